@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// A training step in two processes that sum their gradients: with cohort, eagerly and traced, and
+// with c10d's Reducer over Gloo, on which torch's DistributedDataParallel stands. The program starts
+// itself as the second worker, which makes the same steps.
+#include <ATen/Parallel.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bench/mlp_training.h"
+#include "bench/report.h"
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/strategy/synchronous_strategy.h"
+
+// LibTorch 2 has another Reducer, and PyPI's has no headers of Gloo.
+#if __has_include(<gloo/algorithm.h>) && __has_include(<torch/csrc/distributed/c10d/reducer.hpp>)
+#include <torch/version.h>
+#if TORCH_VERSION_MAJOR == 1
+#define COHORT_BENCH_HAS_GLOO
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#include <torch/csrc/distributed/c10d/reducer.hpp>
+#endif
+#endif
+
+namespace cohort::bench {
+namespace {
+
+constexpr int kWorkers = 2;
+
+int own_worker() {
+  const char* const worker = std::getenv("COHORT_BENCH_WORKER");
+  return worker == nullptr ? 0 : std::atoi(worker);
+}
+
+// Without other workers.
+class Alone final : public Training {
+ public:
+  explicit Alone(const Network& network)
+      : batch_(batch_of(network, own_worker())), weights_(weights_of(network)) {
+    for (at::Tensor& weight : weights_) weight.requires_grad_();
+  }
+  void step() override {
+    const Tensors gradients =
+        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_)}, weights_);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(gradients[i], kRate);
+  }
+  Tensors weights() const override { return weights_; }
+
+ private:
+  const Tensors batch_;
+  Tensors weights_;
+};
+
+class Workers final : public Training {
+ public:
+  Workers(const Network& network, MultiWorkerMirroredStrategy& strategy, bool is_traced)
+      : strategy_(strategy), is_traced_(is_traced), batch_(batch_of(network, own_worker())) {
+    const std::string prefix =
+        network.title + (is_traced ? " traced " : " eager ");  // unlike those of others
+    for (const at::Tensor& weight : weights_of(network))
+      variables_.push_back(strategy_.variable(prefix + std::to_string(variables_.size()), weight));
+    sgd_ = std::make_unique<SGD>(variables_, SGDOptions{.learning_rate = kRate});
+  }
+  void step() override {
+    if (is_traced_) {
+      traced_(batch_[0], batch_[1]);
+    } else {
+      strategy_.run(body_, batch_[0], batch_[1]);
+    }
+  }
+  Tensors weights() const override { return values_of(variables_); }
+
+ private:
+  using Body = std::function<void(const at::Tensor&, const at::Tensor&)>;
+
+  MultiWorkerMirroredStrategy& strategy_;
+  const bool is_traced_;
+  const Tensors batch_;
+  std::vector<Variable> variables_;
+  std::unique_ptr<SGD> sgd_;
+  const Body body_ = [this](const at::Tensor& x, const at::Tensor& y) {
+    // Half of the mean over this worker's rows: the workers' sum is the mean over all rows.
+    sgd_->minimize(loss_of(x, y, variables_) / kWorkers);
+  };
+  const StrategyFunction<Body> traced_ = strategy_.function(body_);
+};
+
+#ifdef COHORT_BENCH_HAS_GLOO
+class ReducerOverGloo final : public Training {
+ public:
+  ReducerOverGloo(const Network& network, const std::string& file)
+      : batch_(batch_of(network, own_worker())), weights_(weights_of(network)) {
+    for (at::Tensor& weight : weights_) weight.requires_grad_();
+    const auto options = c10d::ProcessGroupGloo::Options::create();
+    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
+    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
+        c10::make_intrusive<c10d::FileStore>(file, kWorkers), own_worker(), kWorkers, options);
+    // As DistributedDataParallel begins; after the first step the Reducer makes buckets of 25 MiB.
+    std::vector<std::size_t> all;
+    std::unordered_map<std::size_t, std::string> names;
+    for (std::size_t i = 0; i < weights_.size(); ++i)
+      all.push_back(i), names[i] = std::to_string(i);
+    reducer_ = std::make_unique<c10d::Reducer>(weights_, std::vector<std::vector<std::size_t>>{all},
+                                               std::vector<std::size_t>{std::size_t{25} << 20},
+                                               group_, std::vector<bool>(weights_.size(), false),
+                                               std::int64_t{25} << 20, false, true, names,
+                                               std::int64_t{1} << 20);
+  }
+  void step() override {
+    if (reducer_->should_rebuild_buckets()) reducer_->rebuild_buckets();
+    const at::Tensor loss = loss_of(batch_[0], batch_[1], weights_);
+    reducer_->prepare_for_backward({loss});
+    torch::autograd::backward({loss});
+    const at::NoGradGuard no_grad;
+    for (at::Tensor& weight : weights_) {
+      weight.sub_(weight.grad(), kRate);
+      weight.mutable_grad().zero_();
+    }
+  }
+  Tensors weights() const override { return weights_; }
+
+ private:
+  const Tensors batch_;
+  Tensors weights_;
+  c10::intrusive_ptr<c10d::ProcessGroup> group_;
+  std::unique_ptr<c10d::Reducer> reducer_;
+};
+#endif
+
+void compare(const Bench& bench, const Network& network, MultiWorkerMirroredStrategy& strategy) {
+  if (!bench.wants(network.title)) return;
+  Alone alone(network);
+  Workers eager(network, strategy, false), traced(network, strategy, true);
+  std::vector<std::pair<std::string, Training*>> all = {
+      {"one process alone, its own rows", &alone}, {"run()", &eager}, {"function()", &traced}};
+#ifdef COHORT_BENCH_HAS_GLOO
+  ReducerOverGloo reducer(network, std::string(std::getenv("COHORT_BENCH_STORE")) +
+                                       std::to_string(network.widths.size()));
+  all.emplace_back("c10d's Reducer, Gloo", &reducer);
+#endif
+  for (int i = 0; i < 20; ++i) {
+    for (const auto& [name, training] : all) training->step();
+  }
+  require(are_close(traced.weights(), eager.weights(), 0), network.title + ": function()");
+#ifdef COHORT_BENCH_HAS_GLOO
+  require(are_close(reducer.weights(), eager.weights(), 1e-5), network.title + ": Reducer");
+#endif
+  std::vector<Contender> contenders;
+  for (const auto& [name, training] : all) {
+    contenders.push_back({name, [&network, training = training] {
+                            const double seconds = seconds_of([&] {
+                              for (int step = 0; step < network.steps; ++step) training->step();
+                            });
+                            return 1e6 * seconds / network.steps;
+                          }});
+  }
+  bench.compare(network.title, {.unit = "us", .baseline = 1}, contenders);
+}
+
+// 161 tensors, 102 MB: about the parameters of a ResNet-50.
+Network many_layers() {
+  std::vector<std::int64_t> widths(81, 565);
+  widths.back() = 10;
+  return {"workers: 80 layers, 102 MB", widths, 5};
+}
+
+void run(const Bench& bench) {
+  at::set_num_threads(1);
+  MultiWorkerMirroredStrategy strategy(TfConfigResolver{});
+  compare(bench, {"workers: MLP 64-64-64-10", {64, 64, 64, 10}, 500}, strategy);
+  compare(bench, many_layers(), strategy);
+}
+
+// Starts this program again as worker 1; returns its process.
+pid_t start_second_worker(char** argv) {
+  const rpc::ReservedPort ports[kWorkers];
+  const auto config = [&](int worker) {
+    return "{\"cluster\": {\"worker\": [\"127.0.0.1:" + std::to_string(ports[0].number()) +
+           "\", \"127.0.0.1:" + std::to_string(ports[1].number()) +
+           "\"]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(worker) + "}}";
+  };
+  const std::string store = std::filesystem::temp_directory_path() /
+                            ("cohort_workers_bench_" + std::to_string(::getpid()));
+  ::setenv("COHORT_BENCH_STORE", store.c_str(), 1);
+  const pid_t parent = ::getpid();
+  const pid_t second = ::fork();
+  if (second == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) std::_Exit(1);
+    ::setenv("TF_CONFIG", config(1).c_str(), 1);
+    ::setenv("COHORT_BENCH_WORKER", "1", 1);
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
+    ::execv("/proc/self/exe", argv);
+    std::_Exit(1);
+  }
+  ::setenv("TF_CONFIG", config(0).c_str(), 1);
+  return second;
+}
+
+}  // namespace
+}  // namespace cohort::bench
+
+int main(int argc, char** argv) {
+  using namespace cohort::bench;
+  const bool is_first = std::getenv("COHORT_BENCH_WORKER") == nullptr;
+  const pid_t second = is_first ? start_second_worker(argv) : -1;
+  cohort::bench::run(Bench(argc, argv));
+  if (is_first) ::waitpid(second, nullptr, 0);
+  return 0;
+}
