@@ -59,6 +59,9 @@ class COHORT_API ProcessGroups {
   // have not come by the deadline are left out, with a warning that names them. Group::rank() is the
   // order of the tasks.
   Membership form(Deadline deadline);
+  // Call this if this process could not get the values of the group from its survivor. In the next
+  // group it is new again, instead of a survivor with other values.
+  void mark_without_values();
 
  private:
   class State;
