@@ -194,7 +194,10 @@ FileDescriptor Conversation::take_socket() {
 void advance_all(std::span<Conversation* const> conversations, int waker, Deadline deadline) {
   std::vector<pollfd> entries;
   for (Conversation* conversation : conversations) {
-    conversation->advance();
+    const bool was_pending = conversation->state() == Conversation::State::pending;
+    // There is no wait if this has an end at once.
+    if (was_pending && conversation->advance() != Conversation::State::pending)
+      deadline = Deadline(TimePoint::min());
     const pollfd entry = conversation->awaited();
     // A name's lookup wakes nobody.
     if (conversation->state() == Conversation::State::pending && entry.fd < 0)

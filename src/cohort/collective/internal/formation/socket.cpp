@@ -224,6 +224,7 @@ void tune_link(int fd) {
 
 int poll_milliseconds(Deadline deadline) {
   if (deadline.is_infinite()) return -1;
+  if (deadline.has_expired()) return 0;
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
 }
