@@ -74,7 +74,8 @@ class ProcessGroups::State {
         formation_(self_, names_of(options_)),
         listener_(
             formation::listen_at(own().address),
-            {.peers_max = 8 * options_.tasks.size() + 64,
+            {.strangers_max = 16 * options_.tasks.size() + 64,
+             .peers_max = 8 * options_.tasks.size() + 64,
              .answer = [this](
                            const auto& request, std::uint64_t connection,
                            FileDescriptor& socket) { return answer(request, connection, socket); },

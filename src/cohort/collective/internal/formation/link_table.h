@@ -39,7 +39,8 @@ class LinkTable {
   void end();
   // Throws aborted if this is not the current group.
   void check_open(std::uint64_t group);
-  // A group that ends breaks this connection, as long as it is open. Throws aborted if it has ended.
+  // Breaks this connection when the group ends, if it is open then. Throws aborted if the group has
+  // ended.
   void add(std::uint64_t group, const FileDescriptor& socket);
 
   // Wakes it for each arrival and end, until it is removed.

@@ -13,14 +13,12 @@
 #include <utility>
 
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 
 namespace cohort::collective::formation {
 namespace {
 
-constexpr std::size_t kStrangersMax = 64;
 constexpr auto kStrangerTimeout = std::chrono::seconds(5);
 // Of a connection that asks nothing; workers ask much more often while they form a group.
 constexpr auto kIdleTimeout = std::chrono::seconds(60);
@@ -71,7 +69,7 @@ class Listener::Connections {
         return;
       }
       tune_link(socket.get());
-      if (count(true) >= kStrangersMax) drop_oldest(true);
+      if (count(true) >= options_.strangers_max) drop_oldest(true);
       Connected& added = all_[next_id_++];
       added.socket = std::move(socket);
       added.expires = Clock::system().now() + kStrangerTimeout;
@@ -202,7 +200,7 @@ class Listener::Connections {
 Listener::Listener(std::vector<FileDescriptor> listening, Options options)
     : listening_(std::move(listening)),
       connections_(std::make_unique<Connections>(std::move(options))),
-      thread_(start_thread("to accept connections of other workers", [this] { run(); })) {}
+      thread_(start_without_signals("to accept connections of other workers", [this] { run(); })) {}
 
 Listener::~Listener() {
   is_ending_ = true;

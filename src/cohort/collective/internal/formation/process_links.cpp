@@ -175,7 +175,10 @@ class ProcessLinks::Opening {
     const TimePoint now = Clock::system().now();
     if (state == State::refused || (state == State::lost && is_lower(contact))) {
       if (!contact.lost_since) contact.lost_since = now;
-      if (now - *contact.lost_since >= kDeadAfter) fail_ended(contact, "its process has ended");
+      if (now - *contact.lost_since < kDeadAfter) return;
+      fail_ended(contact, state == State::refused
+                              ? "its process has ended"
+                              : "connections to it break: " + contact.conversation.problem());
       return;
     }
     contact.lost_since.reset();
@@ -203,7 +206,7 @@ class ProcessLinks::Opening {
       fail_ended(contact, "it has not heard that the group was formed");
   }
 
-  [[noreturn]] void fail_ended(const Contact& contact, std::string_view why) {
+  [[noreturn]] void fail_ended(const Contact& contact, const std::string& why) {
     links_.missed(contact.rank, why);
     const LinkMember& member = links_.member(contact.rank);
     try {

@@ -130,7 +130,7 @@ bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint no
   // Others have formed a newer group. They take this process in when they form the next one.
   if (left_behind_ != 0) return false;
   if (last.number == 0) return missing_.empty();
-  if (is_out_of_time(now)) return true;
+  if (is_out_of_time(last, now)) return true;
   if (!missing_.empty()) {
     complete_since_.reset();
     return false;
@@ -148,11 +148,15 @@ bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint no
   return now - *complete_since_ >= grace;
 }
 
-bool Roster::is_out_of_time(TimePoint now) const {
+bool Roster::is_out_of_time(const PastGroup& last, TimePoint now) const {
   TimePoint deadline = TimePoint::max();
-  for (const auto& [task, joined] : joined_) deadline = std::min(deadline, joined.deadline);
+  for (const auto& [task, joined] : joined_) {
+    // A new process that has little time does not make the others give up a member.
+    if (is_same(joined.join.last, last)) deadline = std::min(deadline, joined.deadline);
+  }
   if (deadline == TimePoint::max()) return false;
-  const Duration margin = std::min<Duration>(kMarginMax, (deadline - started_) / 4);
+  const Duration margin =
+      std::clamp<Duration>((deadline - started_) / 4, Duration::zero(), kMarginMax);
   return now >= deadline - margin;
 }
 

@@ -69,7 +69,7 @@ class Roster {
   PastGroup newest() const;
   void find_missing(const PastGroup& last, const Absent& absent);
   bool may_begin(const PastGroup& last, const Absent& absent, TimePoint now);
-  bool is_out_of_time(TimePoint now) const;
+  bool is_out_of_time(const PastGroup& last, TimePoint now) const;
   void propose(const PastGroup& last);
 
   const int num_tasks_;

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstring>
 #include <limits>
@@ -134,7 +135,7 @@ std::shared_ptr<Lookup> Lookup::start(const std::string& address, bool is_for_li
     lookup->set(std::move(number), {});
     return lookup;
   }
-  start_thread("to look up a host's name", [lookup, where, flags] {
+  start_without_signals("to look up a host's name", [lookup, where, flags] {
     auto [found, problem] = addresses_of(where, flags);
     lookup->set(std::move(found), std::move(problem));
   }).detach();
@@ -220,6 +221,21 @@ void tune_link(int fd) {
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
   set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
   set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+}
+
+std::thread start_without_signals(std::string_view purpose, std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread = start_thread(purpose, std::move(body));
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
 }
 
 int poll_milliseconds(Deadline deadline) {

@@ -7,8 +7,9 @@
 
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <string_view>
+#include <thread>
 #include <vector>
 
 #include "cohort/core/clock.h"
@@ -65,6 +66,10 @@ int start_connecting(const addrinfo& address, FileDescriptor& socket);
 int connected_error(int fd);
 // Disables delays of small messages, and notices the loss of a host within a minute.
 void tune_link(int fd);
+
+// Starts a thread that handles no signals, because they are for the program's own threads. Throws
+// resource_exhausted if the system cannot start one.
+std::thread start_without_signals(std::string_view purpose, std::function<void()> body);
 
 // For poll(); at least 0, and -1 for none.
 int poll_milliseconds(Deadline deadline);
