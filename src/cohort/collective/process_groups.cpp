@@ -135,6 +135,7 @@ class ProcessGroups::State {
       now.members.push_back(member.who);
     }
     warn_of_left_out(last, now);
+    log_debug("[collective.form] group ", group.number, " of ", group.members.size(), " members");
     table_->begin(group.number);
     formation_.enter(std::move(now));
     has_values_ = true;

@@ -7,6 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "cohort/core/log.h"
+
 namespace cohort::collective::formation {
 namespace {
 
@@ -44,6 +46,7 @@ Proposal Former::run() {
     check_deadline();
     formation_.look();
     const std::optional<int> leader = find_leader();
+    log_debug("[collective.form] ", leader ? "joins task " + std::to_string(*leader) : "leads");
     std::optional<Proposal> formed = leader ? follow(*leader) : lead();
     if (formed) return std::move(*formed);
     // The process that was to lead does not, or no longer.
@@ -104,6 +107,7 @@ void Former::note_answers(const std::vector<int>& tasks) {
     const TimePoint now = Clock::system().now();
     if (conversation.state() == State::pending) {
       if (now - conversation.asked_at() > kAnswerTimeout) {
+        log_debug("[collective.form] no answer of task ", task, " in time");
         conversation.give_up("no answer in time");
         absent_[task] = {};
       }
@@ -173,6 +177,7 @@ void Former::tell_all() {
          !deadline.has_expired()) {
     rest(Deadline::after(kConfirmEvery));
   }
+  if (deadline.has_expired()) log_debug("[collective.form] some members may not know the group");
 }
 
 std::optional<Proposal> Former::follow(int leader) {
@@ -189,6 +194,7 @@ std::optional<Proposal> Former::follow(int leader) {
       advance_all({&one, 1}, -1, answer_by);
     if (conversation.state() != State::answered) {
       if (conversation.state() == State::pending) conversation.give_up("no answer in time");
+      log_debug("[collective.form] lost task ", leader, ", which leads");
       return std::nullopt;
     }
     const Reply& reply = conversation.reply();
