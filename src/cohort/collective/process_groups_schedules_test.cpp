@@ -3,7 +3,7 @@
 #include <dirent.h>
 #include <gtest/gtest.h>
 
-#include <atomic>
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <random>
@@ -63,11 +63,11 @@ void train(ProcessGroups& groups, int task, const std::set<int>& running, Deadli
 void train_all(WorkerProcesses& workers, const std::set<int>& running, std::mt19937& random) {
   std::vector<std::thread> threads;
   const Deadline deadline = Deadline::after(40s);
-  for (const int task : running) {
-    const auto delay = std::chrono::milliseconds(random() % 3 * 10);
-    threads.emplace_back([&, task, delay] {
+  std::vector<int> order(running.begin(), running.end());
+  std::shuffle(order.begin(), order.end(), random);
+  for (const int task : order) {
+    threads.emplace_back([&, task] {
       try {
-        std::this_thread::sleep_until(Clock::system().now() + delay);
         train(workers[task], task, running, deadline);
       } catch (const Error& error) {
         ADD_FAILURE() << task << ": " << error.what();

@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/internal/formation/on_backend.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/paired_links.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
@@ -227,6 +229,26 @@ TEST(ProcessGroups, GoOnAtTheDeadlineWithoutMembersThatDidNotCome) {
   expect_group(first, {0, 1, 2});
   Outcomes second = workers.form({1, 2}, 1s);
   expect_group(second, {1, 2});
+}
+
+// The kernel accepts connections for a process that has stopped.
+TEST(ProcessGroups, GoOnWithoutAProcessThatStopped) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  workers.end(0);
+  const FileDescriptor silent = testing::silent_listener(workers.address(0));
+  Outcomes second = workers.form({1, 2}, 5s);
+  expect_group(second, {1, 2});
+}
+
+TEST(ProcessGroups, RefuseSharedMemoryBetweenHosts) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(2);
+  const auto links =
+      std::make_shared<testing::PairedLinks>(sockets, 0, std::vector<std::string>{"here", "there"});
+  EXPECT_THAT([&] { formation::on_backend(links, GroupBackend::shared_memory); },
+              throws_error(ErrorCode::invalid_argument, "use GroupBackend::automatic or tcp"));
 }
 
 TEST(ProcessGroups, TakeInAProcessThatStartedAgain) {

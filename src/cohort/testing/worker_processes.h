@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -25,6 +26,7 @@
 namespace cohort::testing {
 
 // A port of 127.0.0.1 that no other program gets while this exists: bound, but not listening.
+// Thread-compatible.
 class BoundPort {
  public:
   BoundPort() : fd_(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
@@ -47,7 +49,23 @@ class BoundPort {
   std::string address_;
 };
 
-// Thread-compatible; what is passed to on() runs on several threads.
+// Listens there and accepts nothing.
+inline FileDescriptor silent_listener(const std::string& address) {
+  FileDescriptor fd(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const int on = 1;
+  ::setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
+  sockaddr_in where{};
+  where.sin_family = AF_INET;
+  where.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  where.sin_port =
+      htons(static_cast<std::uint16_t>(std::stoi(address.substr(address.rfind(':') + 1))));
+  COHORT_CHECK(::bind(fd.get(), reinterpret_cast<sockaddr*>(&where), sizeof where) == 0 &&
+                   ::listen(fd.get(), 16) == 0,
+               ErrorCode::internal, "[testing.listen] cannot listen at ", address);
+  return fd;
+}
+
+// Thread-compatible.
 class WorkerProcesses {
  public:
   struct Outcome {
