@@ -110,7 +110,7 @@ TEST(FormationMessage, RandomBodiesAreReadOrRefused) {
   const Bytes sent = body_of(encode(a_join()));
   for (int i = 0; i < 20'000; ++i) {
     Bytes body = sent;
-    for (unsigned flips = 1 + random() % 3; flips > 0; --flips)
+    for (auto flips = 1 + random() % 3; flips > 0; --flips)
       body[random() % body.size()] ^= static_cast<std::byte>(1u << (random() % 8));
     body.resize(random() % 2 == 0 ? body.size() : random() % body.size());
     for (const auto decode : {+[](const Bytes& bytes) { decode_request(bytes); },
