@@ -52,13 +52,24 @@ class COHORT_API ProcessGroups {
   ProcessGroups(const ProcessGroups&) = delete;
   ProcessGroups& operator=(const ProcessGroups&) = delete;
 
-  // Forms a group. The first time, of all workers: throws deadline_exceeded, naming the missing. A
-  // process that starts again while the others train waits until they form the next group. Later
-  // times (a rebuild), the last group is ended, and the new one has all workers that call this
-  // before those of the last group have done so which the last group does not miss. Members that
-  // have not come by the deadline are left out, with a warning that names them. Group::rank() is the
-  // order of the tasks.
+  // Forms a group; ranks are in the order of the tasks.
+  //
+  // The first time, the group has all workers. Throws deadline_exceeded, naming the missing, and
+  // failed_precondition if a process at the address of a worker has another job, list of workers or
+  // version.
+  //
+  // Later calls form the next group. The last group ends first, so that calls of its other members
+  // fail and they call form(), too. The next group has all workers that have called form() when the
+  // members of the last group have; it does not wait for members that have ended or were missed
+  // (Links::missed). Other members that have not come shortly before the deadline are left out.
+  // A warning names members that are left out.
+  //
+  // The process of a worker that starts again while the others train waits until they form the next
+  // group; so does a member that was left out. Throws deadline_exceeded if they do not.
   Membership form(Deadline deadline);
+  // Call this if this process could not get the values of the group from its survivor. In the next
+  // group it is new again, instead of a survivor with other values.
+  void mark_without_values();
 
  private:
   class State;

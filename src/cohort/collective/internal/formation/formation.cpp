@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/internal/formation/formation.h"
+
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort::collective::formation {
+
+std::optional<Reply> Formation::answer(const Request& request, std::uint64_t connection) {
+  if (const std::optional<Error> error = disagreement(request.from, self_)) {
+    return Reply{.kind = ReplyKind::refused, .code = error->code(), .text = error->message()};
+  }
+  const auto count = static_cast<int>(names_.size());
+  const int from = request.from.self.task;
+  if (request.to != self_.self.task || from < 0 || from >= count || from == request.to) {
+    const std::string expected = request.to >= 0 && request.to < count
+                                     ? names_[static_cast<std::size_t>(request.to)]
+                                     : "another task";
+    return Reply{.kind = ReplyKind::refused,
+                 .code = ErrorCode::failed_precondition,
+                 .text = "[collective.form] expected " + expected + ", got " +
+                         names_[static_cast<std::size_t>(self_.self.task)] +
+                         "; give each process its own task index"};
+  }
+  if (request.kind == RequestKind::link) return std::nullopt;
+  const Lock lock(mutex_);
+  Reply reply = request.kind == RequestKind::join ? answer_join(request, connection)
+                                                  : Reply{.kind = ReplyKind::forming};
+  if (role_ == Role::none && reply.kind == ReplyKind::forming) reply.kind = ReplyKind::not_forming;
+  reply.incarnation = self_.self.incarnation;
+  reply.number = last_.number;
+  return reply;
+}
+
+Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
+  const Member& member = request.from.self;
+  const bool is_committed = roster_ && roster_->phase() == Roster::Phase::committed;
+  if (is_committed && roster_->is_proposed(member) &&
+      request.join.accepted == roster_->proposal().number) {
+    roster_->note_told(member);
+    return {.kind = ReplyKind::committed};
+  }
+  if (role_ == Role::none) return {.kind = ReplyKind::not_forming};
+  if (role_ != Role::leading || is_committed) return {.kind = ReplyKind::try_again};
+  roster_->join(member, request.join, connection, Clock::system().now());
+  Reply reply{.kind = ReplyKind::waiting, .missing = roster_->missing()};
+  if (roster_->is_proposed(member)) {
+    reply.kind = ReplyKind::prepare;
+    reply.proposal = roster_->proposal();
+  }
+  return reply;
+}
+
+void Formation::closed(std::uint64_t connection) {
+  const Lock lock(mutex_);
+  if (roster_) roster_->leave(connection);
+}
+
+void Formation::look() {
+  const Lock lock(mutex_);
+  role_ = Role::looking;
+  roster_.reset();
+}
+
+void Formation::lead(const Join& own) {
+  const Lock lock(mutex_);
+  role_ = Role::leading;
+  roster_.emplace(static_cast<int>(names_.size()), self_.self, own, Clock::system().now());
+}
+
+void Formation::follow() {
+  const Lock lock(mutex_);
+  role_ = Role::following;
+}
+
+void Formation::enter(PastGroup group) {
+  const Lock lock(mutex_);
+  role_ = Role::none;
+  last_ = std::move(group);
+}
+
+void Formation::stop() {
+  const Lock lock(mutex_);
+  role_ = Role::none;
+}
+
+PastGroup Formation::last() const {
+  const Lock lock(mutex_);
+  return last_;
+}
+
+Formation::Progress Formation::update(const Absent& absent, TimePoint now) {
+  const Lock lock(mutex_);
+  COHORT_ASSERT(role_ == Role::leading && roster_);
+  roster_->update(absent, now);
+  Progress progress{.phase = roster_->phase(),
+                    .missing = roster_->missing(),
+                    .left_behind = roster_->left_behind(),
+                    .proposal = roster_->proposal(),
+                    .have_all_been_told = roster_->have_all_been_told()};
+  for (int task = 0; task < static_cast<int>(names_.size()); ++task) {
+    if (!roster_->has_joined(task)) progress.absent.push_back(task);
+  }
+  return progress;
+}
+
+}  // namespace cohort::collective::formation

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this process is doing about groups, as it tells others: in a group, or forming one, as the
+// leader or as a follower of another.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/internal/formation/message.h"
+#include "cohort/collective/internal/formation/roster.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/detail/mutex.h"
+
+namespace cohort::collective::formation {
+
+// answer() and closed() are called by the listener, the rest by the thread that forms a group.
+// Thread-safe.
+class Formation {
+ public:
+  explicit Formation(Identity self, std::vector<std::string> names)
+      : self_(std::move(self)), names_(std::move(names)) {}
+
+  // To all questions but those that open links, for which it only says why they are refused.
+  std::optional<Reply> answer(const Request& request, std::uint64_t connection);
+  void closed(std::uint64_t connection);
+
+  // The phases of forming a group: look for a leader, lead, or follow; and the end, without a new
+  // group if it failed.
+  void look();
+  void lead(const Join& own);
+  void follow();
+  void enter(PastGroup group);
+  void stop();
+
+  // The last group that this process was in.
+  PastGroup last() const;
+
+  struct Progress {
+    Roster::Phase phase = Roster::Phase::gathering;
+    std::vector<int> missing = {};
+    std::vector<int> absent = {};  // all tasks that have not joined
+    std::uint64_t left_behind = 0;
+    Proposal proposal = {};
+    bool have_all_been_told = false;
+  };
+  // While this process leads.
+  Progress update(const Absent& absent, TimePoint now);
+
+ private:
+  enum class Role : std::uint8_t { none, looking, leading, following };
+
+  Reply answer_join(const Request& request, std::uint64_t connection) COHORT_REQUIRES(mutex_);
+
+  const Identity self_;
+  const std::vector<std::string> names_;
+  mutable Mutex mutex_;
+  Role role_ COHORT_GUARDED_BY(mutex_) = Role::none;
+  PastGroup last_ COHORT_GUARDED_BY(mutex_);
+  // While this process leads, and afterwards for members that ask whether the group was committed.
+  std::optional<Roster> roster_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::collective::formation

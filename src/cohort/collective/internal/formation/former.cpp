@@ -1,0 +1,240 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/internal/formation/former.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::collective::formation {
+namespace {
+
+using State = Conversation::State;
+
+// A process that has stopped accepts connections by its kernel, but does not answer.
+constexpr auto kAnswerTimeout = std::chrono::seconds(1);
+// A leader is busy with all that join, and asked again only after a timeout: so it has longer.
+constexpr auto kLeaderTimeout = std::chrono::milliseconds(2500);
+// More often than the time for which a leader waits for others that just arrive.
+constexpr auto kAskEvery = std::chrono::milliseconds(100);
+constexpr auto kJoinEvery = std::chrono::milliseconds(10);
+constexpr auto kConfirmEvery = std::chrono::milliseconds(1);
+constexpr auto kStep = std::chrono::milliseconds(10);
+constexpr auto kTellTimeout = std::chrono::seconds(1);
+
+void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); }
+
+}  // namespace
+
+Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
+               Join join, Deadline deadline)
+    : tasks_(tasks),
+      self_(self),
+      formation_(formation),
+      join_(std::move(join)),
+      deadline_(deadline) {
+  for (int task = 0; task < static_cast<int>(tasks.size()); ++task) {
+    if (task != self.self.task) missing_.push_back(task);
+  }
+}
+
+Proposal Former::run() {
+  while (true) {
+    check_deadline();
+    formation_.look();
+    const std::optional<int> leader = find_leader();
+    log_debug("[collective.form] ", leader ? "joins task " + std::to_string(*leader) : "leads");
+    std::optional<Proposal> formed = leader ? follow(*leader) : lead();
+    if (formed) return std::move(*formed);
+    // The process that was to lead does not, or no longer.
+    rest(pause(kStep));
+  }
+}
+
+Conversation& Former::with(int task) {
+  return conversations_.try_emplace(task, tasks_[static_cast<std::size_t>(task)].address)
+      .first->second;
+}
+
+Deadline Former::pause(Duration duration) const {
+  return Deadline(std::min(deadline_.time(), Deadline::after(duration).time()));
+}
+
+Join Former::join_now() const {
+  Join join = join_;
+  join.remaining_ms =
+      deadline_.is_infinite()
+          ? -1
+          : std::chrono::duration_cast<std::chrono::milliseconds>(deadline_.remaining()).count();
+  return join;
+}
+
+Bytes Former::question(RequestKind kind, int to) const {
+  Request request{.kind = kind, .from = self_, .to = to};
+  if (kind == RequestKind::join) request.join = join_now();
+  return encode(request);
+}
+
+AbsentTask Former::heard(int task, const Conversation& conversation) {
+  switch (conversation.state()) {
+    case State::refused:
+      return {.kind = AbsentTask::Kind::dead};
+    case State::answered:
+      break;
+    default:
+      return {};
+  }
+  const Reply& reply = conversation.reply();
+  join_.number_max = std::max(join_.number_max, reply.number);
+  if (reply.kind == ReplyKind::refused) {
+    // A group that trains does not end because of another program at the address of a lost worker.
+    const WorkerTask& asked = tasks_[static_cast<std::size_t>(task)];
+    COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", asked.name, " at ",
+                 asked.address, ")");
+    return {};
+  }
+  const bool is_forming = reply.kind != ReplyKind::not_forming;
+  return {is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle, reply.number};
+}
+
+void Former::note_answers(const std::vector<int>& tasks) {
+  std::vector<Conversation*> asked;
+  for (const int task : tasks) {
+    Conversation& conversation = with(task);
+    const TimePoint now = Clock::system().now();
+    if (conversation.state() == State::pending) {
+      if (now - conversation.asked_at() > kAnswerTimeout) {
+        log_debug("[collective.form] no answer of task ", task, " in time");
+        conversation.give_up("no answer in time");
+        absent_[task] = {};
+      }
+    } else if (conversation.state() == State::idle || now - conversation.asked_at() >= kAskEvery) {
+      conversation.ask(question(RequestKind::probe, task));
+    }
+    asked.push_back(&conversation);
+  }
+  advance_all(asked, -1, pause(kStep));
+  for (const int task : tasks) {
+    const Conversation& conversation = with(task);
+    if (conversation.state() != State::pending) absent_[task] = heard(task, conversation);
+  }
+}
+
+bool Former::is_lower_forming() const {
+  return std::any_of(absent_.begin(), absent_.end(), [&](const auto& one) {
+    return one.first < self_.self.task && one.second.kind == AbsentTask::Kind::forming;
+  });
+}
+
+// The lowest task that is forming a group, if it is lower than this one. Asks all lower ones once.
+std::optional<int> Former::find_leader() {
+  std::vector<int> open;
+  for (int task = 0; task < self_.self.task; ++task) {
+    with(task).ask(question(RequestKind::probe, task));
+    open.push_back(task);
+  }
+  absent_.clear();
+  while (!open.empty() && !deadline_.has_expired()) {
+    note_answers(open);
+    const auto has_ended = [&](int task) { return with(task).state() != State::pending; };
+    std::erase_if(open, has_ended);
+    for (const auto& [task, state] : absent_) {
+      const bool is_lowest = open.empty() || task < open.front();
+      if (is_lowest && state.kind == AbsentTask::Kind::forming) return task;
+    }
+  }
+  return std::nullopt;
+}
+
+std::optional<Proposal> Former::lead() {
+  absent_.clear();
+  formation_.lead(join_now());
+  while (true) {
+    Formation::Progress progress = formation_.update(absent_, Clock::system().now());
+    if (progress.phase == Roster::Phase::committed) {
+      tell_all();
+      return std::move(progress.proposal);
+    }
+    missing_ = std::move(progress.missing);
+    left_behind_ = progress.left_behind;
+    check_deadline();
+    std::erase_if(absent_, [&](const auto& one) {
+      return std::find(progress.absent.begin(), progress.absent.end(), one.first) ==
+             progress.absent.end();
+    });
+    note_answers(progress.absent);
+    // Those that joined this process follow it there.
+    if (progress.phase == Roster::Phase::gathering && is_lower_forming()) return std::nullopt;
+  }
+}
+
+void Former::tell_all() {
+  const Deadline deadline = Deadline::after(kTellTimeout);
+  while (!formation_.update({}, Clock::system().now()).have_all_been_told &&
+         !deadline.has_expired()) {
+    rest(Deadline::after(kConfirmEvery));
+  }
+  if (deadline.has_expired()) log_debug("[collective.form] some members may not know the group");
+}
+
+std::optional<Proposal> Former::follow(int leader) {
+  formation_.follow();
+  Conversation& conversation = with(leader);
+  Proposal accepted;
+  join_.accepted = 0;
+  while (true) {
+    check_deadline();
+    conversation.ask(question(RequestKind::join, leader));
+    Conversation* const one = &conversation;
+    const Deadline answer_by = pause(kLeaderTimeout);
+    while (conversation.state() == State::pending && !answer_by.has_expired())
+      advance_all({&one, 1}, -1, answer_by);
+    if (conversation.state() != State::answered) {
+      if (conversation.state() == State::pending) conversation.give_up("no answer in time");
+      log_debug("[collective.form] lost task ", leader, ", which leads");
+      return std::nullopt;
+    }
+    const Reply& reply = conversation.reply();
+    heard(leader, conversation);
+    switch (reply.kind) {
+      case ReplyKind::waiting:
+        missing_ = reply.missing;
+        join_.accepted = 0;
+        break;
+      case ReplyKind::prepare:
+        accepted = reply.proposal;
+        join_.accepted = accepted.number;
+        break;
+      case ReplyKind::committed:
+        if (accepted.number != 0) return accepted;
+        return std::nullopt;
+      default:
+        return std::nullopt;
+    }
+    rest(pause(join_.accepted != 0 ? kConfirmEvery : kJoinEvery));
+  }
+}
+
+void Former::check_deadline() const {
+  if (!deadline_.has_expired()) return;
+  std::string missing;
+  for (const int task : missing_) {
+    if (task < 0 || task >= static_cast<int>(tasks_.size())) continue;
+    const WorkerTask& one = tasks_[static_cast<std::size_t>(task)];
+    missing += (missing.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
+  }
+  COHORT_CHECK(left_behind_ == 0, ErrorCode::deadline_exceeded,
+               "[collective.form] expected the others to form a new group before the deadline, but "
+               "they train in group ",
+               left_behind_, "; this process joins when they call rebuild()");
+  cohort::internal::throw_error(
+      ErrorCode::deadline_exceeded,
+      "[collective.form] expected all workers to form a group before the deadline, got no ",
+      missing.empty() ? "agreement" : missing,
+      "; see whether they have started and can be reached, or wait longer");
+}
+
+}  // namespace cohort::collective::formation

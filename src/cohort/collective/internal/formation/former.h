@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Forms one group: finds the process that leads, or leads.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/internal/formation/conversation.h"
+#include "cohort/collective/internal/formation/formation.h"
+#include "cohort/collective/internal/formation/message.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/error.h"
+
+namespace cohort::collective::formation {
+
+// Used only from the thread that forms a group.
+class Former {
+ public:
+  Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
+         Join join, Deadline deadline);
+
+  // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
+  // failed_precondition, the first time, if another program answers for a task.
+  Proposal run();
+
+ private:
+  std::optional<int> find_leader();
+  std::optional<Proposal> lead();
+  std::optional<Proposal> follow(int leader);
+  // Tells the members that have accepted the group that all have.
+  void tell_all();
+
+  Conversation& with(int task);
+  Join join_now() const;
+  Bytes question(RequestKind kind, int to) const;
+  // Asks these tasks from time to time, and notes what they answer.
+  void note_answers(const std::vector<int>& tasks);
+  AbsentTask heard(int task, const Conversation& conversation);
+  bool is_lower_forming() const;
+  void check_deadline() const;
+  Deadline pause(Duration duration) const;
+
+  const std::vector<WorkerTask>& tasks_;
+  const Identity& self_;
+  Formation& formation_;
+  Join join_;
+  const Deadline deadline_;
+  std::map<int, Conversation> conversations_;
+  Absent absent_;
+  std::vector<int> missing_;  // as last heard
+  std::uint64_t left_behind_ = 0;
+};
+
+}  // namespace cohort::collective::formation

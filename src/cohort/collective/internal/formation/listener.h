@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+// Answers the questions of other processes, on a thread of its own.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "cohort/collective/internal/formation/message.h"
+#include "cohort/collective/internal/formation/socket.h"
+#include "cohort/core/detail/file_descriptor.h"
+
+namespace cohort::collective::formation {
+
+// Owns the sockets that listen and the thread. Connections that have not sent a valid question are
+// limited in number, time and bytes, and never delay others. Thread-safe.
+class Listener {
+ public:
+  struct Options {
+    // Connections that have sent no valid question; the oldest is closed for a new one.
+    std::size_t strangers_max = 0;
+    std::size_t peers_max = 0;  // connections that have
+    // Called on the listener's thread; must not block. Returns nullopt if it has taken the socket
+    // to keep it. After a refusal the connection is closed.
+    std::function<std::optional<Reply>(const Request& request, std::uint64_t connection,
+                                       FileDescriptor& socket)>
+        answer = {};
+    // A connection, of which `answer` did not take the socket, was closed.
+    std::function<void(std::uint64_t connection)> closed = {};
+  };
+
+  Listener(std::vector<FileDescriptor> listening, Options options);
+  ~Listener();
+  Listener(const Listener&) = delete;
+  Listener& operator=(const Listener&) = delete;
+
+ private:
+  class Connections;
+
+  void run() noexcept;
+  void serve();
+
+  const std::vector<FileDescriptor> listening_;
+  Waker waker_;
+  std::atomic<bool> is_ending_ = false;
+  std::unique_ptr<Connections> connections_;  // used only from the thread
+  std::thread thread_;
+};
+
+}  // namespace cohort::collective::formation

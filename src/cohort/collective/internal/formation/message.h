@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages by which processes form groups. Each is a header (magic, version, length, CRC-32C)
+// and a body; a process asks, and the process that listens replies.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/internal/links.h"
+#include "cohort/core/bytes.h"
+#include "cohort/core/error.h"
+
+namespace cohort::collective::formation {
+
+// Begins each message. A value type.
+struct Header {
+  static constexpr std::size_t kBytes = 16;
+  std::uint32_t body_bytes = 0;
+  std::uint32_t checksum = 0;
+
+  // Throws data_loss if it is not a header of this protocol, or the body is larger than bytes_max;
+  // failed_precondition if it has another version.
+  static Header decode(std::span<const std::byte, kBytes> bytes, std::size_t bytes_max);
+  // Throws data_loss if the body is not the one that was sent.
+  void check(std::span<const std::byte> body) const;
+};
+
+// One start of the process of a task.
+struct Member {
+  int task = 0;  // the index among all workers
+  std::uint64_t incarnation = 0;
+  bool operator==(const Member&) const = default;
+};
+
+// Who asks; all but `self` must be equal in all processes.
+struct Identity {
+  std::string job = {};
+  std::uint64_t tasks_hash = 0;
+  std::string torch_version = {};
+  Member self = {};
+};
+
+// A group that a process was in; the first group has number 1.
+struct PastGroup {
+  std::uint64_t number = 0;
+  std::vector<Member> members = {};
+};
+
+// What a process tells the one that leads the formation.
+struct Join {
+  PastGroup last = {};
+  bool has_values = false;          // of its last group
+  std::uint64_t number_max = 0;     // the largest number of a group that it has heard of
+  std::vector<Member> missed = {};  // members of its last group which did not answer
+  std::int64_t remaining_ms = -1;   // until its deadline; -1: it has none
+  std::uint64_t accepted = 0;       // the number of the group that it is prepared for
+  std::string host = {};
+  std::int64_t process = 0;
+};
+
+// Opens one connection between two members of a group.
+struct LinkHello {
+  std::uint64_t group = 0;
+  SplitPath path = {};
+  int lane = 0;
+  int lanes = 0;
+  // Identifies a connection of a member.
+  auto operator<=>(const LinkHello&) const = default;
+};
+
+enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3 };
+
+struct Request {
+  RequestKind kind = RequestKind::probe;
+  Identity from = {};
+  int to = 0;  // the task that should be at this address
+  Join join = {};
+  LinkHello link = {};
+};
+
+struct ProposedMember {
+  Member who = {};
+  std::string host = {};
+  std::int64_t process = 0;
+  bool is_new = false;
+};
+
+// A group that is to be formed.
+struct Proposal {
+  std::uint64_t number = 0;
+  std::vector<ProposedMember> members = {};  // in the order of tasks
+};
+
+enum class ReplyKind : std::uint8_t {
+  refused = 1,  // error_code and text
+  not_forming = 2,
+  forming = 3,    // the answer to probe
+  try_again = 4,  // the process does not lead
+  waiting = 5,    // for the tasks `missing`
+  prepare = 6,    // `proposal`
+  committed = 7,  // the group that the asking process has accepted
+  linked = 8,
+};
+
+struct Reply {
+  ReplyKind kind = ReplyKind::refused;
+  std::uint64_t incarnation = 0;  // of the process that replies
+  std::uint64_t number = 0;       // of its group, or its last one
+  ErrorCode code = ErrorCode::unavailable;
+  std::string text = {};
+  std::vector<int> missing = {};
+  Proposal proposal = {};
+};
+
+// With a header.
+Bytes encode(const Request& request);
+Bytes encode(const Reply& reply);
+// Of a body. They throw data_loss.
+Request decode_request(std::span<const std::byte> body);
+Reply decode_reply(std::span<const std::byte> body);
+
+// Why `self` refuses to talk with `other`: they are of different jobs, lists of tasks or versions.
+std::optional<Error> disagreement(const Identity& self, const Identity& other);
+
+}  // namespace cohort::collective::formation

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <memory>
+
+#include "cohort/collective/group.h"
+#include "cohort/collective/internal/links.h"
+
+namespace cohort::collective::formation {
+
+// The group of these links. Throws invalid_argument for GroupBackend::shared_memory on several
+// hosts.
+std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend);
+
+}  // namespace cohort::collective::formation

@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/internal/formation/roster.h"
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+namespace cohort::collective::formation {
+namespace {
+
+// Processes that join ask about a hundred times a second. One that stops for this long is left out.
+constexpr auto kSilenceMax = std::chrono::seconds(3);
+// When all expected processes are in: for others that just arrive.
+constexpr auto kGrace = std::chrono::milliseconds(200);
+// For others that were seen to be forming a group, and so will join if they can.
+constexpr auto kGraceForForming = std::chrono::seconds(2);
+// Before a deadline, so that all members still hear of the group in time.
+constexpr auto kMarginMax = std::chrono::milliseconds(500);
+
+bool contains(const std::vector<Member>& members, const Member& member) {
+  return std::find(members.begin(), members.end(), member) != members.end();
+}
+
+bool is_same(const PastGroup& a, const PastGroup& b) {
+  return a.number == b.number && a.members == b.members;
+}
+
+}  // namespace
+
+Roster::Roster(int num_tasks, Member leader, const Join& own, TimePoint now)
+    : num_tasks_(num_tasks), leader_(leader), started_(now) {
+  join(leader, own, 0, now);
+}
+
+void Roster::join(Member member, const Join& join, std::uint64_t connection, TimePoint now) {
+  Joined& joined = joined_[member.task];
+  // The task started again, before its old connection was seen to break.
+  if (joined.member != member && joined.member.incarnation != 0) lost_.push_back(joined.member);
+  joined = {member, join, connection, now};
+  if (join.remaining_ms >= 0) joined.deadline = now + std::chrono::milliseconds(join.remaining_ms);
+  number_max_ = std::max({number_max_, join.number_max, join.last.number});
+}
+
+void Roster::lose(std::map<int, Joined>::iterator at) {
+  lost_.push_back(at->second.member);
+  joined_.erase(at);
+}
+
+void Roster::leave(std::uint64_t connection) {
+  const auto found = std::find_if(joined_.begin(), joined_.end(), [&](const auto& one) {
+    return one.second.connection == connection;
+  });
+  if (found != joined_.end()) lose(found);
+}
+
+bool Roster::is_proposed(const Member& member) const {
+  if (phase_ == Phase::gathering) return false;
+  return std::any_of(proposal_.members.begin(), proposal_.members.end(),
+                     [&](const ProposedMember& one) { return one.who == member; });
+}
+
+bool Roster::have_all_been_told() const {
+  return std::all_of(proposal_.members.begin(), proposal_.members.end(), [&](const auto& one) {
+    return one.who == leader_ || told_.contains(one.who.task) || !has_joined(one.who.task);
+  });
+}
+
+void Roster::update(const Absent& absent, TimePoint now) {
+  if (phase_ == Phase::committed) return;
+  for (auto it = joined_.begin(); it != joined_.end();) {
+    const auto one = it++;
+    if (one->second.connection != 0 && now - one->second.seen > kSilenceMax) lose(one);
+  }
+  for (const auto& [task, state] : absent) number_max_ = std::max(number_max_, state.number);
+  const PastGroup last = newest();
+  if (phase_ == Phase::preparing) {
+    bool have_all_accepted = true;
+    for (const ProposedMember& member : proposal_.members) {
+      const auto found = joined_.find(member.who.task);
+      if (found == joined_.end() || found->second.member != member.who) {
+        phase_ = Phase::gathering;
+        complete_since_.reset();
+        break;
+      }
+      have_all_accepted = have_all_accepted && (member.who == leader_ ||
+                                                found->second.join.accepted == proposal_.number);
+    }
+    if (phase_ == Phase::preparing) {
+      if (have_all_accepted) phase_ = Phase::committed;
+      return;
+    }
+  }
+  find_missing(last, absent);
+  if (may_begin(last, absent, now)) propose(last);
+}
+
+// That of the first of the members that know the newest number.
+PastGroup Roster::newest() const {
+  PastGroup last;
+  for (const auto& [task, joined] : joined_) {
+    if (joined.join.last.number > last.number) last = joined.join.last;
+  }
+  return last;
+}
+
+void Roster::find_missing(const PastGroup& last, const Absent& absent) {
+  missing_.clear();
+  left_behind_ = 0;
+  for (const auto& [task, state] : absent) {
+    if (state.number > last.number) left_behind_ = std::max(left_behind_, state.number);
+  }
+  if (last.number == 0) {
+    for (int task = 0; task < num_tasks_; ++task) {
+      if (!has_joined(task)) missing_.push_back(task);
+    }
+    return;
+  }
+  for (const Member& member : last.members) {
+    if (has_joined(member.task) || contains(lost_, member)) continue;
+    const auto state = absent.find(member.task);
+    if (state != absent.end() && state->second.kind == AbsentTask::Kind::dead) continue;
+    const bool is_missed = std::any_of(joined_.begin(), joined_.end(), [&](const auto& one) {
+      return is_same(one.second.join.last, last) && contains(one.second.join.missed, member);
+    });
+    if (!is_missed) missing_.push_back(member.task);
+  }
+}
+
+bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint now) {
+  // Others have formed a newer group. They take this process in when they form the next one.
+  if (left_behind_ != 0) return false;
+  if (last.number == 0) return missing_.empty();
+  if (is_out_of_time(last, now)) return true;
+  if (!missing_.empty()) {
+    complete_since_.reset();
+    return false;
+  }
+  if (!complete_since_) complete_since_ = now;
+  Duration grace = Duration::zero();
+  for (int task = 0; task < num_tasks_; ++task) {
+    if (has_joined(task)) continue;
+    const auto state = absent.find(task);
+    const auto kind = state == absent.end() ? AbsentTask::Kind::unknown : state->second.kind;
+    if (kind == AbsentTask::Kind::dead) continue;
+    const bool is_forming = kind == AbsentTask::Kind::forming;
+    grace = std::max<Duration>(grace, is_forming ? Duration(kGraceForForming) : kGrace);
+  }
+  return now - *complete_since_ >= grace;
+}
+
+bool Roster::is_out_of_time(const PastGroup& last, TimePoint now) const {
+  TimePoint deadline = TimePoint::max();
+  for (const auto& [task, joined] : joined_) {
+    // A new process that has little time does not make the others give up a member.
+    if (is_same(joined.join.last, last)) deadline = std::min(deadline, joined.deadline);
+  }
+  if (deadline == TimePoint::max()) return false;
+  const Duration margin =
+      std::clamp<Duration>((deadline - started_) / 4, Duration::zero(), kMarginMax);
+  return now >= deadline - margin;
+}
+
+void Roster::propose(const PastGroup& last) {
+  proposal_ = {.number = ++number_max_};
+  told_.clear();
+  for (const auto& [task, joined] : joined_) {
+    const bool has_values =
+        last.number != 0 && joined.join.has_values && is_same(joined.join.last, last);
+    proposal_.members.push_back(
+        {joined.member, joined.join.host, joined.join.process, !has_values});
+  }
+  phase_ = proposal_.members.size() == 1 ? Phase::committed : Phase::preparing;
+}
+
+}  // namespace cohort::collective::formation

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/detail/process_groups.h"
+
+#include <torch/version.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <random>
+#include <set>
+#include <utility>
+
+#include "cohort/collective/internal/formation/formation.h"
+#include "cohort/collective/internal/formation/former.h"
+#include "cohort/collective/internal/formation/link_table.h"
+#include "cohort/collective/internal/formation/listener.h"
+#include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/collective/internal/formation/own_host.h"
+#include "cohort/collective/internal/formation/process_links.h"
+#include "cohort/core/detail/random.h"
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+
+namespace cohort::collective {
+namespace {
+
+using formation::Identity;
+using formation::Member;
+
+ProcessGroupOptions checked(ProcessGroupOptions options) {
+  const auto count = static_cast<int>(options.tasks.size());
+  COHORT_CHECK(options.self >= 0 && options.self < count, ErrorCode::invalid_argument,
+               "[collective.form] expected a task index of 0 to ", count - 1, ", got ",
+               options.self);
+  std::set<std::string> addresses;
+  for (const WorkerTask& task : options.tasks) {
+    formation::check_address(task.address);
+    COHORT_CHECK(addresses.insert(task.address).second, ErrorCode::invalid_argument,
+                 "[collective.form] expected an address for each worker, got ", task.address,
+                 " twice");
+  }
+  return options;
+}
+
+std::uint64_t new_incarnation() {
+  std::random_device random;
+  const std::uint64_t number = (std::uint64_t{random()} << 32) | random();
+  return std::max<std::uint64_t>(number, 1);  // 0 is no incarnation
+}
+
+Identity identity_of(const ProcessGroupOptions& options) {
+  std::uint64_t hash = 0;
+  for (const WorkerTask& task : options.tasks)
+    hash = mix_seed(mix_seed(hash, task.name), task.address);
+  return {.job = options.job,
+          .tasks_hash = hash,
+          .torch_version = TORCH_VERSION,
+          .self = {options.self, new_incarnation()}};
+}
+
+std::vector<std::string> names_of(const ProcessGroupOptions& options) {
+  std::vector<std::string> names;
+  for (const WorkerTask& task : options.tasks) names.push_back(task.name);
+  return names;
+}
+
+}  // namespace
+
+class ProcessGroups::State {
+ public:
+  explicit State(ProcessGroupOptions options)
+      : options_(checked(std::move(options))),
+        self_(identity_of(options_)),
+        formation_(self_, names_of(options_)),
+        listener_(
+            formation::listen_at(own().address),
+            {.strangers_max = 16 * options_.tasks.size() + 64,
+             .peers_max = 8 * options_.tasks.size() + 64,
+             .answer = [this](
+                           const auto& request, std::uint64_t connection,
+                           FileDescriptor& socket) { return answer(request, connection, socket); },
+             .closed = [this](std::uint64_t connection) { formation_.closed(connection); }}) {}
+  ~State() { table_->end(); }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+
+  Membership form(Deadline deadline) {
+    COHORT_CHECK(!is_forming_.exchange(true), ErrorCode::failed_precondition,
+                 "[collective.form] expected one call at a time, got a second one");
+    // From here on the process tells others that it is in no group.
+    const std::vector<Member> missed = table_->missed();
+    formation_.look();
+    table_->end();
+    struct Stop {
+      State& state;
+      ~Stop() {
+        state.formation_.stop();
+        state.is_forming_ = false;
+      }
+    } const stop{*this};
+    const formation::PastGroup last = formation_.last();
+    // A later call after one that failed still misses the same members.
+    if (!missed.empty()) missed_ = missed;
+    formation::Former former(options_.tasks, self_, formation_,
+                             {.last = last,
+                              .has_values = last.number != 0 && has_values_,
+                              .number_max = last.number,
+                              .missed = missed_,
+                              .host = formation::own_host(),
+                              .process = ::getpid()},
+                             deadline);
+    return enter(former.run(), last);
+  }
+
+  void mark_without_values() { has_values_ = false; }
+
+ private:
+  const WorkerTask& own() const { return options_.tasks[static_cast<std::size_t>(options_.self)]; }
+
+  std::optional<formation::Reply> answer(const formation::Request& request,
+                                         std::uint64_t connection, FileDescriptor& socket) {
+    std::optional<formation::Reply> reply = formation_.answer(request, connection);
+    if (reply || request.kind != formation::RequestKind::link) return reply;
+    return table_->offer(request, socket);
+  }
+
+  Membership enter(formation::Proposal group, const formation::PastGroup& last) {
+    Membership membership{.number = group.number};
+    formation::PastGroup now{.number = group.number};
+    for (const formation::ProposedMember& member : group.members) {
+      if (!member.is_new && !membership.survivor)
+        membership.survivor = static_cast<int>(membership.tasks.size());
+      membership.tasks.push_back(member.who.task);
+      membership.is_new.push_back(member.is_new);
+      now.members.push_back(member.who);
+    }
+    warn_of_left_out(last, now);
+    log_debug("[collective.form] group ", group.number, " of ", group.members.size(), " members");
+    table_->begin(group.number);
+    formation_.enter(std::move(now));
+    has_values_ = true;
+    missed_.clear();
+    membership.group = formation::on_backend(
+        std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
+        options_.backend);
+    return membership;
+  }
+
+  void warn_of_left_out(const formation::PastGroup& last, const formation::PastGroup& now) const {
+    std::string left_out;
+    for (const Member& member : last.members) {
+      const bool is_in = std::any_of(now.members.begin(), now.members.end(),
+                                     [&](const Member& one) { return one.task == member.task; });
+      if (is_in) continue;
+      const WorkerTask& task = options_.tasks[static_cast<std::size_t>(member.task)];
+      left_out += (left_out.empty() ? "" : ", ") + task.name + " (" + task.address + ")";
+    }
+    if (left_out.empty()) return;
+    log_warn("[collective.form] group ", now.number, " goes on without ", left_out,
+             "; it can join when the others form the next group");
+  }
+
+  const ProcessGroupOptions options_;
+  const Identity self_;
+  // Groups may be used after this object.
+  const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();
+  formation::Formation formation_;
+  std::atomic<bool> is_forming_ = false;
+  std::atomic<bool> has_values_ = true;
+  std::vector<Member> missed_;  // used only by form()
+  formation::Listener listener_;
+};
+
+ProcessGroups::ProcessGroups(ProcessGroupOptions options)
+    : state_(std::make_unique<State>(std::move(options))) {}
+
+ProcessGroups::~ProcessGroups() = default;
+
+Membership ProcessGroups::form(Deadline deadline) { return state_->form(deadline); }
+
+void ProcessGroups::mark_without_values() { state_->mark_without_values(); }
+
+}  // namespace cohort::collective

@@ -1,0 +1,367 @@
+// SPDX-License-Identifier: Apache-2.0
+// Workers form groups, and new ones after losses.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/core/error.h"
+#include "cohort/testing/paired_links.h"
+#include "cohort/testing/raw_socket.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
+#include "cohort/testing/worker_processes.h"
+
+namespace cohort::collective {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using testing::RawSocket;
+using testing::throws_error;
+using testing::Warnings;
+using testing::WorkerProcesses;
+using Outcomes = WorkerProcesses::Outcomes;
+
+Bytes one_byte(int value) { return {static_cast<std::byte>(value)}; }
+
+// All of these are in one group of these tasks, and can exchange bytes.
+void expect_group(Outcomes& outcomes, const std::vector<int>& tasks) {
+  std::vector<std::thread> threads;
+  for (const int task : tasks) {
+    const WorkerProcesses::Outcome& outcome = outcomes.at(task);
+    ASSERT_FALSE(outcome.error) << task << ": " << outcome.error->what();
+    EXPECT_EQ(outcome.membership->tasks, tasks);
+    EXPECT_EQ(outcome.membership->number, outcomes.at(tasks[0]).membership->number);
+    EXPECT_EQ(outcome.membership->survivor, outcomes.at(tasks[0]).membership->survivor);
+    EXPECT_EQ(outcome.membership->is_new, outcomes.at(tasks[0]).membership->is_new);
+  }
+  for (const int task : tasks) {
+    threads.emplace_back([&, task] {
+      Group& group = *outcomes.at(task).membership->group;
+      std::vector<Bytes> expected;
+      for (const int other : tasks) expected.push_back(one_byte(other));
+      EXPECT_EQ(tasks.at(static_cast<std::size_t>(group.rank())), task);
+      EXPECT_EQ(group.member_name(group.rank()), "worker:" + std::to_string(task));
+      try {
+        EXPECT_EQ(group.exchange(one_byte(task), "a byte", Deadline::after(20s)), expected);
+      } catch (const Error& error) {
+        ADD_FAILURE() << task << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class FirstGroup : public ::testing::TestWithParam<int> {};
+
+TEST_P(FirstGroup, HasAllWorkers) {
+  WorkerProcesses workers(GetParam());
+  workers.start_all();
+  std::vector<int> all;
+  for (int task = 0; task < GetParam(); ++task) all.push_back(task);
+  Outcomes outcomes = workers.form(all);
+  expect_group(outcomes, all);
+  const Membership& membership = *outcomes.at(0).membership;
+  EXPECT_EQ(membership.number, 1u);
+  EXPECT_FALSE(membership.survivor);
+  EXPECT_EQ(membership.is_new, std::vector<bool>(all.size(), true));
+}
+
+INSTANTIATE_TEST_SUITE_P(Sizes, FirstGroup, ::testing::Values(1, 2, 3, 4, 8));
+
+TEST(ProcessGroups, NameMissingWorkersOnAllOthers) {
+  WorkerProcesses workers(3);
+  workers.start(0);
+  workers.start(1);
+  Outcomes outcomes = workers.form({0, 1}, 1s);
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::deadline_exceeded);
+    EXPECT_THAT(outcomes.at(task).error->message(),
+                AllOf(HasSubstr("worker:2 (" + workers.address(2)), Not(HasSubstr("worker:0")),
+                      Not(HasSubstr("worker:1"))));
+  }
+}
+
+TEST(ProcessGroups, FormAfterAFormationThatFailed) {
+  WorkerProcesses workers(2);
+  workers.start(1);
+  EXPECT_TRUE(workers.form({1}, 200ms).at(1).error);
+  workers.start(0);
+  Outcomes outcomes = workers.form({0, 1});
+  expect_group(outcomes, {0, 1});
+}
+
+TEST(ProcessGroups, RefuseAWorkerOfAnotherJob) {
+  WorkerProcesses workers(2);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.job = "other";
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition);
+    EXPECT_THAT(outcomes.at(task).error->message(),
+                AllOf(HasSubstr("job 'test'"), HasSubstr("job 'other'")));
+  }
+}
+
+TEST(ProcessGroups, RefuseAnotherListOfWorkers) {
+  WorkerProcesses workers(3);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.tasks.pop_back();
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  ASSERT_TRUE(outcomes.at(1).error);
+  EXPECT_EQ(outcomes.at(1).error->code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(outcomes.at(1).error->message(), HasSubstr("list of workers"));
+}
+
+TEST(ProcessGroups, ListenAtTheirAddress) {
+  WorkerProcesses workers(2);
+  workers.start(0);
+  EXPECT_THAT([&] { ProcessGroups(workers.options(0)); },
+              throws_error(ErrorCode::already_exists, workers.address(0)));
+  EXPECT_THAT(
+      [&] {
+        ProcessGroups({.tasks = {{"worker:0", "127.0.0.1"}}});
+      },
+      throws_error(ErrorCode::invalid_argument, "host:port"));
+  EXPECT_THAT(
+      [&] {
+        ProcessGroups({.tasks = {{"worker:0", "192.0.2.1:5000"}}});
+      },
+      throws_error(ErrorCode::invalid_argument, "address of this host"));
+  EXPECT_THAT(
+      [&] {
+        ProcessGroups({.tasks = {{"worker:0", "127.0.0.1:5000"}}, .self = 1});
+      },
+      throws_error(ErrorCode::invalid_argument, "0 to 0, got 1"));
+}
+
+TEST(ProcessGroups, GoOnWithoutAProcessThatEnded) {
+  for (const int ended : {0, 1, 2}) {
+    WorkerProcesses workers(3);
+    workers.start_all();
+    Outcomes first = workers.form({0, 1, 2});
+    expect_group(first, {0, 1, 2});
+    workers.end(ended);
+    std::vector<int> others{0, 1, 2};
+    std::erase(others, ended);
+    Warnings warnings;
+    Outcomes second = workers.form(others);
+    expect_group(second, others);
+    const Membership& membership = *second.at(others[0]).membership;
+    EXPECT_EQ(membership.number, 2u);
+    EXPECT_EQ(membership.survivor, 0);
+    EXPECT_THAT(membership.is_new, ElementsAre(false, false));
+    EXPECT_THAT(warnings.text(), HasSubstr("without worker:" + std::to_string(ended)));
+  }
+}
+
+TEST(ProcessGroups, EndTheLastGroupForItsMembers) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1});
+  expect_group(first, {0, 1});
+  std::thread other([&] {
+    EXPECT_THAT(
+        [&] { first.at(1).membership->group->exchange({}, "nothing", Deadline::after(20s)); },
+        throws_error(ErrorCode::unavailable, "worker:0"));
+    Outcomes second = workers.form({1});
+    EXPECT_FALSE(second.at(1).error);
+  });
+  Outcomes second = workers.form({0});
+  other.join();
+  ASSERT_FALSE(second.at(0).error) << second.at(0).error->what();
+  EXPECT_EQ(second.at(0).membership->number, 2u);
+  EXPECT_THAT([&] { first.at(0).membership->group->split()->exchange({}, "nothing", Deadline()); },
+              throws_error(ErrorCode::aborted, "group 1 was replaced by group 2"));
+}
+
+TEST(ProcessGroups, GoOnWithoutAMemberThatHangs) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  for (const int task : {0, 2}) {
+    EXPECT_THAT(
+        [&] { first.at(task).membership->group->exchange({}, "nothing", Deadline::after(50ms)); },
+        throws_error(ErrorCode::deadline_exceeded, ""));
+  }
+  Outcomes second = workers.form({0, 2});
+  expect_group(second, {0, 2});
+  // It comes back.
+  std::thread late([&] {
+    Outcomes third = workers.form({1});
+    EXPECT_FALSE(third.at(1).error);
+    EXPECT_THAT(third.at(1).membership->is_new, ElementsAre(false, true, false));
+  });
+  Outcomes third;
+  const Deadline deadline = Deadline::after(20s);
+  do {
+    third = workers.form({0, 2});
+    ASSERT_FALSE(third.at(0).error);
+  } while (third.at(0).membership->tasks.size() < 3 && !deadline.has_expired());
+  late.join();
+  EXPECT_EQ(third.at(0).membership->survivor, 0);
+}
+
+TEST(ProcessGroups, GoOnAtTheDeadlineWithoutMembersThatDidNotCome) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  Outcomes second = workers.form({1, 2}, 1s);
+  expect_group(second, {1, 2});
+}
+
+// The kernel accepts connections for a process that has stopped.
+TEST(ProcessGroups, GoOnWithoutAProcessThatStopped) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  workers.end(0);
+  const FileDescriptor silent = testing::silent_listener(workers.address(0));
+  Outcomes second = workers.form({1, 2}, 5s);
+  expect_group(second, {1, 2});
+}
+
+TEST(ProcessGroups, RefuseSharedMemoryBetweenHosts) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(2);
+  const auto links =
+      std::make_shared<testing::PairedLinks>(sockets, 0, std::vector<std::string>{"here", "there"});
+  EXPECT_THAT([&] { formation::on_backend(links, GroupBackend::shared_memory); },
+              throws_error(ErrorCode::invalid_argument, "use GroupBackend::automatic or tcp"));
+}
+
+TEST(ProcessGroups, TakeInAProcessThatStartedAgain) {
+  for (const int restarted : {0, 2}) {
+    WorkerProcesses workers(3);
+    workers.start_all();
+    Outcomes first = workers.form({0, 1, 2});
+    expect_group(first, {0, 1, 2});
+    workers.end(restarted);
+    workers.start(restarted);
+    Outcomes second = workers.form({0, 1, 2});
+    expect_group(second, {0, 1, 2});
+    const Membership& membership = *second.at(0).membership;
+    EXPECT_EQ(membership.survivor, restarted == 0 ? 1 : 0);
+    std::vector<bool> is_new(3, false);
+    is_new[static_cast<std::size_t>(restarted)] = true;
+    EXPECT_EQ(membership.is_new, is_new);
+  }
+}
+
+TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  workers.end(0);
+  Outcomes second = workers.form({1, 2});
+  expect_group(second, {1, 2});
+  workers.start(0);
+  Outcomes alone = workers.form({0}, 500ms);
+  ASSERT_TRUE(alone.at(0).error);
+  EXPECT_EQ(alone.at(0).error->code(), ErrorCode::deadline_exceeded);
+  EXPECT_THAT(alone.at(0).error->message(), HasSubstr("they train in group 2"));
+  expect_group(second, {1, 2});  // it was not disturbed
+  Outcomes third = workers.form({0, 1, 2});
+  expect_group(third, {0, 1, 2});
+  EXPECT_EQ(third.at(0).membership->number, 3u);
+  EXPECT_EQ(third.at(0).membership->survivor, 1);
+}
+
+TEST(ProcessGroups, FormAgainWithAllMembers) {
+  WorkerProcesses workers(4);
+  workers.start_all();
+  for (std::uint64_t number = 1; number <= 4; ++number) {
+    Outcomes outcomes = workers.form({0, 1, 2, 3});
+    expect_group(outcomes, {0, 1, 2, 3});
+    EXPECT_EQ(outcomes.at(0).membership->number, number);
+  }
+}
+
+TEST(ProcessGroups, AMemberWithoutValuesIsNewAgain) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1});
+  workers.end(0);
+  workers.start(0);
+  Outcomes second = workers.form({0, 1});
+  EXPECT_EQ(second.at(0).membership->survivor, 1);
+  workers[0].mark_without_values();
+  Outcomes third = workers.form({0, 1});
+  expect_group(third, {0, 1});
+  EXPECT_EQ(third.at(0).membership->survivor, 1);
+  Outcomes fourth = workers.form({0, 1});
+  EXPECT_EQ(fourth.at(0).membership->survivor, 0);
+}
+
+TEST(ProcessGroups, AreNotDisturbedByStrangers) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  std::vector<RawSocket> slow;
+  for (int i = 0; i < 100; ++i) slow.push_back(RawSocket::connected(workers.address(i % 2)));
+  RawSocket garbage = RawSocket::connected(workers.address(0));
+  garbage.write(std::vector<std::byte>(1000, std::byte{0x47}));
+  Outcomes outcomes = workers.form({0, 1});
+  expect_group(outcomes, {0, 1});
+}
+
+TEST(ProcessGroups, SplitsOpenInAnyOrder) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes outcomes = workers.form({0, 1, 2});
+  std::map<int, std::vector<std::shared_ptr<Group>>> splits;
+  for (auto& [task, outcome] : outcomes) {
+    ASSERT_FALSE(outcome.error);
+    for (int i = 0; i < 4; ++i) splits[task].push_back(outcome.membership->group->split());
+  }
+  std::vector<std::thread> threads;
+  for (const auto& [task, groups] : splits) {
+    for (int i = 0; i < 4; ++i) {
+      threads.emplace_back([&groups = groups, i, task = task] {
+        const std::size_t split = static_cast<std::size_t>((i + task) % 4);
+        const auto all = groups[split]->exchange(one_byte(static_cast<int>(split)), "a byte",
+                                                 Deadline::after(20s));
+        EXPECT_EQ(all, std::vector<Bytes>(3, one_byte(static_cast<int>(split))));
+      });
+    }
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+TEST(ProcessGroups, NameAMemberThatDoesNotOpenLinks) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes outcomes = workers.form({0, 1, 2});
+  EXPECT_THAT(
+      [&] { outcomes.at(0).membership->group->exchange({}, "nothing", Deadline::after(100ms)); },
+      throws_error(ErrorCode::deadline_exceeded, "worker:1"));
+  workers.end(2);
+  workers.end(0);
+  EXPECT_THAT(
+      [&] { outcomes.at(1).membership->group->exchange({}, "nothing", Deadline::after(20s)); },
+      throws_error(ErrorCode::unavailable, "its process has ended"));
+}
+
+}  // namespace
+}  // namespace cohort::collective
