@@ -258,11 +258,13 @@ void Meeting::throw_ending(int by, const Caller& caller) {
   const std::string op = "[collective." + std::string(name_of(caller.kind)) + "] ";
   const std::string call =
       " to take part in " + std::string(caller.what) + " in call " + std::to_string(caller.number);
+  const bool is_in_this_call =
+      room().ended().load(std::memory_order_seq_cst) >> 16U >= sequence_ + 1;
   const bool is_culprit = std::find(culprits.begin(), culprits.end(), rank_) != culprits.end();
   const std::string origin = culprits.empty() ? "" : links.member_name(culprits.front());
   switch (ending) {
     case Ending::missed:
-      if (!is_culprit && (by == rank_ || caller.deadline.has_expired()))
+      if (!is_culprit && is_in_this_call && caller.deadline.has_expired())
         throw Error(ErrorCode::deadline_exceeded,
                     op + "expected all workers in call " + std::to_string(caller.number) +
                         " to take part in " + std::string(caller.what) +
