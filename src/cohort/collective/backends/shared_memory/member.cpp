@@ -13,6 +13,7 @@ namespace {
 
 // With more members, each would read more than if they divide the work, though they wait twice.
 constexpr std::int64_t kFewBytesOfMany = 8 << 10;
+constexpr std::int64_t kFewBytesOfTwo = 4 << 10;
 
 bool has_values(const Call& call) { return !call.refusal && call.reads_tensors(); }
 
@@ -80,7 +81,7 @@ std::shared_ptr<Group> Member::split() {
 }
 
 bool Member::is_few(std::int64_t bytes) const {
-  return bytes <= (size_ == 2 ? kBufferBytes : kFewBytesOfMany);
+  return bytes <= (size_ == 2 ? kFewBytesOfTwo : kFewBytesOfMany);
 }
 
 bool Member::are_few(const Lengths& lengths, std::int64_t bytes_each) const {

@@ -13,6 +13,7 @@ namespace {
 // By how many slices each stage is behind the one before.
 constexpr std::int64_t kLag = 1;
 constexpr std::int64_t kShareAlignment = 64;
+constexpr std::int64_t kPieceBytes = 8 << 10;
 
 std::int64_t rounds_of(std::int64_t bytes) { return (bytes + kSliceBytes - 1) / kSliceBytes; }
 
@@ -49,6 +50,26 @@ void for_parts(const Call& call, const Range& range, const Run& run) {
   }
 }
 
+// Asks for lines that this process reads now and writes soon, as their only owner. A line that is
+// only read stays with both processes, and the one that writes it next has to ask once more.
+#if defined(__x86_64__)
+[[gnu::target("prfchw")]]
+#endif
+void take_lines(const std::byte* from, std::int64_t bytes) {
+  for (std::int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(from + at, 1, 3);
+}
+
+// In pieces, of which the next one is on its way while one is used.
+template <class Run>
+void for_pieces(std::byte* slice, std::int64_t base, const Range& range, const Run& run) {
+  take_lines(slice + (range.begin - base), std::min(kPieceBytes, range.end - range.begin));
+  for (std::int64_t at = range.begin; at < range.end; at += kPieceBytes) {
+    const std::int64_t end = std::min(at + kPieceBytes, range.end);
+    take_lines(slice + (end - base), std::min(kPieceBytes, range.end - end));
+    run(Range{at, end});
+  }
+}
+
 // `slice` is where byte `base` of the payload lies.
 void copy_in(const Call& call, const Range& range, std::byte* slice, std::int64_t base) {
   for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
@@ -64,10 +85,10 @@ void copy_out(const Call& call, const Range& range, const std::byte* slice, std:
 }
 
 // Reduces a range of the caller's tensors and the others' slices; to the caller's tensors, to its
-// slice, or both.
+// slice of member `slice`, or both.
 struct Outputs {
   bool tensors = false;
-  bool slice = false;
+  int slice = -1;
 };
 void reduce_range(const Call& call, const Range& range, std::span<std::byte* const> slices,
                   std::int64_t base, Outputs to_where) {
@@ -79,7 +100,8 @@ void reduce_range(const Call& call, const Range& range, std::span<std::byte* con
     inputs[mine] = part.data + from;
     c10::SmallVector<std::byte*, 2> outputs;
     if (to_where.tensors) outputs.push_back(part.data + from);
-    if (to_where.slice) outputs.push_back(slices[mine] + at);
+    if (to_where.slice >= 0)
+      outputs.push_back(slices[static_cast<std::size_t>(to_where.slice)] + at);
     reduce_elements({.dtype = part.dtype,
                      .op = call.op,
                      .inputs = {inputs.data(), inputs.size()},
@@ -153,18 +175,34 @@ void stream_in_place(Stream& stream, const Call& call, const Meeting::Caller& ca
     copy_in(call, {range.begin, share.begin}, slices[mine], range.begin);
     copy_in(call, {share.end, range.end}, slices[mine], range.begin);
   };
+  // This member has not filled its share, where the others find the result. Of two members, one
+  // writes it to the slice that it has just read instead, so each line moves only twice.
+  const bool is_pair = call.size == 2;
+  const auto other = static_cast<std::size_t>(1 - call.rank);
   stages.reduce = [&](std::int64_t round, std::span<std::byte* const> slices) {
     const Range range = round_range(call, round);
-    // This member has not filled its share, where the others find the result.
-    reduce_range(call, share_of(range, call.rank, call.size), slices, range.begin,
-                 {.tensors = is_written, .slice = true});
+    const Range share = share_of(range, call.rank, call.size);
+    if (!is_pair)
+      return reduce_range(call, share, slices, range.begin,
+                          {.tensors = is_written, .slice = call.rank});
+    for_pieces(slices[other], range.begin, share, [&](const Range& piece) {
+      reduce_range(call, piece, slices, range.begin,
+                   {.tensors = is_written, .slice = 1 - call.rank});
+    });
   };
   stages.consume = [&](std::int64_t round, std::span<std::byte* const> slices) {
+    if (!is_written) return;
     const Range range = round_range(call, round);
-    for (int rank = 0; is_written && rank < call.size; ++rank) {
-      if (rank != call.rank)
-        copy_out(call, share_of(range, rank, call.size), slices[static_cast<std::size_t>(rank)],
-                 range.begin);
+    for (int rank = 0; rank < call.size; ++rank) {
+      const Range share = share_of(range, rank, call.size);
+      if (rank == call.rank) continue;
+      if (!is_pair) {
+        copy_out(call, share, slices[static_cast<std::size_t>(rank)], range.begin);
+        continue;
+      }
+      for_pieces(slices[mine], range.begin, share, [&](const Range& piece) {
+        copy_out(call, piece, slices[mine], range.begin);
+      });
     }
   };
   stream.run(rounds_of(call.payload_bytes), stages, caller);
