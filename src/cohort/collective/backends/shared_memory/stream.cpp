@@ -200,9 +200,8 @@ void stream_in_place(Stream& stream, const Call& call, const Meeting::Caller& ca
         copy_out(call, share, slices[static_cast<std::size_t>(rank)], range.begin);
         continue;
       }
-      for_pieces(slices[mine], range.begin, share, [&](const Range& piece) {
-        copy_out(call, piece, slices[mine], range.begin);
-      });
+      for_pieces(slices[mine], range.begin, share,
+                 [&](const Range& piece) { copy_out(call, piece, slices[mine], range.begin); });
     }
   };
   stream.run(rounds_of(call.payload_bytes), stages, caller);
