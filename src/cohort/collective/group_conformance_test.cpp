@@ -26,10 +26,12 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
+#include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
@@ -57,6 +59,14 @@ Groups exchange_only(int size) {
   return groups;
 }
 
+Groups shared_memory(int size) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(size);
+  return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
+    return shared_memory::join(std::make_shared<testing::PairedLinks>(sockets, rank),
+                               Deadline::after(std::chrono::seconds(60)));
+  });
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
@@ -64,7 +74,8 @@ struct Backend {
 };
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> all = {{"in_process", in_process},
-                                           {"exchange_only", exchange_only}};
+                                           {"exchange_only", exchange_only},
+                                           {"shared_memory", shared_memory}};
   return all;
 }
 

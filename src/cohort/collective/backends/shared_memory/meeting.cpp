@@ -1,0 +1,298 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/collective/backends/shared_memory/meeting.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <ctime>
+#include <thread>
+
+#include "cohort/core/error.h"
+
+namespace cohort::collective::shared_memory {
+namespace {
+
+// A member looks so often whether the processes of the others have ended.
+constexpr std::chrono::milliseconds kLookInterval{50};
+// How long a member that has given up waits for others that give up at the same time.
+constexpr std::chrono::seconds kGraceTime{1};
+constexpr int kYields = 20;
+
+void pause_briefly() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+// Sleeps until another process wakes this word, unless it has another value. Returns whether the
+// time was over.
+bool sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Duration time) {
+  const auto seconds = std::chrono::floor<std::chrono::seconds>(time);
+  const timespec limit{.tv_sec = static_cast<std::time_t>(seconds.count()),
+                       .tv_nsec = static_cast<long>((time - seconds).count())};
+  return ::syscall(SYS_futex, &word, FUTEX_WAIT, value, &limit, nullptr, 0) != 0 &&
+         errno == ETIMEDOUT;
+}
+
+std::string names_of(const std::vector<int>& ranks, const Links& links) {
+  std::string names;
+  for (const int rank : ranks) names += (names.empty() ? "" : ", ") + links.member_name(rank);
+  return names;
+}
+
+}  // namespace
+
+Meeting::Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined)
+    : memory_(std::move(memory)),
+      joined_(std::move(joined)),
+      rank_(memory_->links().rank()),
+      size_(memory_->links().size()),
+      num_spins_(static_cast<unsigned>(size_) <= std::thread::hardware_concurrency() ? 2000 : 20) {}
+
+Meeting::~Meeting() {
+  end(Ending::left, {rank_});
+  memory_->leave(std::move(joined_));
+}
+
+std::atomic<std::uint64_t>& Meeting::counter(int rank, Progress progress,
+                                             std::uint64_t count) const {
+  switch (progress) {
+    case Progress::begun:
+      return room().turn(rank, count - 1).begun;
+    case Progress::filled:
+      return room().member(rank).filled;
+    case Progress::reduced:
+      return room().member(rank).reduced;
+    case Progress::consumed:
+      return room().member(rank).consumed;
+  }
+  return room().member(rank).consumed;
+}
+
+bool Meeting::has_come(int rank, Progress progress, std::uint64_t count) const {
+  const std::uint64_t now = counter(rank, progress, count).load(std::memory_order_seq_cst);
+  return progress == Progress::begun ? now == count : now >= count;
+}
+
+void Meeting::publish(Progress progress, std::uint64_t count) {
+  counter(rank_, progress, count).store(count, std::memory_order_seq_cst);
+  // Either this member sees that another sleeps, or that one sees the progress when it looks once
+  // more before it sleeps: all of it is in the single order of memory_order_seq_cst.
+  const auto mine = static_cast<std::uint32_t>(rank_) + 1;
+  for (int rank = 0; rank < size_; ++rank) wake(rank, mine);
+}
+
+void Meeting::wake(int rank, std::uint32_t value) noexcept {
+  std::atomic<std::uint32_t>& word = room().sleeps_for(rank);
+  if (word.load(std::memory_order_seq_cst) != value) return;
+  if (word.compare_exchange_strong(value, 0, std::memory_order_seq_cst))
+    ::syscall(SYS_futex, &word, FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+bool Meeting::wait_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
+                       Deadline deadline) {
+  for (int i = 0; i < num_spins_; ++i) {
+    if (has_come(rank, progress, count)) return true;
+    pause_briefly();
+  }
+  for (int i = 0; i < kYields; ++i) {
+    std::this_thread::yield();
+    if (has_come(rank, progress, count)) return true;
+  }
+  return sleep_for(rank, progress, count, caller, deadline);
+}
+
+bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
+                        Deadline deadline) {
+  std::atomic<std::uint32_t>& word = room().sleeps_for(rank_);
+  const auto value = static_cast<std::uint32_t>(rank) + 1;
+  while (true) {
+    word.store(value, std::memory_order_seq_cst);
+    const bool is_over = has_ended();  // before the progress, which may have come before the end
+    const bool is_here = has_come(rank, progress, count);
+    const bool is_late = deadline.has_expired();
+    bool is_quiet = false;
+    if (!is_here && !is_over && !is_late)
+      is_quiet = sleep_on(word, value, std::min<Duration>(deadline.remaining(), kLookInterval));
+    word.store(0, std::memory_order_seq_cst);
+    if (is_here) return true;
+    if (is_over) refuse(caller);
+    if (is_late) return false;
+    if (is_quiet && !has_come(rank, progress, count)) look_for_the_gone(caller);
+  }
+}
+
+void Meeting::wait_for_all(Progress progress, std::uint64_t count, const Caller& caller) {
+  for (int i = 1; i < size_; ++i) {
+    const int rank = (rank_ + i) % size_;
+    if (has_come(rank, progress, count) || wait_for(rank, progress, count, caller, caller.deadline))
+      continue;
+    std::vector<int> missing;
+    for (int other = 0; other < size_; ++other) {
+      if (other != rank_ && !has_come(other, progress, count)) missing.push_back(other);
+    }
+    if (!missing.empty()) end_and_throw(Ending::missed, missing, caller);
+  }
+}
+
+bool Meeting::have_all_begun() const {
+  for (int rank = 0; rank < size_; ++rank) {
+    if (!has_come(rank, Progress::begun, sequence_ + 1)) return false;
+  }
+  return true;
+}
+
+void Meeting::check_open(const Caller& caller) {
+  if (has_ended()) refuse(caller);
+}
+
+void Meeting::meet(const Caller& caller) {
+  const std::uint64_t mine = sequence_ + 1;
+  publish(Progress::begun, mine);
+  Deadline deadline = caller.deadline;
+  bool has_given_up = false;
+  // Again, since one of the first may have withdrawn its turn while this one waited for the last.
+  // Of two members, each has begun the call itself before it looked at the other.
+  do {
+    for (int i = 1; i < size_; ++i) {
+      const int rank = (rank_ + i) % size_;
+      while (!has_come(rank, Progress::begun, mine) &&
+             !wait_for(rank, Progress::begun, mine, caller, deadline)) {
+        // Others who gave up, too, have not gone on in time.
+        if (has_given_up) end_and_throw(Ending::missed, {rank}, caller);
+        give_up(caller);
+        has_given_up = true;
+        deadline = Deadline::after(kGraceTime);
+      }
+    }
+  } while (size_ > 2 && !have_all_begun());
+}
+
+void Meeting::give_up(const Caller& caller) {
+  const std::uint64_t mine = sequence_ + 1;
+  room().turn(rank_, sequence_).begun.store(mine | kWithdrawn, std::memory_order_seq_cst);
+  if (has_ended()) refuse(caller);
+  std::vector<int> missing;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::uint64_t begun =
+        room().turn(rank, sequence_).begun.load(std::memory_order_seq_cst) & ~kWithdrawn;
+    if (begun != mine) missing.push_back(rank);
+  }
+  if (!missing.empty()) end_and_throw(Ending::missed, missing, caller);
+  publish(Progress::begun, mine);
+}
+
+bool Meeting::has_ended() const {
+  const std::uint64_t ended = room().ended().load(std::memory_order_seq_cst);
+  return ended != 0 && (ended >> 16U) <= sequence_ + 1;
+}
+
+void Meeting::end(Ending ending, const std::vector<int>& culprits) noexcept {
+  std::atomic<Ending>& mine = room().member(rank_).ending;
+  std::uint64_t open = 0;
+  if (room().ended().load(std::memory_order_seq_cst) != 0) return;
+  for (const int rank : culprits) room().blames(rank_, rank).store(1, std::memory_order_seq_cst);
+  mine.store(ending, std::memory_order_seq_cst);
+  const std::uint64_t word = (sequence_ + 1) << 16U | static_cast<std::uint64_t>(rank_);
+  if (!room().ended().compare_exchange_strong(open, word, std::memory_order_seq_cst)) return;
+  for (int rank = 0; rank < size_; ++rank) {
+    const std::uint32_t value = room().sleeps_for(rank).load(std::memory_order_seq_cst);
+    if (value != 0) wake(rank, value);
+  }
+}
+
+void Meeting::fail() noexcept { end(Ending::failed, {rank_}); }
+
+void Meeting::look_for_the_gone(const Caller& caller) {
+  std::vector<int> dead;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (rank == rank_) continue;
+    const bool is_cut = memory_->is_cut(rank);
+    if (memory_->has_left(rank)) {
+      // If it had joined this group, it would have ended it; perhaps from a later call on.
+      if (room().ended().load(std::memory_order_seq_cst) == 0)
+        end_and_throw(Ending::left, {rank}, caller);
+    } else if (is_cut) {
+      dead.push_back(rank);
+    }
+  }
+  if (!dead.empty()) end_and_throw(Ending::died, dead, caller);
+}
+
+void Meeting::end_and_throw(Ending ending, const std::vector<int>& culprits, const Caller& caller) {
+  end(ending, culprits);
+  if (has_ended()) refuse(caller);
+  // The group has ended from a later call on, but this one cannot be finished either.
+  room().member(rank_).ending.store(ending, std::memory_order_seq_cst);
+  for (int rank = 0; rank < size_; ++rank)
+    room().blames(rank_, rank).store(0, std::memory_order_seq_cst);
+  for (const int rank : culprits) room().blames(rank_, rank).store(1, std::memory_order_seq_cst);
+  throw_ending(rank_, caller);
+}
+
+void Meeting::refuse(const Caller& caller) {
+  const std::uint64_t ended = room().ended().load(std::memory_order_seq_cst);
+  throw_ending(std::min(static_cast<int>(ended & 0xffffU), size_ - 1), caller);
+}
+
+void Meeting::throw_ending(int by, const Caller& caller) {
+  Links& links = memory_->links();
+  std::vector<int> culprits;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (room().blames(by, rank).load(std::memory_order_seq_cst) != 0) culprits.push_back(rank);
+  }
+  const std::string names = names_of(culprits, links);
+  const Ending ending = room().member(by).ending.load(std::memory_order_seq_cst);
+  if (ending == Ending::missed || ending == Ending::died) {
+    for (const int rank : culprits) {
+      if (rank != rank_)
+        links.missed(rank, ending == Ending::died ? "its process has ended"
+                                                  : "it did not take part in a call in time");
+    }
+  }
+  const std::string op = "[collective." + std::string(name_of(caller.kind)) + "] ";
+  const std::string call =
+      " to take part in " + std::string(caller.what) + " in call " + std::to_string(caller.number);
+  const bool is_in_this_call =
+      room().ended().load(std::memory_order_seq_cst) >> 16U >= sequence_ + 1;
+  const bool is_culprit = std::find(culprits.begin(), culprits.end(), rank_) != culprits.end();
+  const std::string origin = culprits.empty() ? "" : links.member_name(culprits.front());
+  switch (ending) {
+    case Ending::missed:
+      if (!is_culprit && is_in_this_call && caller.deadline.has_expired())
+        throw Error(ErrorCode::deadline_exceeded,
+                    op + "expected all workers in call " + std::to_string(caller.number) +
+                        " to take part in " + std::string(caller.what) +
+                        " in time, got nothing from " + names +
+                        "; begin a new group on all workers")
+            .at(origin);
+      throw Error(ErrorCode::aborted,
+                  op + "expected" + call +
+                      ", got the end of all workers' group: " + links.member_name(by) +
+                      " has waited in vain for " + names + "; begin a new one on all")
+          .at(is_culprit ? "" : origin);
+    case Ending::died:
+      throw Error(ErrorCode::unavailable,
+                  op + "expected " + names + call +
+                      ", got the end of its process; begin a new group on all workers",
+                  ErrorCause::peer_lost)
+          .at(origin);
+    case Ending::failed:
+      throw Error(ErrorCode::aborted, op + "expected " + names + call +
+                                          ", got its failure in the middle of the call; see its "
+                                          "error, and begin a new group on all workers")
+          .at(origin);
+    default:
+      throw Error(ErrorCode::aborted, op + "expected " + names + call +
+                                          ", got the end of its group; all workers make the same "
+                                          "calls")
+          .at(origin);
+  }
+}
+
+}  // namespace cohort::collective::shared_memory

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Memory that processes of one host share: a file without a name, which is gone when the last of
+// them has ended.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "cohort/core/detail/file_descriptor.h"
+
+namespace cohort::collective::shared_memory {
+
+// A part of a file in this process's memory. Thread-compatible.
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(void* data, std::size_t bytes) : data_(static_cast<std::byte*>(data)), bytes_(bytes) {}
+  Mapping(Mapping&& other) noexcept
+      : data_(std::exchange(other.data_, nullptr)), bytes_(other.bytes_) {}
+  Mapping& operator=(Mapping&& other) noexcept {
+    std::swap(data_, other.data_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~Mapping();
+  std::byte* data() const { return data_; }
+  std::size_t bytes() const { return bytes_; }
+
+ private:
+  std::byte* data_ = nullptr;
+  std::size_t bytes_ = 0;
+};
+
+// Thread-safe.
+class SharedFile {
+ public:
+  SharedFile() = default;
+  // A new one of zeros, whose size stays as it is. It takes no memory before it is reserved.
+  static SharedFile create(std::uint64_t bytes);
+  // The one that another process holds. Throws failed_precondition if it is another file, or this
+  // process may not open it.
+  static SharedFile open(std::int64_t process, int descriptor, std::uint64_t bytes);
+
+  int descriptor() const { return file_.get(); }
+  // Takes the memory of a range now. Otherwise a lack of it would end the process that writes there.
+  void reserve(std::uint64_t offset, std::uint64_t bytes) const;
+  // Gives the memory back; the range reads as zeros.
+  void clear(std::uint64_t offset, std::uint64_t bytes) const noexcept;
+  Mapping map(std::uint64_t offset, std::uint64_t bytes) const;
+
+ private:
+  explicit SharedFile(FileDescriptor file) : file_(std::move(file)) {}
+
+  FileDescriptor file_;
+};
+
+// The size that ranges of the file are multiples of.
+std::uint64_t page_bytes();
+
+}  // namespace cohort::collective::shared_memory
