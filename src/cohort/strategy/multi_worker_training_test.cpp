@@ -173,7 +173,7 @@ TEST(MultiWorkerTraining, TakesGradientsThatOnlySomeWorkersHave) {
 TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
   const Train train = [](SynchronousStrategy& strategy) {
     const auto net = strategy.replicate([] {
-      return torch::nn::Sequential(torch::nn::Linear(6, 5), SyncBatchNorm1d(5),
+      return torch::nn::Sequential(torch::nn::Linear(6, 5), SyncBatchNorm<torch::nn::BatchNorm1d>(5),
                                    torch::nn::Linear(5, 4));
     });
     set_values(net.parameters());
