@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
+#include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort {
 namespace {
@@ -113,8 +114,13 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
   host.devices = replica_devices(devices, cpus, host.strategy);
   host.check_context = check_outside_replicas;
   host_ = std::make_shared<const input::InputHost>(std::move(host));
-  home_ = std::make_shared<internal::MirroredHome>(
-      this, host_->strategy, internal::torch_devices(host_->devices), kind, cross_device_ops);
+  if (host_->group != nullptr) {
+    workers_ = std::make_shared<internal::StrategyWorkers>(
+        host_->group->split(), host_->timeout, host_->num_local_replicas(), host_->worker_calls);
+  }
+  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy,
+                                                   internal::torch_devices(host_->devices), kind,
+                                                   cross_device_ops, workers_);
 }
 
 SynchronousStrategy::~SynchronousStrategy() {
@@ -164,10 +170,6 @@ std::vector<std::string> SynchronousStrategy::worker_devices() const {
 
 void SynchronousStrategy::check_has_variables(std::string_view name,
                                               std::string_view method) const {
-  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented, "[strategy.", method,
-               "] expected a strategy of one worker, got '", this->name(), "' with ", num_workers(),
-               " ('", name,
-               "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
   if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
   std::vector<Device> used = host_->devices;
   for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
@@ -235,9 +237,6 @@ internal::ModuleVariables SynchronousStrategy::place_module(
 int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
 
 internal::FunctionHost SynchronousStrategy::function_host() {
-  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented,
-               "[strategy.function] expected a strategy of one worker, got '", name(), "' with ",
-               num_workers(), "; call run() in place of function()");
   for (const Device& device : devices()) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
                  "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
@@ -247,9 +246,24 @@ internal::FunctionHost SynchronousStrategy::function_host() {
 }
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  const int replicas = num_local_replicas();
   const internal::MirroredHome::ModesScope modes(*home_);
   internal::MirroredHome::RunScope run(*home_);
+  if (!home_->has_workers() || home_->is_in_replica()) {
+    run_here(body);
+    return run.finish();
+  }
+  workers_->begin_run();
+  try {
+    run_here(body);
+    run.finish();
+  } catch (...) {
+    workers_->tell_failure();
+    throw;
+  }
+}
+
+void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {
+  const int replicas = num_local_replicas();
   const int first = host_->worker() * replicas;
   if (home_->gpus() == 0) {
     internal::in_replica_contexts(*this, *threads_, first, replicas, body);
@@ -266,7 +280,6 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
     };
     internal::in_replica_contexts(*this, *threads_, first, replicas, on_own_device);
   }
-  run.finish();
 }
 
 }  // namespace cohort

@@ -57,9 +57,10 @@ class COHORT_API SynchronousStrategy : public Strategy {
                       internal::VariableKind kind, int cpus = 1,
                       CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
-  // These throw unimplemented with several workers, whose values nothing makes equal yet. In a
-  // replica context, all replicas make the call; they get the same variable, with the
-  // first replica's initial value. Throws failed_precondition if they give it different names.
+  // All workers make these calls in the same order; they get the first worker's initial values.
+  // Throws invalid_argument on all of them if names, dtypes, shapes or options differ. In a replica
+  // context, all replicas make the call; they get the same variable, with the first replica's
+  // initial value. Throws failed_precondition if they give it different names.
   Variable create_variable(std::string name, const at::Tensor& initial_value,
                            const VariableOptions& options) final;
   Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
@@ -72,6 +73,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   internal::FunctionHost function_host() final;
   std::shared_ptr<const input::InputHost> input_host() final { return host_; }
+  internal::StrategyWorkers* workers() final { return workers_.get(); }
   bool owns(const Variable& variable) const final;
   std::vector<Variable> components_of(const Variable& variable) const final;
   std::vector<std::string> devices_of(const Variable& variable) const final;
@@ -80,10 +82,12 @@ class COHORT_API SynchronousStrategy : public Strategy {
   virtual bool keeps_one_value() const { return false; }
 
  private:
+  void run_here(const std::function<void(ReplicaContext&)>& body);
   void check_has_variables(std::string_view name, std::string_view method) const;
 
   std::shared_ptr<const input::InputHost> host_;
   std::unique_ptr<internal::ReplicaThreads> threads_;
+  std::shared_ptr<internal::StrategyWorkers> workers_;  // nullptr: made without a group
   std::shared_ptr<internal::MirroredHome> home_;
 };
 
