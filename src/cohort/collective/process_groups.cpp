@@ -109,7 +109,7 @@ class ProcessGroups::State {
                               .host = formation::own_host(),
                               .process = ::getpid()},
                              deadline);
-    return enter(former.run(), last);
+    return enter(former.run(), last, deadline);
   }
 
   void mark_without_values() { has_values_ = false; }
@@ -124,7 +124,7 @@ class ProcessGroups::State {
     return table_->offer(request, socket);
   }
 
-  Membership enter(formation::Proposal group, const formation::PastGroup& last) {
+  Membership enter(formation::Proposal group, const formation::PastGroup& last, Deadline deadline) {
     Membership membership{.number = group.number};
     formation::PastGroup now{.number = group.number};
     for (const formation::ProposedMember& member : group.members) {
@@ -142,7 +142,7 @@ class ProcessGroups::State {
     missed_.clear();
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
-        options_.backend);
+        options_.backend, deadline);
     return membership;
   }
 

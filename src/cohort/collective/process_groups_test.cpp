@@ -247,7 +247,7 @@ TEST(ProcessGroups, RefuseSharedMemoryBetweenHosts) {
   const auto sockets = std::make_shared<testing::PairedSockets>(2);
   const auto links =
       std::make_shared<testing::PairedLinks>(sockets, 0, std::vector<std::string>{"here", "there"});
-  EXPECT_THAT([&] { formation::on_backend(links, GroupBackend::shared_memory); },
+  EXPECT_THAT([&] { formation::on_backend(links, GroupBackend::shared_memory, Deadline()); },
               throws_error(ErrorCode::invalid_argument, "use GroupBackend::automatic or tcp"));
 }
 

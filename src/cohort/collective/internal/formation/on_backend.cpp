@@ -3,22 +3,36 @@
 
 #include <utility>
 
-#include "cohort/collective/internal/formation/plain_exchange.h"
+#include "cohort/collective/backends/shared_memory/join.h"
+#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::formation {
 
-std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend) {
-  for (int rank = 0; rank < links->size(); ++rank) {
-    COHORT_CHECK(backend != GroupBackend::shared_memory || links->host(rank) == links->host(0),
-                 ErrorCode::invalid_argument,
-                 "[collective.form] expected all workers on one host for "
-                 "GroupBackend::shared_memory, got ",
-                 links->member_name(0), " and ", links->member_name(rank),
-                 " on two, or as different users or in different containers; use "
-                 "GroupBackend::automatic or tcp");
+namespace {
+
+// The first member on another host than member 0; 0 if there is none.
+int first_elsewhere(const Links& links) {
+  for (int rank = 1; rank < links.size(); ++rank) {
+    if (links.host(rank) != links.host(0)) return rank;
   }
-  return std::make_shared<PlainExchange>(std::move(links), SplitPath());
+  return 0;
+}
+
+}  // namespace
+
+std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend,
+                                  Deadline deadline) {
+  const int elsewhere = first_elsewhere(*links);
+  COHORT_CHECK(backend != GroupBackend::shared_memory || elsewhere == 0,
+               ErrorCode::invalid_argument,
+               "[collective.form] expected all workers on one host for "
+               "GroupBackend::shared_memory, got ",
+               links->member_name(0), " and ", links->member_name(elsewhere),
+               " on two, or as different users or in different containers; use "
+               "GroupBackend::automatic or tcp");
+  if (backend == GroupBackend::tcp || elsewhere != 0) return tcp::join(std::move(links));
+  return shared_memory::join(std::move(links), deadline);
 }
 
 }  // namespace cohort::collective::formation

@@ -9,7 +9,8 @@
 namespace cohort::collective::formation {
 
 // The group of these links. Throws invalid_argument for GroupBackend::shared_memory on several
-// hosts.
-std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend);
+// hosts; and what shared_memory::join() throws, which waits for the members.
+std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend,
+                                  Deadline deadline);
 
 }  // namespace cohort::collective::formation
