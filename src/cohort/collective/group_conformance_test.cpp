@@ -24,10 +24,12 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
+#include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
@@ -55,14 +57,22 @@ Groups exchange_only(int size) {
   return groups;
 }
 
+Groups tcp_groups(int size) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(size);
+  Groups groups;
+  for (int rank = 0; rank < size; ++rank)
+    groups.push_back(tcp::join(std::make_shared<testing::PairedLinks>(sockets, rank)));
+  return groups;
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
   friend void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 };
 const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all = {{"in_process", in_process},
-                                           {"exchange_only", exchange_only}};
+  static const std::vector<Backend> all = {
+      {"in_process", in_process}, {"exchange_only", exchange_only}, {"tcp", tcp_groups}};
   return all;
 }
 
