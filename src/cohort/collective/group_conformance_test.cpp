@@ -57,12 +57,21 @@ Groups exchange_only(int size) {
   return groups;
 }
 
-Groups tcp_groups(int size) {
-  const auto sockets = std::make_shared<testing::PairedSockets>(size);
+Groups connected(int size, const testing::MakePair& make_pair) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(size, make_pair);
   Groups groups;
   for (int rank = 0; rank < size; ++rank)
     groups.push_back(tcp::join(std::make_shared<testing::PairedLinks>(sockets, rank)));
   return groups;
+}
+
+Groups over_tcp(int size) {
+  return connected(size, [](int, int, int) { return testing::tcp_pair(); });
+}
+
+// Sockets with little memory, so that most system calls move a part of a frame.
+Groups over_unix_sockets(int size) {
+  return connected(size, [](int, int, int) { return testing::unix_pair(); });
 }
 
 struct Backend {
@@ -71,8 +80,10 @@ struct Backend {
   friend void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
 };
 const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all = {
-      {"in_process", in_process}, {"exchange_only", exchange_only}, {"tcp", tcp_groups}};
+  static const std::vector<Backend> all = {{"in_process", in_process},
+                                           {"exchange_only", exchange_only},
+                                           {"tcp", over_tcp},
+                                           {"unix_sockets", over_unix_sockets}};
   return all;
 }
 

@@ -2,10 +2,10 @@
 // Links between threads of one process, over pairs of sockets; for tests of backends.
 #pragma once
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -19,13 +19,19 @@
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/socket_pairs.h"
 
 namespace cohort::testing {
+
+// Makes the connection between two members in a lane.
+using MakePair = std::function<SocketPair(int first, int second, int lane)>;
 
 // The sockets of all members. Thread-safe.
 class PairedSockets {
  public:
-  explicit PairedSockets(int size) : size_(size) {}
+  explicit PairedSockets(
+      int size, MakePair make_pair = [](int, int, int) { return unix_pair(); })
+      : size_(size), make_pair_(std::move(make_pair)) {}
   int size() const { return size_; }
 
   std::vector<FileDescriptor> open(const collective::SplitPath& path, int rank, int lanes,
@@ -91,12 +97,9 @@ class PairedSockets {
     for (int a = 0; a < size_; ++a) {
       for (int b = a + 1; b < size_; ++b) {
         for (int lane = 0; lane < lanes; ++lane) {
-          int pair[2] = {-1, -1};
-          COHORT_CHECK(
-              ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0,
-              ErrorCode::internal, "[testing.paired_links] no pair of sockets");
-          at(a, b, lane) = FileDescriptor(pair[0]);
-          at(b, a, lane) = FileDescriptor(pair[1]);
+          SocketPair pair = make_pair_(a, b, lane);
+          at(a, b, lane) = std::move(pair[0]);
+          at(b, a, lane) = std::move(pair[1]);
         }
       }
     }
@@ -104,6 +107,7 @@ class PairedSockets {
   }
 
   const int size_;
+  const MakePair make_pair_;
   Mutex mutex_;
   Condition changed_;
   std::map<collective::SplitPath, Opening> openings_ COHORT_GUARDED_BY(mutex_);

@@ -128,7 +128,9 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
     if (moved_at == TimePoint()) moved_at = now;
     if (now >= deadline.time()) {
       look_for_farewells(caller);
-      if (has_grace || !late(traffic, Awaited::beginning).empty()) give_up(traffic, caller);
+      const bool is_sure =
+          !late(traffic, Awaited::beginning).empty() || !late(traffic, Awaited::values).empty();
+      if (is_sure || has_grace) give_up(traffic, caller);
       has_grace = true;
       deadline = Deadline(now + kFarewellTime);
     }
@@ -205,7 +207,7 @@ std::vector<int> Session::late(const AwaitedTraffic& traffic, Awaited reason) co
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     if (!connections_[i]) continue;
     const Awaited awaited = traffic.awaited(static_cast<int>(i));
-    const bool is_unsent = reason == Awaited::values && connections_[i]->is_sending();
+    const bool is_unsent = reason == Awaited::results && connections_[i]->is_sending();
     if (awaited == reason || is_unsent) ranks.push_back(static_cast<int>(i));
   }
   return ranks;
@@ -214,7 +216,7 @@ std::vector<int> Session::late(const AwaitedTraffic& traffic, Awaited reason) co
 void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
   std::vector<int> culprits;
   bool has_begun = false;
-  for (const Awaited reason : {Awaited::beginning, Awaited::contribution, Awaited::values}) {
+  for (const Awaited reason : {Awaited::beginning, Awaited::values, Awaited::results}) {
     culprits = late(traffic, reason);
     if (!culprits.empty()) break;
     has_begun = true;

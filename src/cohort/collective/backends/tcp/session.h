@@ -24,9 +24,9 @@ struct Caller {
   std::string_view what = {};
 };
 
-// Which members a call waits for, the surest reason first: a member may only be late because it
-// waits itself for one whose reason is surer.
-enum class Awaited : std::uint8_t { nothing, beginning, contribution, values };
+// Why a call waits for a member, the surest sign that it is late first: a member sends its values
+// in any case, but results only when it has the values of others, for which it may wait itself.
+enum class Awaited : std::uint8_t { nothing, beginning, values, results };
 
 // The traffic of a call that can be waited for.
 class AwaitedTraffic : public Traffic {

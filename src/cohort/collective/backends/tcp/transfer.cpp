@@ -242,11 +242,10 @@ Acceptance Transfer::accept_values(int from, const FrameHeader& header, Pieces& 
   const Peer& sender = peer(from);
   const auto offset = static_cast<std::int64_t>(header.offset);
   if (header.kind == FrameKind::values) {
-    const Range range{offset, offset + header.total};
-    if (offset != sender.values_got || header.total > kSegmentBytesMax ||
-        range.end > sender.values_expected)
+    const std::int64_t left = sender.values_expected - sender.values_got;
+    if (offset != sender.values_got || header.total > std::min(left, kSegmentBytesMax))
       return Acceptance::refuse;
-    add_values(from, range, into);
+    add_values(from, {offset, offset + header.total}, into);
   } else {
     if (offset != sender.contribution_got || offset >= share_.length()) return Acceptance::refuse;
     if (offset > num_reduced_) return Acceptance::hold;
@@ -401,12 +400,12 @@ Awaited Transfer::awaited(int from) const {
   const Peer& sender = peer(from);
   if (!sender.has_begun) return Awaited::beginning;
   if (!is_decided_) return Awaited::nothing;
-  if (!is_agreed_) return sender.spec ? Awaited::nothing : Awaited::contribution;
+  if (!is_agreed_) return sender.spec ? Awaited::nothing : Awaited::values;
   // A member whose contribution is there, but not yet added, is not late.
   const std::int64_t needed = std::min(share_.length(), num_reduced_ + 1);
-  if (sender.contribution_got < needed) return Awaited::contribution;
-  if (sender.values_got < sender.values_expected) return Awaited::values;
-  return Awaited::nothing;
+  if (sender.contribution_got < needed) return Awaited::values;
+  if (sender.values_got == sender.values_expected) return Awaited::nothing;
+  return call_.kind == CallKind::all_reduce ? Awaited::results : Awaited::values;
 }
 
 std::vector<CallSpec> Transfer::specs() const {
