@@ -15,9 +15,10 @@ using std::chrono::milliseconds;
 
 // Waking a thread takes tens of microseconds, and members in step answer sooner.
 constexpr microseconds kSpin(100);
-// How long a member that finds a connection closed waits for the farewell that tells why, and one
-// whose deadline passes for the farewell of a member that knows better who is late.
+// How long a member that finds a connection closed waits for the farewell that tells why.
 constexpr milliseconds kFarewellTime(100);
+// How long one whose deadline passes waits for a member that knows better who is late.
+constexpr milliseconds kGrace(500);
 
 constexpr int kLanes = 2;
 
@@ -132,7 +133,7 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
           !late(traffic, Awaited::beginning).empty() || !late(traffic, Awaited::values).empty();
       if (is_sure || has_grace) give_up(traffic, caller);
       has_grace = true;
-      deadline = Deadline(now + kFarewellTime);
+      deadline = Deadline(now + kGrace);
     }
     if (now - moved_at < spin_) continue;
     sleep(lost_at_ ? std::min(deadline.time(), *lost_at_ + kFarewellTime) : deadline.time());
@@ -275,9 +276,8 @@ void Session::apply(int from, const Farewell& farewell, const Caller& caller) {
     is_culprit = is_culprit || rank == self;
     if (rank != self) links_->missed(rank, farewell.why);
   }
-  // Members that wait in the same call get the same error as the one that noticed it.
-  const bool is_same_call = farewell.call == caller.call && !is_culprit;
-  Error error = ended_error(is_same_call ? farewell.code : ErrorCode::aborted, caller, reason_);
+  // The first call that learns of it gets the same error as the member that noticed it.
+  Error error = ended_error(is_culprit ? ErrorCode::aborted : farewell.code, caller, reason_);
   if (farewell.culprits.size() != 1) throw error;
   throw std::move(error).at(links_->member_name(farewell.culprits.front()));
 }
