@@ -48,6 +48,9 @@ static_assert(sizeof(FrameHeader) == kHeaderBytes);
 
 // Memory of a payload, in the order in which it is sent.
 using Pieces = c10::SmallVector<iovec, 8>;
+inline iovec piece_of(std::byte* data, std::int64_t bytes) {
+  return {data, static_cast<std::size_t>(bytes)};
+}
 std::size_t bytes_of(const Pieces& pieces);
 std::uint32_t checksum_of(const Pieces& pieces);
 

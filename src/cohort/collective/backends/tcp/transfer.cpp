@@ -4,39 +4,13 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/collective/internal/reduce_elements.h"
-
 namespace cohort::collective::tcp {
-namespace {
-
-constexpr std::int64_t kSegmentBytesMin = 32 << 10;
-constexpr std::int64_t kSegmentsEach = 4;  // so that sending, adding and receiving overlap
-constexpr std::int64_t kShareAlignment = 64;
-// More are copied into one piece.
-constexpr std::size_t kInlinePartsMax = 8;
-
-std::int64_t aligned_share(std::int64_t bytes) {
-  return (bytes + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
-}
-
-iovec piece_of(std::byte* data, std::int64_t bytes) {
-  return {data, static_cast<std::size_t>(bytes)};
-}
-
-}  // namespace
-
-std::byte* Scratch::of(int rank) {
-  std::unique_ptr<Line[]>& lines = members_[static_cast<std::size_t>(rank)];
-  if (!lines) lines = std::make_unique<Line[]>(kBytes / sizeof(Line));
-  return lines[0].bytes;
-}
-
 Transfer::Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message)
     : call_(call),
       number_(number),
       fingerprint_(call.fingerprint()),
       scratch_(scratch),
-      is_inline_(fits_offer(static_cast<std::int64_t>(message.size()))),
+      is_inline_(fits_offer(call, static_cast<std::int64_t>(message.size()))),
       peers_(static_cast<std::size_t>(call.size)) {
   if (call_.kind == CallKind::exchange) {
     messages_.resize(peers_.size());
@@ -45,63 +19,12 @@ Transfer::Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes mes
   }
   if (call_.refusal || is_inline_) return;
   if (call_.is_reduction()) {
-    share_ = share_of(call_.rank);
-    const std::int64_t owners = call_.kind == CallKind::reduce ? 1 : call_.size;
-    segment_bytes_ = std::clamp(aligned_share(call_.payload_bytes / owners / kSegmentsEach),
-                                kSegmentBytesMin, kSegmentBytesMax);
+    share_ = share_of(call_, call_.rank);
+    segment_bytes_ = segment_bytes(call_);
   }
   if (call_.kind == CallKind::broadcast && call_.rank == call_.root)
     values_ready_ = call_.payload_bytes;
   if (call_.kind == CallKind::all_gather) values_ready_ = call_.parts.front().bytes;
-}
-
-bool Transfer::fits_offer(std::int64_t message_bytes) const {
-  if (call_.size == 1 || call_.refusal) return true;
-  if (call_.kind == CallKind::exchange) return message_bytes <= kInlineBytesMax;
-  if (call_.kind == CallKind::all_gather) return call_.parts.front().bytes <= kInlineBytesMax;
-  // Each member sends all values of a sum to all others, and adds all of them.
-  const std::int64_t receivers = call_.is_reduction() ? call_.size - 1 : 1;
-  return call_.payload_bytes * receivers <= kInlineBytesMax;
-}
-
-Transfer::Range Transfer::share_of(int rank) const {
-  const std::int64_t all = call_.payload_bytes;
-  if (call_.kind == CallKind::reduce) return {0, rank == call_.root ? all : 0};
-  if (call_.kind == CallKind::reduce_scatter) {
-    const Part& part = call_.parts.front();
-    const std::int64_t rows = part.tensor->size(0);
-    const auto [first, last] = call_.rows_of(rows, rank);
-    return {first * (part.bytes / rows), last * (part.bytes / rows)};
-  }
-  const auto begin = [&](std::int64_t of) {
-    return std::min(all, aligned_share(all / call_.size * of));
-  };
-  return {begin(rank), rank + 1 == call_.size ? all : begin(rank + 1)};
-}
-
-void Transfer::add_pieces(Range range, Pieces& pieces, std::byte* memory) const {
-  const Part* part =
-      std::upper_bound(call_.parts.begin(), call_.parts.end(), range.begin,
-                       [](std::int64_t at, const Part& other) { return at < other.offset; });
-  if (part != call_.parts.begin()) --part;
-  for (; part != call_.parts.end() && part->offset < range.end; ++part) {
-    const std::int64_t begin = std::max(range.begin, part->offset);
-    const std::int64_t end = std::min(range.end, part->offset + part->bytes);
-    if (begin >= end) continue;
-    std::byte* const data =
-        memory != nullptr ? memory + (begin - range.begin) : part->data + (begin - part->offset);
-    pieces.push_back(piece_of(data, end - begin));
-  }
-}
-
-void Transfer::add_all(Pieces& pieces, std::byte* memory) const {
-  if (call_.parts.size() <= kInlinePartsMax) {
-    add_pieces({0, call_.payload_bytes}, pieces, memory);
-    return;
-  }
-  std::byte* const own = scratch_.of(call_.rank);
-  if (memory == nullptr) call_.write_payload(own);
-  pieces.push_back(piece_of(memory != nullptr ? memory : own, call_.payload_bytes));
 }
 
 bool Transfer::next_frame(int to, Frame& frame) {
@@ -137,7 +60,7 @@ void Transfer::write_offer(int to, Frame& frame) {
     header.total = call_.parts.front().tensor->size(call_.axis);
   if (!is_inline_ || !call_.reads_tensors()) return;
   if (call_.kind == CallKind::reduce && to != call_.root) return;
-  add_all(frame.payload);
+  add_all(call_, scratch_, frame.payload);
 }
 
 void Transfer::write_call(int to, Frame& frame) {
@@ -149,14 +72,14 @@ void Transfer::write_call(int to, Frame& frame) {
 bool Transfer::write_contribution(int to, Frame& frame) {
   if (!is_reduced_in_shares()) return false;
   std::int64_t& sent = peer(to).contribution_sent;
-  const Range share = share_of(to);
+  const Range share = share_of(call_, to);
   if (sent >= share.length()) return false;
   const std::int64_t begin = share.begin + sent;
   const Range range{begin, std::min(share.end, begin + segment_bytes_)};
   frame.header.kind = FrameKind::contribution;
   frame.header.offset = static_cast<std::uint64_t>(sent);
   frame.header.total = range.length();
-  add_pieces(range, frame.payload);
+  add_pieces(call_, range, frame.payload);
   sent += range.length();
   return true;
 }
@@ -173,7 +96,6 @@ bool Transfer::write_values(int to, Frame& frame) {
   return true;
 }
 
-// `range`: of the values that this member sends.
 void Transfer::add_values(int of, Range range, Pieces& pieces) {
   const auto i = static_cast<std::size_t>(of);
   const auto add = [&](std::byte* data) {
@@ -190,8 +112,8 @@ void Transfer::add_values(int of, Range range, Pieces& pieces) {
       return add(static_cast<std::byte*>(call_.result.data_ptr()) + places_[i] * row_bytes);
     }
     default: {
-      const std::int64_t begin = call_.kind == CallKind::broadcast ? 0 : share_of(of).begin;
-      add_pieces({begin + range.begin, begin + range.end}, pieces);
+      const std::int64_t begin = call_.kind == CallKind::broadcast ? 0 : share_of(call_, of).begin;
+      add_pieces(call_, {begin + range.begin, begin + range.end}, pieces);
     }
   }
 }
@@ -216,7 +138,7 @@ Acceptance Transfer::accept_offer(int from, const FrameHeader& header, Pieces& i
   if (header.length > Scratch::kBytes) return Acceptance::refuse;
   sender.is_alike = header.fingerprint == fingerprint_ && !header.is_refused && !call_.refusal;
   if (!sender.is_alike || header.length == 0) {
-    discard(from, header, into);
+    into.push_back(piece_of(scratch_.of(from), header.length));  // dropped
     return Acceptance::take;
   }
   if (call_.kind == CallKind::exchange) {
@@ -226,7 +148,7 @@ Acceptance Transfer::accept_offer(int from, const FrameHeader& header, Pieces& i
   } else if (call_.kind == CallKind::all_gather) {
     into.push_back(piece_of(scratch_.of(from), header.length));
   } else {
-    add_all(into, scratch_.of(from));
+    add_all(call_, scratch_, into, scratch_.of(from));
     if (bytes_of(into) != header.length) return Acceptance::refuse;
   }
   return Acceptance::take;
@@ -236,7 +158,7 @@ Acceptance Transfer::accept_values(int from, const FrameHeader& header, Pieces& 
   if (!is_decided_) return Acceptance::hold;
   if (header.length > Scratch::kBytes) return Acceptance::refuse;
   if (!is_agreed_) {
-    discard(from, header, into);
+    into.push_back(piece_of(scratch_.of(from), header.length));  // dropped
     return Acceptance::take;
   }
   const Peer& sender = peer(from);
@@ -252,13 +174,9 @@ Acceptance Transfer::accept_values(int from, const FrameHeader& header, Pieces& 
     const std::int64_t begin = share_.begin + offset;
     const Range range{begin, std::min(share_.end, begin + segment_bytes_)};
     if (range.length() != header.total) return Acceptance::refuse;
-    add_pieces(range, into, scratch_.of(from));
+    add_pieces(call_, range, into, scratch_.of(from));
   }
   return bytes_of(into) == header.length ? Acceptance::take : Acceptance::refuse;
-}
-
-void Transfer::discard(int from, const FrameHeader& header, Pieces& into) {
-  into.push_back(piece_of(scratch_.of(from), header.length));
 }
 
 bool Transfer::received(int from, const FrameHeader& header) {
@@ -291,29 +209,12 @@ bool Transfer::received(int from, const FrameHeader& header) {
 }
 
 void Transfer::reduce_segment() {
-  const std::int64_t begin = share_.begin + num_reduced_;
-  const Range range{begin, std::min(share_.end, begin + segment_bytes_)};
   for (int rank = 0; rank < call_.size; ++rank) {
     if (rank != call_.rank && peer(rank).contribution_got <= num_reduced_) return;
   }
-  c10::SmallVector<const std::byte*, 8> inputs(peers_.size());
-  for (const Part& part : call_.parts) {
-    const std::int64_t from = std::max(range.begin, part.offset);
-    const std::int64_t to = std::min(range.end, part.offset + part.bytes);
-    if (from >= to) continue;
-    std::byte* const own = part.data + (from - part.offset);
-    for (int rank = 0; rank < call_.size; ++rank)
-      inputs[static_cast<std::size_t>(rank)] =
-          rank == call_.rank ? own : scratch_.of(rank) + (from - range.begin);
-    std::byte* output = own;
-    if (call_.kind == CallKind::reduce_scatter)
-      output = static_cast<std::byte*>(call_.result.data_ptr()) + (from - share_.begin);
-    reduce_elements({.dtype = part.dtype,
-                     .op = call_.op,
-                     .inputs = {inputs.data(), inputs.size()},
-                     .outputs = {&output, 1},
-                     .count = (to - from) * part.count / part.bytes});
-  }
+  const std::int64_t begin = share_.begin + num_reduced_;
+  const Range range{begin, std::min(share_.end, begin + segment_bytes_)};
+  reduce_range(call_, range, scratch_);
   num_reduced_ += range.length();
   if (call_.kind == CallKind::all_reduce) values_ready_ = num_reduced_;
 }
@@ -348,7 +249,7 @@ void Transfer::prepare_values() {
         sender.values_expected = rank == call_.root ? call_.payload_bytes : 0;
         break;
       case CallKind::all_reduce:
-        sender.values_expected = share_of(rank).length();
+        sender.values_expected = share_of(call_, rank).length();
         break;
       default:
         break;

@@ -4,29 +4,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
+#include "cohort/collective/backends/tcp/payload.h"
 #include "cohort/collective/backends/tcp/session.h"
 #include "cohort/collective/internal/call.h"
 
 namespace cohort::collective::tcp {
-
-// Memory for the values of each member, which calls use one after the other. Thread-compatible.
-class Scratch {
- public:
-  static constexpr std::size_t kBytes = kSegmentBytesMax;
-  explicit Scratch(int size) : members_(static_cast<std::size_t>(size)) {}
-  // kBytes, aligned for all types.
-  std::byte* of(int rank);
-
- private:
-  struct alignas(64) Line {
-    std::byte bytes[64];
-  };
-  std::vector<std::unique_ptr<Line[]>> members_;
-};
 
 // A call begins with an offer of each member to all others. It has the fingerprint of the call, and
 // if they are few, the member's values. Then a call needs one message in each direction.
@@ -60,11 +46,6 @@ class Transfer final : public AwaitedTraffic {
   std::vector<Bytes> take_messages() { return std::move(messages_); }
 
  private:
-  struct Range {
-    std::int64_t begin = 0;
-    std::int64_t end = 0;
-    std::int64_t length() const { return end - begin; }
-  };
   struct Peer {
     bool has_begun = false;
     bool is_alike = false;  // its call agrees with this one
@@ -85,9 +66,6 @@ class Transfer final : public AwaitedTraffic {
   bool is_reduced_in_shares() const { return call_.is_reduction() && !is_inline_; }
   Peer& peer(int rank) { return peers_[static_cast<std::size_t>(rank)]; }
   const Peer& peer(int rank) const { return peers_[static_cast<std::size_t>(rank)]; }
-  // The part of the payload that this member sums.
-  Range share_of(int rank) const;
-  bool fits_offer(std::int64_t message_bytes) const;
   // Whether the values of each member lie together in the result of all_gather().
   bool is_gathered_in_place() const;
   void prepare_values();
@@ -99,13 +77,8 @@ class Transfer final : public AwaitedTraffic {
   bool write_values(int to, Frame& frame);
   Acceptance accept_offer(int from, const FrameHeader& header, Pieces& into);
   Acceptance accept_values(int from, const FrameHeader& header, Pieces& into);
-  void discard(int from, const FrameHeader& header, Pieces& into);
-  // The memory of a range of the payload, without the gaps between the parts: in this member's
-  // tensors, or in memory that begins with the range.
-  void add_pieces(Range range, Pieces& pieces, std::byte* memory = nullptr) const;
+  // `range`: of the values that the member `of` sends.
   void add_values(int of, Range range, Pieces& pieces);
-  // All values of a member that sends them with its offer.
-  void add_all(Pieces& pieces, std::byte* memory = nullptr) const;
   // Sums the next segment of this member's share, if all contributions to it are there.
   void reduce_segment();
 
