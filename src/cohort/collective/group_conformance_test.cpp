@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "cohort/collective/backends/shared_memory/join.h"
+#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
@@ -67,6 +68,23 @@ Groups shared_memory(int size) {
   });
 }
 
+Groups connected(int size, const testing::MakePair& make_pair) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(size, make_pair);
+  Groups groups;
+  for (int rank = 0; rank < size; ++rank)
+    groups.push_back(tcp::join(std::make_shared<testing::PairedLinks>(sockets, rank)));
+  return groups;
+}
+
+Groups over_tcp(int size) {
+  return connected(size, [](int, int, int) { return testing::tcp_pair(); });
+}
+
+// Sockets with little memory, so that most system calls move a part of a frame.
+Groups over_unix_sockets(int size) {
+  return connected(size, [](int, int, int) { return testing::unix_pair(); });
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
@@ -75,7 +93,9 @@ struct Backend {
 const std::vector<Backend>& backends() {
   static const std::vector<Backend> all = {{"in_process", in_process},
                                            {"exchange_only", exchange_only},
-                                           {"shared_memory", shared_memory}};
+                                           {"shared_memory", shared_memory},
+                                           {"tcp", over_tcp},
+                                           {"unix_sockets", over_unix_sockets}};
   return all;
 }
 

@@ -2,10 +2,10 @@
 // Links between threads of one process, over pairs of sockets; for tests of backends.
 #pragma once
 
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -19,13 +19,19 @@
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/socket_pairs.h"
 
 namespace cohort::testing {
+
+// Makes the connection between two members in a lane.
+using MakePair = std::function<SocketPair(int first, int second, int lane)>;
 
 // The sockets of all members. Thread-safe.
 class PairedSockets {
  public:
-  explicit PairedSockets(int size) : size_(size) {}
+  explicit PairedSockets(
+      int size, MakePair make_pair = [](int, int, int) { return unix_pair(); })
+      : size_(size), make_pair_(std::move(make_pair)) {}
   int size() const { return size_; }
 
   std::vector<FileDescriptor> open(const collective::SplitPath& path, int rank, int lanes,
@@ -36,7 +42,14 @@ class PairedSockets {
     opening.arrived.insert(rank);
     changed_.notify_all();
     const auto are_all_here = [&] { return static_cast<int>(opening.arrived.size()) == size_; };
-    if (!changed_.wait(mutex_, deadline, are_all_here)) {
+    const auto is_settled = [&] { return are_all_here() || first_gone(opening) >= 0; };
+    changed_.wait(mutex_, deadline, is_settled);
+    if (!are_all_here() && first_gone(opening) >= 0) {
+      const std::string name = "worker:" + std::to_string(first_gone(opening));
+      throw Error(ErrorCode::aborted, "[collective.open] expected " + name + ", which has left")
+          .at(name);
+    }
+    if (!are_all_here()) {
       std::string missing;
       for (int other = 0; other < size_; ++other) {
         if (!opening.arrived.contains(other)) missing += " worker:" + std::to_string(other);
@@ -44,6 +57,11 @@ class PairedSockets {
       internal::throw_error(ErrorCode::deadline_exceeded, "[collective.open] waited for", missing);
     }
     return std::move(opening.of_members[static_cast<std::size_t>(rank)]);
+  }
+  void leave(int rank) {
+    const Lock lock(mutex_);
+    gone_.insert(rank);
+    changed_.notify_all();
   }
   void missed(int by, int rank) {
     const Lock lock(mutex_);
@@ -61,6 +79,13 @@ class PairedSockets {
     std::set<int> arrived = {};
   };
 
+  // A member that has left without opening; -1: none.
+  int first_gone(const Opening& opening) const COHORT_REQUIRES(mutex_) {
+    for (const int rank : gone_) {
+      if (!opening.arrived.contains(rank)) return rank;
+    }
+    return -1;
+  }
   Opening make(int lanes) const {
     Opening opening;
     const auto count = static_cast<std::size_t>(size_) * static_cast<std::size_t>(lanes);
@@ -72,12 +97,9 @@ class PairedSockets {
     for (int a = 0; a < size_; ++a) {
       for (int b = a + 1; b < size_; ++b) {
         for (int lane = 0; lane < lanes; ++lane) {
-          int pair[2] = {-1, -1};
-          COHORT_CHECK(
-              ::socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0, pair) == 0,
-              ErrorCode::internal, "[testing.paired_links] no pair of sockets");
-          at(a, b, lane) = FileDescriptor(pair[0]);
-          at(b, a, lane) = FileDescriptor(pair[1]);
+          SocketPair pair = make_pair_(a, b, lane);
+          at(a, b, lane) = std::move(pair[0]);
+          at(b, a, lane) = std::move(pair[1]);
         }
       }
     }
@@ -85,9 +107,11 @@ class PairedSockets {
   }
 
   const int size_;
+  const MakePair make_pair_;
   Mutex mutex_;
   Condition changed_;
   std::map<collective::SplitPath, Opening> openings_ COHORT_GUARDED_BY(mutex_);
+  std::set<int> gone_ COHORT_GUARDED_BY(mutex_);
   std::set<std::pair<int, int>> missed_ COHORT_GUARDED_BY(mutex_);
 };
 
@@ -99,6 +123,9 @@ class PairedLinks final : public collective::Links {
     hosts_.resize(static_cast<std::size_t>(sockets_->size()), "here");
     for (int i = 0; i < sockets_->size(); ++i) names_.push_back("worker:" + std::to_string(i));
   }
+  ~PairedLinks() override { sockets_->leave(rank_); }
+  PairedLinks(const PairedLinks&) = delete;
+  PairedLinks& operator=(const PairedLinks&) = delete;
   int rank() const override { return rank_; }
   int size() const override { return sockets_->size(); }
   const std::string& member_name(int rank) const override {

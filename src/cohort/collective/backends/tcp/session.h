@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The connections of one group, and how it ends.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/collective/backends/tcp/connection.h"
+#include "cohort/collective/internal/call.h"
+#include "cohort/collective/internal/links.h"
+
+namespace cohort::collective::tcp {
+
+// For errors: who makes which call. `what` is the name of the content.
+struct Caller {
+  const Group& member;
+  std::uint64_t call = 0;
+  CallKind kind = CallKind::barrier;
+  std::string_view what = {};
+};
+
+// Why a call waits for a member, the surest sign that it is late first: a member sends its values
+// in any case, but results only when it has the values of others, for which it may wait itself.
+enum class Awaited : std::uint8_t { nothing, beginning, values, results };
+
+// The traffic of a call that can be waited for.
+class AwaitedTraffic : public Traffic {
+ public:
+  // Whether all members have begun the call, and decide() has not been called.
+  virtual bool must_decide() const = 0;
+  // Compares the calls of the members. Only after it the call may write to tensors.
+  virtual void decide() = 0;
+  // All that this member needs has arrived.
+  virtual bool is_complete() const = 0;
+  virtual Awaited awaited(int from) const = 0;
+};
+
+// Used only from the thread that makes the call.
+class Session {
+ public:
+  Session(std::shared_ptr<Links> links, SplitPath path);
+  ~Session();
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  // Throws aborted if the group has ended. Connects the members in the first call.
+  void begin(const Caller& caller, Deadline deadline);
+  // Sends and receives until the traffic is complete and sent. If that fails, the group ends.
+  void run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
+
+ private:
+  bool move(AwaitedTraffic& traffic, const Caller& caller);
+  bool is_sent() const;
+  void run_until_complete(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
+  // Sleeps until a socket is ready; at most until `until`.
+  void sleep(TimePoint until);
+  // Throws if a member that the call needs has closed its connection.
+  void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
+  [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
+  // Throws if another member has left, or has ended the group.
+  void look_for_farewells(const Caller& caller);
+  std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
+  void apply(int from, const Farewell& farewell, const Caller& caller);
+  void check_fault(const Connection& connection, const Caller& caller, int rank);
+
+  // Tells all others, and closes the connections.
+  void end(const Farewell& farewell) noexcept;
+  [[noreturn]] void refuse(const Caller& caller) const;
+  std::string names_of(const std::vector<int>& ranks) const;
+
+  const std::shared_ptr<Links> links_;
+  const SplitPath path_;
+  const Duration spin_;
+  // In the order of ranks; nullptr for this member itself.
+  std::vector<std::unique_ptr<Connection>> connections_;
+  std::uint64_t num_calls_ = 0;            // that have begun
+  std::optional<TimePoint> lost_at_ = {};  // when a needed connection was first found closed
+  bool is_connected_ = false;
+  bool has_ended_ = false;
+  int left_ = -1;
+  std::string reason_ = {};
+};
+
+}  // namespace cohort::collective::tcp
