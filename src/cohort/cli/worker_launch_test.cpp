@@ -286,34 +286,34 @@ TEST_F(WorkerLaunchTest, AWorkerThatCannotStartAgainEndsTheJob) {
   EXPECT_THAT(err(), HasSubstr("worker:1 cannot be started again: [cli.launch]"));
 }
 
-// Each worker listens at its own address with SO_REUSEADDR, also after a restart, and reaches the
-// other one there. The launcher holds sockets that are bound to the same ports.
+// Each worker listens at its own address with SO_REUSEADDR, also after a restart, and can be reached
+// there. The launcher holds sockets that are bound to the same ports.
 TEST_F(WorkerLaunchTest, AWorkerCanListenAtItsOwnAddress) {
   std::ofstream(path("meet.py")) << R"(
-import json, os, signal, socket, sys, time
+import json, os, signal, socket, time
 config = json.loads(os.environ['TF_CONFIG'])
 index = config['task']['index']
-addresses = [(a.split(':')[0], int(a.split(':')[1])) for a in config['cluster']['worker']]
-first = index == 1 and not os.path.exists(os.environ['dir'] + '/died')
+addresses = [tuple(a.split(':')) for a in config['cluster']['worker']]
+addresses = [(host, int(port)) for host, port in addresses]
+socket.setdefaulttimeout(60)
 server = socket.socket()
 server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 server.bind(addresses[index])
 server.listen()
-if first:
-    open(os.environ['dir'] + '/died', 'w').close()
-    os.kill(os.getpid(), signal.SIGKILL)
-deadline = time.monotonic() + 60
-while True:
-    try:
-        peer = socket.create_connection(addresses[1 - index])
-        break
-    except ConnectionRefusedError:
-        if time.monotonic() > deadline: sys.exit(69)
+died = os.environ['dir'] + '/died'
+listens = os.environ['dir'] + '/listens'
+if index == 1:
+    if not os.path.exists(died):
+        open(died, 'w').close()
+        os.kill(os.getpid(), signal.SIGKILL)
+    open(listens, 'w').close()
+    peer = server.accept()[0]
+else:
+    while not os.path.exists(listens):
         time.sleep(0.01)
+    peer = socket.create_connection(addresses[1])
 peer.sendall(str(index).encode())
-accepted, _ = server.accept()
-print('met', accepted.recv(1).decode(), flush=True)
-peer.recv(1) if index == 0 else None
+print('met', peer.recv(1).decode(), flush=True)
 )";
   options_.program = {"python3", path("meet.py")};
   options_.restarts = 1;
