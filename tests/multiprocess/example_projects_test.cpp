@@ -58,8 +58,7 @@ TEST_F(ExampleProjects, WorkersInProcessesLearnDigits) {
                                    kData + "digits"});
   EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.out() << program.err();
   EXPECT_EQ(program.err(), "");
-  const std::regex one_line(
-      "\\[worker:0\\] test accuracy (0\\.9[0-9]*|1\\.0*) after [0-9.]+ s\n");
+  const std::regex one_line("\\[worker:0\\] test accuracy (0\\.9[0-9]*|1\\.0*) after [0-9.]+ s\n");
   EXPECT_TRUE(std::regex_match(program.out(), one_line)) << program.out();
 }
 
@@ -71,8 +70,7 @@ TEST_F(ExampleProjects, AWorkerThatIsKilledTrainsOn) {
                                    kData + "digits"});
   EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.out() << program.err();
   EXPECT_NE(program.err().find("started worker:1 again"), std::string::npos) << program.err();
-  const std::regex one_line(
-      "\\[worker:0\\] test accuracy (0\\.9[0-9]*|1\\.0*) after [0-9.]+ s\n");
+  const std::regex one_line("\\[worker:0\\] test accuracy (0\\.9[0-9]*|1\\.0*) after [0-9.]+ s\n");
   EXPECT_TRUE(std::regex_match(program.out(), one_line)) << program.out();
 }
 
