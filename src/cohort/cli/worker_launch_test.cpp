@@ -286,7 +286,7 @@ TEST_F(WorkerLaunchTest, AWorkerThatCannotStartAgainEndsTheJob) {
   EXPECT_THAT(err(), HasSubstr("worker:1 cannot be started again: [cli.launch]"));
 }
 
-// Each worker listens at its own address with SO_REUSEADDR, also after a restart, and can be reached
+// Each worker listens at its own address with SO_REUSEADDR, also after a restart, and is reached
 // there. The launcher holds sockets that are bound to the same ports.
 TEST_F(WorkerLaunchTest, AWorkerCanListenAtItsOwnAddress) {
   std::ofstream(path("meet.py")) << R"(
