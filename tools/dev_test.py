@@ -17,7 +17,7 @@ def run(*arguments):
 class DevTest(unittest.TestCase):
     def test_refuses_wrong_arguments(self):
         for arguments in (["fly"], ["build", "debug"], ["build", "--target"], ["train", "--workers"], ["train", "--ps"],
-                          ["train", "--kill-at"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"],
+                          ["train", "--kill-at"], ["train", "--strategy", "multi"], ["train", "--data"], ["train", "--data-dir"], ["test", "--preset"],
                           ["test", "--torch"], ["test", "--torch", "3"], ["train", "--torch", "1.13"], ["train", "--preset", "quick"],
                           ["build", "--torch"], ["fuzz", "--seconds"], ["fuzz", "nothing"],
                           ["check", "spelling"], ["check", "--since"], ["test", "--since"], ["conformance"], ["conformance", "/no/such/folder"], ["setup", "--fast"]):

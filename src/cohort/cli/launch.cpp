@@ -37,6 +37,12 @@ std::string absolute(const std::string& directory) {
   return resolved;
 }
 
+bool is_standard_server(const std::vector<std::string>& program) {
+  const std::string& path = program.front();
+  return path.substr(path.rfind('/') + 1) == "cohort" && program.size() > 1 &&
+         program[1] == "server";
+}
+
 void check(LaunchOptions& options) {
   COHORT_CHECK(!options.program.empty(), ErrorCode::invalid_argument,
                "[cli.launch] expected a program, got none; write it after --, as: cohort launch "
@@ -44,8 +50,12 @@ void check(LaunchOptions& options) {
                "./program");
   COHORT_CHECK(options.workers >= 1 && options.workers <= 1000, ErrorCode::invalid_argument,
                "[cli.launch] expected 1 to 1000 workers, got ", options.workers, " (--workers)");
-  COHORT_CHECK(options.ps >= 1 && options.ps <= 1000, ErrorCode::invalid_argument,
-               "[cli.launch] expected 1 to 1000 parameter servers, got ", options.ps, " (--ps)");
+  COHORT_CHECK(options.ps >= 0 && options.ps <= 1000, ErrorCode::invalid_argument,
+               "[cli.launch] expected 0 to 1000 parameter servers, got ", options.ps, " (--ps)");
+  COHORT_CHECK(options.ps > 0 || !is_standard_server(options.program), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program that trains, got '", options.program.front(),
+               " server' with --ps 0; without parameter servers the workers run the program "
+               "themselves, so write the program itself after --, or give --ps 1 or more");
   COHORT_CHECK(options.restarts >= 0, ErrorCode::invalid_argument,
                "[cli.launch] expected 0 or more restarts, got ", options.restarts, " (--restart)");
   find_program(options.program.front());  // throws if there is none
@@ -99,10 +109,8 @@ std::vector<std::string> Launch::shell_lines(const LaunchOptions& given) {
   LaunchOptions options = given;
   check(options);
   const LocalCluster cluster(options.workers, options.ps);
-  std::vector<TaskId> tasks = cluster.servers();
-  tasks.push_back(LocalCluster::chief());
   std::vector<std::string> lines;
-  for (const TaskId& task : tasks) lines.push_back(shell_line(options, cluster, task));
+  for (const TaskId& task : cluster.tasks()) lines.push_back(shell_line(options, cluster, task));
   return lines;
 }
 

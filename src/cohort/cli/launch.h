@@ -8,6 +8,12 @@
 // chief has this process's standard streams. When the chief ends, or request_stop() is called, the
 // other tasks are ended: with SIGTERM, and after `grace` with SIGKILL. The tasks end even if this
 // process is killed.
+//
+//   Launch launch({.program = {"./train"}, .workers = 2, .ps = 0});
+//
+// Without parameter servers there is no chief. Each worker runs the program, and they are one job:
+// it ends when all have ended, or when one of them fails that does not start again. worker:0 acts
+// as the chief: it has the progress and `chief_environment`.
 #pragma once
 
 #include <chrono>
@@ -22,12 +28,12 @@ namespace cohort::cli {
 
 class Pipe;
 
-// A server gets SIGKILL, to try out its loss, when the time has passed and the percentage is
+// A task gets SIGKILL, to try out its loss, when the time has passed and the percentage is
 // reached.
 struct PlannedKill {
   TaskId task;
-  std::chrono::milliseconds after{0};  // since the start of the chief
-  int at_percent = 0;                  // of the chief's steps, as its progress bar reports
+  std::chrono::milliseconds after{0};  // since all tasks were started
+  int at_percent = 0;                  // of the acting chief's steps, as its progress bar reports
 
   std::string to_string() const;
 };
@@ -35,18 +41,19 @@ struct PlannedKill {
 struct LaunchOptions {
   std::vector<std::string> program = {};
   int workers = 2;
-  int ps = 1;
+  int ps = 1;  // 0: the workers run the program, without a chief
   // Directories whose files the servers may open.
   std::vector<std::string> data_dirs = {};
-  // Environment variables that only the chief gets.
+  // Environment variables that only the acting chief gets.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};
   std::vector<PlannedKill> kills = {};
-  // The most restarts of each server. It starts again after `restart_delay` if it was ended by a
-  // signal or by a planned kill, or with an exit code other than 0 and 64.
+  // The most restarts of each task but the chief. It starts again after `restart_delay` if it was
+  // ended by a signal or by a planned kill, or with an exit code other than 0 and 64; without
+  // parameter servers, only while no worker has ended with 0.
   int restarts = 0;
   std::chrono::milliseconds restart_delay{1000};
   std::chrono::milliseconds grace{10'000};
-  // The descriptors to which the lines of the servers are written.
+  // The descriptors to which the lines of all but the chief are written.
   int out_fd = 1;
   int err_fd = 2;
 };
@@ -60,10 +67,12 @@ struct TaskReport {
 };
 
 struct LaunchResult {
+  // The chief's. Without parameter servers: 0 if all workers have ended with 0, else that of the
+  // first one that failed and did not start again. A planned kill is no failure.
   int exit_code = 0;
   // The errno of the first line that could not be written, or 0. The tasks go on without it.
   int output_error = 0;
-  std::vector<TaskReport> tasks;  // the chief is the last one
+  std::vector<TaskReport> tasks;  // a chief is the last one
 };
 
 // Call run() once. Thread-compatible, except that any thread may call request_stop().

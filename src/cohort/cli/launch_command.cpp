@@ -104,26 +104,28 @@ class LaunchCommand final : public Command {
     app.add_option("--workers", options_.workers, "worker tasks")
         ->check(number_between("a whole number", 1, 1000))
         ->capture_default_str();
-    app.add_option("--ps", options_.ps, "parameter servers")
-        ->check(number_between("a whole number", 1, 1000))
+    app.add_option("--ps", options_.ps,
+                   "parameter servers; 0: the workers run the program and train together, without "
+                   "a coordinator")
+        ->check(number_between("a whole number", 0, 1000))
         ->capture_default_str();
     app.add_option("--data", options_.data_dirs,
                    "a directory whose files the tasks may open; repeatable")
         ->allow_extra_args(false);
     app.add_option("--chief-env", variables_,
-                   "NAME=VALUE in the chief's environment only; repeatable")
+                   "NAME=VALUE in the environment of the chief only (with --ps 0, of worker:0); "
+                   "repeatable")
         ->allow_extra_args(false);
     app.add_option("--kill", kills_,
-                   "TASK@SECONDS or TASK@PERCENT%: kill a server that long after the start, or "
+                   "TASK@SECONDS or TASK@PERCENT%: kill a task that long after the start, or "
                    "when the program's progress bar has come that far; repeatable")
         ->allow_extra_args(false);
-    app.add_option(
-           "--restart", options_.restarts,
-           "how often each server that crashes or is killed is started again; the variables "
-           "of a parameter server are lost")
+    app.add_option("--restart", options_.restarts,
+                   "how often each worker or parameter server that crashes or is killed is started "
+                   "again; the variables of a parameter server are lost")
         ->check(number_between("a whole number", 0, 1'000'000))
         ->capture_default_str();
-    app.add_option("--restart-delay", restart_seconds_, "seconds before a server starts again")
+    app.add_option("--restart-delay", restart_seconds_, "seconds before a task starts again")
         ->check(number_between("seconds", 0, 1'000'000'000))
         ->capture_default_str();
     app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
@@ -144,7 +146,12 @@ class LaunchCommand final : public Command {
         "is printed at the start.\n"
         "Exit code: the chief's; 128 + signal if a signal ended it; 64 if a task cannot be "
         "configured;\n"
-        "75 if other programs took the ports, or output could not be written.");
+        "75 if other programs took the ports, or output could not be written.\n"
+        "With --ps 0 there is no chief: PROGRAM runs as each worker:N, for "
+        "MultiWorkerMirroredStrategy. The workers\n"
+        "are one job, which ends when all have ended. If one fails and does not start again, the "
+        "others are ended,\n"
+        "and its exit code is that of the job. `cohort status` cannot ask such tasks.");
   }
 
   int run(const std::vector<std::string>& program) override {
@@ -159,7 +166,9 @@ class LaunchCommand final : public Command {
     const SignalRoute route(launch);
     const LaunchResult result = launch.run();
     if (result.exit_code == 0 && result.output_error != 0)
-      throw output_error("where the servers' lines go", result.output_error);
+      throw output_error(
+          options_.ps > 0 ? "where the servers' lines go" : "where the workers' lines go",
+          result.output_error);
     if (is_json) print(to_json(result).dump() + "\n");
     return result.exit_code;
   }

@@ -13,6 +13,7 @@
 #include <fstream>
 #include <utility>
 
+#include "cohort/cli/internal/launch_task.h"
 #include "cohort/cli/internal/task_environment.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
@@ -23,14 +24,9 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// A server that ends with this code has a wrong configuration, so another start would not help.
-constexpr int kBadConfiguration = 64;
-constexpr int kPortTaken = 75;
 // Requests within this time count as one, because `timeout` sends its signal twice: to the process
 // and to its group.
 constexpr milliseconds kSameRequest{250};
-// A server whose port is taken ends within this time after its start.
-constexpr std::chrono::minutes kEarly{1};
 // The period of looking for ended processes, on kernels without pidfd.
 constexpr milliseconds kPollPeriod{20};
 
@@ -65,34 +61,14 @@ void end_orphans() {
 
 }  // namespace
 
-struct LaunchLoop::Task {
-  Task(const TaskId& id, const LaunchOptions& options, StopState* stop)
-      : report{id, {}, 0, 0},
-        out("[" + id.to_string() + "] ", options.out_fd, stop),
-        err("[" + id.to_string() + "] ", options.err_fd, stop) {}
-
-  bool is_chief() const { return report.task == LocalCluster::chief(); }
-
-  TaskReport report;
-  LinePrefixer out;
-  LinePrefixer err;
-  std::unique_ptr<TaskProcess> process;  // null if the task does not run
-  bool out_is_open = false;
-  bool err_is_open = false;
-  bool is_killed = false;  // by a planned kill, so its end is not reported again
-  int restarts = 0;
-  std::optional<Time> restart_time;
-};
-
 LaunchLoop::LaunchLoop(const LaunchOptions& options, int stop_fd)
     : options_(options),
       cluster_(options.workers, options.ps),
       stop_{stop_fd},
       kills_(options.kills) {
   progress_.make_reader_nonblocking();
-  for (const TaskId& id : cluster_.servers())
+  for (const TaskId& id : cluster_.tasks())
     tasks_.push_back(std::make_unique<Task>(id, options_, &stop_));
-  tasks_.push_back(std::make_unique<Task>(LocalCluster::chief(), options_, &stop_));
 }
 
 LaunchLoop::~LaunchLoop() = default;
@@ -100,9 +76,10 @@ LaunchLoop::~LaunchLoop() = default;
 LaunchResult LaunchLoop::run() {
   ::prctl(PR_SET_CHILD_SUBREAPER, 1);
   for (const auto& task : tasks_) start(*task);
-  say("`cohort status --launch " + std::to_string(::getpid()) + "` tells how the tasks are");
+  if (cluster_.has_chief())
+    say("`cohort status --launch " + std::to_string(::getpid()) + "` tells how the tasks are");
   start_time_ = steady_clock::now();
-  while (has_running()) turn();
+  while (is_busy()) turn();
   end_orphans();
   for (const PlannedKill& kill : kills_) {
     if (!lost_port_) say("all ended before the planned kill of " + kill.to_string());
@@ -113,7 +90,7 @@ LaunchResult LaunchLoop::run() {
 void LaunchLoop::start(Task& task) {
   ProcessOptions options{options_.program, environment_of(options_, cluster_, task.report.task),
                          !task.is_chief()};
-  if (task.is_chief()) {
+  if (task.report.task == cluster_.acting_chief()) {
     options.kept_fd = progress_.writer();
     options.environment.emplace_back("COHORT_PROGRESS_FD", std::to_string(options.kept_fd));
   }
@@ -129,9 +106,13 @@ void LaunchLoop::turn() {
   wait(next_planned());
   read_stop_requests();
   read_progress();
+  // If several ended, those come last that ended because they had lost another.
+  std::vector<Task*> last;
   for (const auto& task : tasks_) {
-    if (task->process) collect(*task);
+    if (!task->process) continue;
+    task->has_lost_another() ? last.push_back(task.get()) : collect(*task);
   }
+  for (Task* task : last) collect(*task);
   run_planned(steady_clock::now());
 }
 
@@ -189,68 +170,15 @@ void LaunchLoop::collect(Task& task) {
   if (task.is_chief()) {
     chief_ended(*exit);
   } else if (!is_ending()) {
-    server_ended(task, *exit);
+    cluster_.has_chief() ? server_ended(task, *exit) : worker_ended(task, *exit);
   }
-}
-
-void LaunchLoop::chief_ended(const ProcessExit& exit) {
-  if (!is_ending() && exit.signal != 0) say("the program was ended by " + exit.to_string());
-  end_all(exit.shell_code(), SIGTERM);
-}
-
-void LaunchLoop::server_ended(Task& task, const ProcessExit& exit) {
-  const TaskId& id = task.report.task;
-  const bool is_crash = exit.shell_code() != 0;
-  if (task.is_killed) {
-    plan_restart(task);
-  } else if (is_crash && cluster_.is_taken(id)) {
-    port_was_lost(task);
-  } else if (exit.signal == 0 && exit.code == kBadConfiguration) {
-    say(id.to_string() + " cannot serve (" + exit.to_string() +
-        "; its lines above say why); ending all");
-    end_all(kBadConfiguration, SIGTERM);
-  } else {
-    say(id.to_string() + (exit.signal != 0 ? " ended by " : " ended with ") + exit.to_string() +
-        " while the program runs" + (is_crash ? plan_restart(task) : "; it stays away"));
-  }
-}
-
-// Another program has taken the port. The other tasks know the old address, so all tasks must start
-// again. This is done only at the beginning, because the program loses the work that it has done.
-void LaunchLoop::port_was_lost(const Task& task) {
-  const TaskId& id = task.report.task;
-  say("the port of " + id.to_string() + " (" + cluster_.address(id) +
-      ") was taken by another program; ending all");
-  const bool is_early = percent_ == 0 && steady_clock::now() < start_time_ + kEarly;
-  lost_port_ = task.report.starts == 1 && is_early;
-  end_all(lost_port_ ? 0 : kPortTaken, lost_port_ ? SIGKILL : SIGTERM);
-}
-
-bool LaunchLoop::can_restart(const Task& task) const { return task.restarts < options_.restarts; }
-
-std::string LaunchLoop::plan_restart(Task& task) {
-  if (!can_restart(task)) return stays_away(task);
-  ++task.restarts;
-  task.restart_time = steady_clock::now() + options_.restart_delay;
-  return "; it starts again soon (restart " + std::to_string(task.restarts) + " of " +
-         std::to_string(options_.restarts) + ")";
-}
-
-// The text that says that the server is not started again, the consequence, and the remedy.
-std::string LaunchLoop::stays_away(const Task& task) const {
-  const bool is_worker = task.report.task.job == "worker";
-  const std::string means =
-      is_worker ? ", and an epoch waits for it" : ", and its variables are lost";
-  if (options_.restarts == 0)
-    return "; it stays away" + means + " (--restart N would start it again)";
-  return "; it has no restart left (--restart " + std::to_string(options_.restarts) +
-         ") and stays away" + means;
 }
 
 void LaunchLoop::note_output_error(int error) {
   if (error == 0 || output_error_ != 0) return;
   output_error_ = error;
-  say("a line of a server could not be written: " + text_of_errno(error) +
+  say(std::string("a line of a ") + (cluster_.has_chief() ? "server" : "worker") +
+      " could not be written: " + text_of_errno(error) +
       "; the program goes on, and the exit code will say so");
 }
 
@@ -273,7 +201,10 @@ void LaunchLoop::start_again(Task& task) {
     start(task);
     say("started " + name + " again");
   } catch (const Error& error) {
-    say(name + " cannot be started again: " + error.message() + plan_restart(task));
+    const bool fails = !cluster_.has_chief() && !can_restart(task);
+    say(name + " cannot be started again: " + error.message() +
+        (fails ? "; ending all" : plan_restart(task)));
+    if (fails) end_all(task.report.last_exit.shell_code(), SIGTERM);
   }
 }
 
@@ -320,9 +251,10 @@ void LaunchLoop::kill_all(const std::string& reason) {
   }
 }
 
-bool LaunchLoop::has_running() const {
-  return std::any_of(tasks_.begin(), tasks_.end(),
-                     [](const auto& task) { return task->process != nullptr; });
+bool LaunchLoop::is_busy() const {
+  return std::any_of(tasks_.begin(), tasks_.end(), [this](const auto& task) {
+    return task->process != nullptr || (task->restart_time && !is_ending());
+  });
 }
 
 LaunchLoop::Task* LaunchLoop::find(const TaskId& id) {
@@ -339,7 +271,7 @@ void LaunchLoop::say(const std::string& text) {
 }
 
 LaunchResult LaunchLoop::result() const {
-  LaunchResult result{exit_code_.value_or(0), output_error_, {}};
+  LaunchResult result{exit_code_.value_or(failure_), output_error_, {}};
   for (const auto& task : tasks_) result.tasks.push_back(task->report);
   return result;
 }

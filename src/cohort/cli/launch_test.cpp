@@ -446,6 +446,14 @@ INSTANTIATE_TEST_SUITE_P(
                    "got '/tmp'"},
         BadOptions{"NoWorkers", [](LaunchOptions& o) { o.workers = 0; }, "got 0 (--workers)"},
         BadOptions{"TooManyPs", [](LaunchOptions& o) { o.ps = 1001; }, "got 1001 (--ps)"},
+        BadOptions{"NegativePs", [](LaunchOptions& o) { o.ps = -1; }, "got -1 (--ps)"},
+        BadOptions{"NoTasks", [](LaunchOptions& o) { o.workers = o.ps = 0; }, "got 0 (--workers)"},
+        BadOptions{"KillOfAnAbsentPs",
+                   [](LaunchOptions& o) {
+                     o.ps = 0;
+                     o.kills = {{{"ps", 0}, {}}};
+                   },
+                   "got 'ps:0' (--kill)"},
         BadOptions{"NegativeRestarts", [](LaunchOptions& o) { o.restarts = -1; },
                    "got -1 (--restart)"},
         BadOptions{"KillOfTheChief",

@@ -11,9 +11,14 @@ LocalCluster::LocalCluster(int workers, int ps) {
     return "127.0.0.1:" + std::to_string(ports_[task.to_string()].number());
   };
   std::map<std::string, std::vector<std::string>> jobs;
-  jobs["chief"].push_back(reserve(chief()));
-  for (const TaskId& task : servers_) jobs[task.job].push_back(reserve(task));
+  for (const TaskId& task : tasks()) jobs[task.job].push_back(reserve(task));
   spec_ = ClusterSpec(jobs);
+}
+
+std::vector<TaskId> LocalCluster::tasks() const {
+  std::vector<TaskId> all = servers_;
+  if (has_chief()) all.push_back(chief());
+  return all;
 }
 
 std::string LocalCluster::tf_config(const TaskId& task) const {

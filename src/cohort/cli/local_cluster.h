@@ -16,10 +16,16 @@ namespace cohort::cli {
 // Thread-compatible.
 class LocalCluster {
  public:
+  // Without parameter servers there is no chief: each worker runs the program.
   LocalCluster(int workers, int ps);
 
   static TaskId chief() { return {"chief", 0}; }
-  // The parameter servers come before the workers, which connect to them.
+  bool has_chief() const { return servers_.front().job == "ps"; }
+  // The chief, or worker:0 if there is none.
+  TaskId acting_chief() const { return has_chief() ? chief() : servers_.front(); }
+  // All tasks; the chief is the last one.
+  std::vector<TaskId> tasks() const;
+  // All tasks but the chief. The parameter servers come before the workers, which connect to them.
   const std::vector<TaskId>& servers() const { return servers_; }
   std::string tf_config(const TaskId& task) const;
   const std::string& address(const TaskId& task) const;

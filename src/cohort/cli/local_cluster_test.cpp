@@ -20,6 +20,13 @@ TEST(LocalCluster, NamesParameterServersThenWorkers) {
   EXPECT_EQ(cluster.servers(), (std::vector<TaskId>{{"ps", 0}, {"worker", 0}, {"worker", 1}}));
 }
 
+TEST(LocalCluster, WithoutParameterServersHasNoChief) {
+  const LocalCluster cluster(2, 0);
+  EXPECT_EQ(cluster.tasks(), (std::vector<TaskId>{{"worker", 0}, {"worker", 1}}));
+  EXPECT_EQ(cluster.acting_chief(), (TaskId{"worker", 0}));
+  EXPECT_EQ(LocalCluster(1, 1).tasks().back(), LocalCluster::chief());
+}
+
 TEST(LocalCluster, GivesEachTaskAnotherPort) {
   const LocalCluster cluster(20, 20);
   std::set<std::string> addresses = {cluster.address(LocalCluster::chief())};

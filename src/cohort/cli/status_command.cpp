@@ -129,6 +129,11 @@ class StatusCommand final : public Command {
     COHORT_CHECK(!status.tasks.empty(), ErrorCode::invalid_argument,
                  "[cli.status] expected a cluster with chief, worker or ps tasks, got ",
                  spec.to_string(), "; ", kRemedy);
+    COHORT_CHECK(launch_ == 0 || spec.jobs() != std::vector<std::string>{"worker"},
+                 ErrorCode::invalid_argument,
+                 "[cli.status] expected a launch with parameter servers, got process ", launch_,
+                 ", whose workers train together and answer no questions (--launch); see the lines "
+                 "that they print");
     validate_addresses(spec);
     if (status.tasks.front().task != "chief:0") status.missing.push_back(missing_chief());
     if (job_id_.empty()) job_id_ = rpc::default_job_id(spec.to_json());

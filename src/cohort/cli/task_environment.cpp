@@ -26,7 +26,8 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
-// Divides the cores by the number of servers, so that their thread pools do not compete.
+// Divides the cores by the number of workers and parameter servers, so that their thread pools do
+// not compete.
 std::string threads_of_server(const LaunchOptions& options) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   return std::to_string(std::max(1, cores / (options.workers + options.ps)));
@@ -41,12 +42,11 @@ std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOpti
       {"TF_CONFIG", cluster.tf_config(task)}};
   if (!options.data_dirs.empty())
     environment.emplace_back("COHORT_DATA_DIRS", joined(options.data_dirs, ':'));
-  if (task == LocalCluster::chief()) {
+  if (task != LocalCluster::chief() && std::getenv("OMP_NUM_THREADS") == nullptr)
+    environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
+  if (task == cluster.acting_chief())
     environment.insert(environment.end(), options.chief_environment.begin(),
                        options.chief_environment.end());
-  } else if (std::getenv("OMP_NUM_THREADS") == nullptr) {
-    environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
-  }
   return environment;
 }
 

@@ -44,6 +44,9 @@ class LaunchLoop {
   void collect(Task& task);
   void chief_ended(const ProcessExit& exit);
   void server_ended(Task& task, const ProcessExit& exit);
+  void worker_ended(Task& task, const ProcessExit& exit);
+  void worker_finished(const TaskId& id);
+  std::string why_the_job_fails(const ProcessExit& exit) const;
   void port_was_lost(const Task& task);
   // Plans the next start of a server that ended, if it has a restart left. Returns the text about
   // it for the log.
@@ -60,7 +63,8 @@ class LaunchLoop {
   void end_all(int exit_code, int signal);
   void kill_all(const std::string& reason);
   bool is_ending() const { return exit_code_.has_value(); }
-  bool has_running() const;
+  // Whether a task runs or is to start again.
+  bool is_busy() const;
   Task* find(const TaskId& id);
   void say(const std::string& text);
   LaunchResult result() const;
@@ -70,10 +74,12 @@ class LaunchLoop {
   LocalCluster cluster_;
   StopState stop_;
   Time stop_time_{};                          // the time of the last stop request
-  std::vector<std::unique_ptr<Task>> tasks_;  // the chief is the last one
+  std::vector<std::unique_ptr<Task>> tasks_;  // a chief is the last one
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those that are not done yet
-  int percent_ = 0;                 // the part of the chief's steps that is done
+  int percent_ = 0;                 // the part of the acting chief's steps that is done
+  std::optional<TaskId> finished_;  // the first worker that ended with 0, if they run the program
+  int failure_ = 0;                 // the exit code of a worker that did not come back before that
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;

@@ -11,8 +11,8 @@
 
 namespace cohort::cli {
 
-// TF_CONFIG, COHORT_DATA_DIRS, and for a server OMP_NUM_THREADS if the user has not set it; for the
-// chief also LaunchOptions::chief_environment.
+// TF_CONFIG, COHORT_DATA_DIRS, for all but the chief OMP_NUM_THREADS if the user has not set it,
+// and for the acting chief also LaunchOptions::chief_environment.
 std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOptions& options,
                                                                 const LocalCluster& cluster,
                                                                 const TaskId& task);
