@@ -50,6 +50,7 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& initial
                               MirroredVariable::Traits traits) {
   traits.is_plain = kind_ == VariableKind::plain;
   const c10::InferenceMode off(false);  // its tensors could not be written outside of it
+  const auto handed = received_.find(name, TensorSpec::of(initial_value));
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < replicas_; ++i) {
     // A copy of the values in memory of its own, in row-major order; or a view of the first one,
@@ -64,7 +65,9 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& initial
   check_name(name);
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
+  if (handed) fill(*made, *handed);
   by_name_.emplace(name, made);
+  received_.forget(name);
   return Variable(made);
 }
 
@@ -98,6 +101,11 @@ std::vector<Variable> MirroredHome::create_module(
                  "; the factory must not depend on how often it is called");
   }
   std::vector<Variable> made;
+  std::vector<std::optional<HandedVariable>> handed;
+  for (const NamedTensor& each : first) {
+    handed.push_back(
+        received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
+  }
   const Lock lock(mutex_);
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -128,7 +136,11 @@ std::vector<Variable> MirroredHome::create_module(
     made.emplace_back(std::make_shared<MirroredVariable>(name, std::move(components), traits,
                                                          shared_from_this()));
   }
-  for (const Variable& variable : made) by_name_.emplace(variable.name(), variable.impl());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);
+    by_name_.emplace(made[i].name(), made[i].impl());
+    received_.forget(made[i].name());
+  }
   return made;
 }
 
@@ -144,6 +156,23 @@ std::vector<std::vector<bool>> MirroredHome::module_modes() {
   if (!has_modules_) return all;
   const Lock lock(mutex_);
   for (const auto& modes : modes_) all.push_back(modes->read());
+  return all;
+}
+
+void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
+  if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
+    state->load(*handed);
+  const Lock lock(mutex_);
+  std::erase_if(attached_, [](const auto& each) { return each.expired(); });
+  attached_.push_back(state);
+}
+
+std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() {
+  std::vector<std::shared_ptr<AttachedState>> all;
+  const Lock lock(mutex_);
+  for (const auto& weak : attached_) {
+    if (auto state = weak.lock()) all.push_back(std::move(state));
+  }
   return all;
 }
 
@@ -184,7 +213,11 @@ void MirroredHome::restore_modes() const {
 }
 
 void MirroredHome::check_use(std::string_view method) const {
-  if (!is_of_one_value()) check_not_mixing(owner_, name_, "variable." + std::string(method));
+  if (is_of_one_value()) return;
+  check_not_mixing(owner_, name_, "variable." + std::string(method));
+  COHORT_CHECK(are_values_whole_, ErrorCode::failed_precondition, "[variable.", method,
+               "] expected values of one worker, got a mixture that a rebuild() of '", name_,
+               "' has left when it failed; call rebuild() again");
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {

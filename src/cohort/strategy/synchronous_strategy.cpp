@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
+#include "cohort/strategy/internal/workers/current_host.h"
 
 namespace cohort {
 namespace {
@@ -106,26 +107,33 @@ void check_outside_replicas(std::string_view method) {
 }  // namespace
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
-                                         const std::vector<std::string>& devices,
+                                         const std::vector<std::string>& device_names,
                                          internal::VariableKind kind, int cpus,
                                          CrossDeviceOps cross_device_ops)
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
-  host.devices = replica_devices(devices, cpus, host.strategy);
+  host.devices = replica_devices(device_names, cpus, host.strategy);
   host.check_context = check_outside_replicas;
-  host_ = std::make_shared<const input::InputHost>(std::move(host));
+  host_ = std::make_unique<internal::CurrentHost>(std::move(host));
   home_ = std::make_shared<internal::MirroredHome>(
-      this, host_->strategy, internal::torch_devices(host_->devices), kind, cross_device_ops);
+      this, host_->first().strategy, internal::torch_devices(devices()), kind, cross_device_ops);
 }
 
 SynchronousStrategy::~SynchronousStrategy() {
   if (home_) home_->forget_owner();
 }
 
-std::string_view SynchronousStrategy::name() const { return host_->strategy; }
-int SynchronousStrategy::num_replicas_in_sync() const { return host_->num_replicas_in_sync(); }
-const std::vector<Device>& SynchronousStrategy::devices() const { return host_->devices; }
-int SynchronousStrategy::num_workers() const { return host_->num_workers(); }
-int SynchronousStrategy::worker() const { return host_->worker(); }
+std::shared_ptr<const input::InputHost> SynchronousStrategy::host() const { return host_->get(); }
+Duration SynchronousStrategy::timeout() const { return host_->first().timeout; }
+void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group) {
+  host_->use_group(std::move(group));
+}
+void SynchronousStrategy::end_group() { host_->end_group(); }
+
+std::string_view SynchronousStrategy::name() const { return host_->first().strategy; }
+int SynchronousStrategy::num_replicas_in_sync() const { return host()->num_replicas_in_sync(); }
+const std::vector<Device>& SynchronousStrategy::devices() const { return host_->first().devices; }
+int SynchronousStrategy::num_workers() const { return host()->num_workers(); }
+int SynchronousStrategy::worker() const { return host()->worker(); }
 
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
     : SynchronousStrategy(
@@ -158,7 +166,7 @@ CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& c
 
 std::vector<std::string> SynchronousStrategy::worker_devices() const {
   std::vector<std::string> names;
-  for (const Device& device : host_->devices) names.push_back(device.to_string());
+  for (const Device& device : devices()) names.push_back(device.to_string());
   return names;
 }
 
@@ -169,7 +177,7 @@ void SynchronousStrategy::check_has_variables(std::string_view name,
                " ('", name,
                "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
   if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
-  std::vector<Device> used = host_->devices;
+  std::vector<Device> used = devices();
   for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
   for (const Device& device : used) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
@@ -232,7 +240,7 @@ internal::ModuleVariables SynchronousStrategy::place_module(
   return made;
 }
 
-int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
+int SynchronousStrategy::num_local_replicas() const { return host_->first().num_local_replicas(); }
 
 internal::FunctionHost SynchronousStrategy::function_host() {
   COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented,
@@ -250,7 +258,7 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
   const int replicas = num_local_replicas();
   const internal::MirroredHome::ModesScope modes(*home_);
   internal::MirroredHome::RunScope run(*home_);
-  const int first = host_->worker() * replicas;
+  const int first = worker() * replicas;
   if (home_->gpus() == 0) {
     internal::in_replica_contexts(*this, *threads_, first, replicas, body);
   } else {

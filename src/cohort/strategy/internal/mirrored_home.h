@@ -19,6 +19,8 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/workers/received_state.h"
+#include "cohort/strategy/internal/workers/run_gate.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/variable_home.h"
 
@@ -141,6 +143,17 @@ class MirroredHome final : public VariableHome,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
 
+  // The state of optimizers of these variables.
+  void attach(const std::shared_ptr<AttachedState>& state) override;
+  std::vector<std::shared_ptr<AttachedState>> attached();
+  bool keeps_newer_values() const override { return received_.awaits_first_run(); }
+  // For a handover of values between workers.
+  ReceivedState& received() { return received_; }
+  RunGate& run_gate() { return run_gate_; }
+  // Whether no handover has ended after it had replaced a part of the values.
+  bool are_values_whole() const { return are_values_whole_; }
+  void set_values_whole(bool are_whole) { are_values_whole_ = are_whole; }
+
   TraceMutex& trace_mutex() { return trace_mutex_; }
   // Held while a traced step runs that writes variables.
   Mutex& writes() { return writes_; }
@@ -175,6 +188,7 @@ class MirroredHome final : public VariableHome,
 
    private:
     MirroredHome& home_;
+    const RunGate::Entry entry_;
     bool counts_failure_;
     bool is_open_;
   };
@@ -213,10 +227,14 @@ class MirroredHome final : public VariableHome,
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;
   std::atomic<std::uint64_t> failed_runs_ = 0;
+  RunGate run_gate_;
+  ReceivedState received_;
+  std::atomic<bool> are_values_whole_ = true;
   TraceMutex trace_mutex_;
   Mutex writes_;
   mutable Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<AttachedState>> attached_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const ModuleModes>> modes_ COHORT_GUARDED_BY(mutex_);
   struct SavedModes {
     std::shared_ptr<const ModuleModes> modes;
