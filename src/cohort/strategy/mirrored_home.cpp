@@ -71,6 +71,16 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& initial
   return Variable(made);
 }
 
+std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
+    std::string_view module, const std::vector<NamedTensor>& tensors) const {
+  std::vector<std::optional<HandedVariable>> handed;
+  for (const NamedTensor& each : tensors) {
+    handed.push_back(
+        received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
+  }
+  return handed;
+}
+
 std::vector<Variable> MirroredHome::create_module(
     std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
   const std::vector<NamedTensor>& first = copies.at(0);
@@ -101,11 +111,7 @@ std::vector<Variable> MirroredHome::create_module(
                  "; the factory must not depend on how often it is called");
   }
   std::vector<Variable> made;
-  std::vector<std::optional<HandedVariable>> handed;
-  for (const NamedTensor& each : first) {
-    handed.push_back(
-        received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
-  }
+  const auto handed = handed_to(module, first);
   const Lock lock(mutex_);
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -216,8 +222,9 @@ void MirroredHome::check_use(std::string_view method) const {
   if (is_of_one_value()) return;
   check_not_mixing(owner_, name_, "variable." + std::string(method));
   COHORT_CHECK(are_values_whole_, ErrorCode::failed_precondition, "[variable.", method,
-               "] expected values of one worker, got a mixture that a rebuild() of '", name_,
-               "' has left when it failed; call rebuild() again");
+               "] expected the values of the present group of workers, got old ones, or a mixture, "
+               "that a rebuild() of '",
+               name_, "' has left when it failed; call rebuild() again");
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {

@@ -93,19 +93,21 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
       groups_(std::move(groups)) {
   if (resolver_ != nullptr)
     groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
-  if (groups_ != nullptr) join_group(timeout());
+  if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
 
-void MultiWorkerMirroredStrategy::join_group(Duration wait) {
+void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
   const collective::Membership membership = groups_->form(Deadline::after(wait));
   use_group(membership.group);
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
   if (!membership.survivor) return;
-  const bool is_new = membership.is_new.at(static_cast<std::size_t>(worker()));
-  internal::hand_over(*home(), *membership.group, is_new, Deadline::after(timeout()));
+  internal::hand_over(
+      *home(), *membership.group,
+      {.is_new = membership.is_new.at(static_cast<std::size_t>(worker())), .begins = begins},
+      Deadline::after(timeout()));
 }
 
 void MultiWorkerMirroredStrategy::rebuild() { rebuild(timeout()); }
@@ -126,7 +128,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
   home()->run_gate().close();
   end_group();
   try {
-    join_group(wait);
+    join_group(wait, /*begins=*/false);
   } catch (...) {
     end_group();
     throw current_error().during("forming a new group of workers; call rebuild() again");

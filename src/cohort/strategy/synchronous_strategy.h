@@ -38,7 +38,8 @@ struct InputHost;  // input/detail/input_host.h
 
 // The replicas of this worker run at the same time, each on a thread (Strategy::run()). On that
 // thread the replica's GPU is the current device, and the current streams are those of the caller.
-// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says.
+// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says. Many methods because
+// a strategy answers for its replicas, its variables and its workers.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
   ~SynchronousStrategy() override;
@@ -86,7 +87,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   const std::shared_ptr<internal::MirroredHome>& home() const { return home_; }
   // For each wait for other workers.
   Duration timeout() const;
-  // Goes on with the workers of this group. Distributed datasets of the one before refuse their use.
+  // Goes on with the workers of this group. Distributed datasets of the one before refuse their
+  // use.
   void use_group(std::shared_ptr<collective::Group> group);
   // Distributed datasets refuse their use until use_group().
   void end_group();
@@ -214,9 +216,9 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
  public:
   // The workers are the tasks of the jobs chief and worker of TF_CONFIG (TfConfigResolver).
   explicit MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options = {});
-  // The same for the cluster of `resolver`, which is asked once. Listens at the address of this task
-  // and waits until all workers have come. In a worker that starts again while the others train, it
-  // waits until they call rebuild(), and takes over their values: see there.
+  // The same for the cluster of `resolver`, which is asked once. Listens at the address of this
+  // task and waits until all workers have come. In a worker that starts again while the others
+  // train, it waits until they call rebuild(), and takes over their values: see there.
   //
   // Without a cluster, and in an evaluator, this process is a worker alone. Throws invalid_argument
   // if the own task is not known, is no chief, worker or evaluator, or is not in the cluster, for a
@@ -253,8 +255,9 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   //
   // Throws failed_precondition in a replica, and while a run or a call in which workers wait for
   // each other is in progress on another thread; unimplemented for a given group; the error of a
-  // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another call
-  // of rebuild() has succeeded; it throws unavailable if no worker is left that has all values.
+  // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another
+  // call of rebuild() has succeeded; it throws data_loss if no worker is left that has all
+  // values.
   void rebuild();
   void rebuild(Duration wait);
 
@@ -264,7 +267,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   MultiWorkerMirroredStrategy(std::shared_ptr<internal::WorkerGroups> groups,
                               std::unique_ptr<const ClusterResolver> resolver,
                               const MultiWorkerMirroredOptions& options);
-  void join_group(Duration wait);
+  // `begins`: this is the constructor.
+  void join_group(Duration wait, bool begins);
 
   std::unique_ptr<const ClusterResolver> resolver_;
   std::shared_ptr<internal::WorkerGroups> groups_;  // shared: its type is not complete here

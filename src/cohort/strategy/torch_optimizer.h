@@ -132,10 +132,10 @@ struct MadeOptimizer<Made> {
 //       static_cast<torch::optim::AdamOptions&>(group.options()).lr(1e-4);
 //   });
 //
-// SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours, of which rebuild() hands over
-// what save() writes and load() reads. LBFGS, which computes the
-// loss several times in a step, does not compile. cohort::SGD and so on (optimizers.h) have
-// TensorFlow's formulas, and also train on parameter servers and in traced steps.
+// SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours, of which rebuild() hands
+// over what save() writes and load() reads. LBFGS, which computes the loss several times in a step,
+// does not compile. cohort::SGD and so on (optimizers.h) have TensorFlow's formulas, and also train
+// on parameter servers and in traced steps.
 //
 // A shared handle. minimize(), step() and zero_grad() are called in replicas, by all of them alike;
 // for_each() must not run at the same time.
@@ -227,9 +227,9 @@ class TorchOptimizer {
   // Calls fn(optimizer) for the optimizer of each replica, in their order: to change learning rates
   // and groups, or to restore the state. fn must do the same with each. Throws failed_precondition
   // in a replica; invalid_argument as the constructor does, if groups have changed. After an error
-  // here, steps throw failed_precondition until a for_each() has succeeded. In a worker that has come
-  // back to a training, before its first run(), the state that the others have replaces what fn
-  // has set, with a warning.
+  // here, steps throw failed_precondition until a for_each() has succeeded. In a worker that has
+  // come back to a training, before its first run(), the state that the others have replaces what
+  // fn has set, with a warning.
   template <class F>
   void for_each(F&& fn) {
     parameters_->check_outside_run("for_each");

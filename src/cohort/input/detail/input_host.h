@@ -19,8 +19,8 @@
 
 namespace cohort::input {
 
-// Immutable once made, but for `worker_calls` and `is_over`; shared by a strategy and its distributed
-// datasets. A strategy whose workers form a new group makes another one.
+// Immutable once made, but for `worker_calls` and `is_over`; shared by a strategy and its
+// distributed datasets. A strategy whose workers form a new group makes another one.
 struct COHORT_API InputHost {
   std::string strategy = "default";               // for messages
   std::vector<Device> devices = {Device()};       // of this worker's replicas

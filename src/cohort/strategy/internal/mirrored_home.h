@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -209,6 +210,9 @@ class MirroredHome final : public VariableHome,
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
+  // What other workers have handed over for the variables of a module.
+  std::vector<std::optional<HandedVariable>> handed_to(
+      std::string_view module, const std::vector<NamedTensor>& tensors) const;
   // These combine the values of all replicas, which make the same calls.
   static void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
   static void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);

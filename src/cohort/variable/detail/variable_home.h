@@ -85,9 +85,9 @@ class COHORT_API VariableHome {
   // The recorder of the trace on this thread, if its program will run in the process that has these
   // variables; otherwise nullptr, and the trace records effect operators.
   virtual UpdateRecorder* recorder() { return nullptr; }
-  // Called by what has state that belongs to these variables, when it is made. If another worker has
-  // handed over such a state, it is loaded now; then throws failed_precondition if the other workers
-  // have none of this key.
+  // Called by what has state that belongs to these variables, when it is made. If another worker
+  // has handed over such a state, it is loaded now; then throws failed_precondition if the other
+  // workers have none of this key.
   virtual void attach(const std::shared_ptr<AttachedState>& /*state*/) {}
   // Whether the values are newer than saved ones, because other workers have handed them over to
   // this program, which has begun again. Then what would restore saved ones leaves them.

@@ -22,8 +22,8 @@ class CurrentHost {
   }
   // Lives as long as this object. Its devices are always those of this worker.
   const input::InputHost& first() const { return *first_; }
-  // The workers are those of `group` from now on. Datasets that are distributed already are not used
-  // any more.
+  // The workers are those of `group` from now on. Datasets that are distributed already are not
+  // used any more.
   void use_group(std::shared_ptr<collective::Group> group) {
     const Lock lock(mutex_);
     *current_->is_over = true;

@@ -250,8 +250,8 @@ void follow_generator(const Content& content) {
 
 // After the broadcast: what exists takes the values, the rest is kept.
 void take_over(MirroredHome& home, Content content, const OwnVariables& own, bool is_source,
-               bool is_new, const std::string& source) {
-  const bool awaits_first_run = (is_new || home.received().awaits_first_run()) &&
+               bool begins, const std::string& source) {
+  const bool awaits_first_run = (begins || home.received().awaits_first_run()) &&
                                 !(content.state.variables.empty() && content.attached.empty());
   for (const auto& [name, variable] : own) {
     const auto found = content.state.variables.find(name);
@@ -276,7 +276,7 @@ int find_source(collective::Group& group, bool is_whole, Deadline deadline) {
   for (std::size_t rank = 0; rank < all.size(); ++rank) {
     if (all[rank] == Bytes{std::byte{1}}) return static_cast<int>(rank);
   }
-  throw_error(ErrorCode::unavailable,
+  throw_error(ErrorCode::data_loss,
               "[strategy.rebuild] expected a worker that has all values of the last group, got "
               "none, since the only ones that had them are gone; start all workers again, from "
               "saved values");
@@ -284,8 +284,10 @@ int find_source(collective::Group& group, bool is_whole, Deadline deadline) {
 
 }  // namespace
 
-void hand_over(MirroredHome& home, collective::Group& group, bool is_new, Deadline deadline) {
-  const int source = find_source(group, !is_new && home.are_values_whole(), deadline);
+void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arrival,
+               Deadline deadline) {
+  if (arrival.is_new) home.set_values_whole(false);
+  const int source = find_source(group, home.are_values_whole(), deadline);
   const bool is_source = group.rank() == source;
   const std::string name = group.member_name(source);
   Content content;
@@ -299,9 +301,9 @@ void hand_over(MirroredHome& home, collective::Group& group, bool is_new, Deadli
     return Bytes();
   };
   collective::exchange_result(group, check, "whether the programs fit", deadline);
-  home.set_values_whole(is_source);
+  if (!is_source) home.set_values_whole(false);
   broadcast_content(group, content, source, deadline);
-  take_over(home, std::move(content), own, is_source, is_new, name);
+  take_over(home, std::move(content), own, is_source, arrival.begins, name);
   home.set_values_whole(true);
   log_info("[strategy] ", is_source ? "handed over" : "received", " the values of ", name);
 }

@@ -145,7 +145,7 @@ void hand_over_between(const std::vector<MirroredHome*>& homes, const std::vecto
   testing::on_workers<int>(static_cast<int>(homes.size()), [&](int rank) {
     const auto group = workers.group(rank);
     const auto i = static_cast<std::size_t>(rank);
-    hand_over(*homes[i], *group, is_new[i], soon());
+    hand_over(*homes[i], *group, {.is_new = is_new[i], .begins = is_new[i]}, soon());
     return 0;
   });
 }
@@ -318,7 +318,23 @@ TEST(HandoverErrors, SayThatNobodyHasTheValues) {
       [&] {
         hand_over_between({&first.home(), &second.home()}, {true, true});
       },
-      throws_error(ErrorCode::unavailable, "start all workers again, from saved values"));
+      throws_error(ErrorCode::data_loss, "start all workers again, from saved values"));
+}
+
+// One that was left out of a group has values, but old ones.
+TEST(HandoverToAWorkerThatWasLeftOut, ReplacesItsValues) {
+  Program late, first;
+  late.create(1);
+  first.create(2);
+  first.train(0);
+  const InProcessWorkers workers(2);
+  testing::on_workers<int>(2, [&](int rank) {
+    const auto group = workers.group(rank);
+    hand_over(rank == 0 ? late.home() : first.home(), *group, {.is_new = rank == 0}, soon());
+    return 0;
+  });
+  expect_equal(late.values(), first.values());
+  EXPECT_FALSE(late.home().keeps_newer_values());
 }
 
 // A worker whose values were replaced in part is no source, and gets whole ones again.

@@ -51,9 +51,9 @@ class ReceivedState {
   void keep(HandedState state, bool awaits_first_run, std::string source);
   // Whether the values are newer than what the program saved before.
   bool awaits_first_run() const { return phase_ == Phase::before_first_run; }
-  // The values for a new variable; nullopt: there are none, and it is created as if nothing had been
-  // received. Throws failed_precondition before the first run if the others have no such variable;
-  // invalid_argument if theirs has another dtype or shape.
+  // The values for a new variable; nullopt: there are none, and it is created as if nothing had
+  // been received. Throws failed_precondition before the first run if the others have no such
+  // variable; invalid_argument if theirs has another dtype or shape.
   std::optional<HandedVariable> find(const std::string& name, const TensorSpec& spec) const;
   // The variable has been created.
   void forget(const std::string& name);

@@ -12,8 +12,8 @@
 
 namespace cohort::internal {
 
-// What a strategy uses of collective::ProcessGroups; tests have another one. Called by one thread at
-// a time.
+// What a strategy uses of collective::ProcessGroups; tests have another one. Called by one thread
+// at a time.
 class WorkerGroups {
  public:
   virtual ~WorkerGroups() = default;
