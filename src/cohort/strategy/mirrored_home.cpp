@@ -11,13 +11,15 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
+#include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
 
 MirroredHome::MirroredHome(const Strategy* owner, std::string name,
                            std::vector<c10::Device> devices, VariableKind kind,
-                           CrossDeviceOps cross_device_ops)
+                           CrossDeviceOps cross_device_ops,
+                           std::shared_ptr<StrategyWorkers> workers)
     : owner_(owner),
       name_(std::move(name)),
       devices_(std::move(devices)),
@@ -25,7 +27,11 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       gpus_(static_cast<std::size_t>(std::count_if(devices_.begin(), devices_.end(),
                                                    [](c10::Device d) { return !d.is_cpu(); }))),
       kind_(kind),
-      cross_device_ops_(cross_device_ops) {}
+      cross_device_ops_(cross_device_ops),
+      workers_(std::move(workers)),
+      gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr) {}
+
+MirroredHome::~MirroredHome() = default;
 
 MirroredHome::Place MirroredHome::place_here() const {
   if (&get_strategy() != owner_) return {.is_of_owner = false};
@@ -46,11 +52,14 @@ void MirroredHome::check_name(const std::string& name) {
                "', which is another variable's; give the model or the variable a name of its own");
 }
 
-Variable MirroredHome::create(const std::string& name, const at::Tensor& initial_value,
+Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
                               MirroredVariable::Traits traits) {
   traits.is_plain = kind_ == VariableKind::plain;
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const auto handed = received_.find(name, TensorSpec::of(given));
+  const at::Tensor initial_value =
+      has_workers() && !handed ? agreed_value(name, given, traits) : given;
   const c10::InferenceMode off(false);  // its tensors could not be written outside of it
-  const auto handed = received_.find(name, TensorSpec::of(initial_value));
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < replicas_; ++i) {
     // A copy of the values in memory of its own, in row-major order; or a view of the first one,
@@ -77,12 +86,16 @@ std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
   for (const NamedTensor& each : tensors) {
     handed.push_back(
         received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
+    COHORT_CHECK(handed.back().has_value() == handed.front().has_value(),
+                 ErrorCode::failed_precondition,
+                 "[strategy.replicate] expected a module as other workers have it, got '", module,
+                 "', of which they have only a part; create modules before the training");
   }
   return handed;
 }
 
-std::vector<Variable> MirroredHome::create_module(
-    std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
+// Throws unless the factory has made the same module for each replica.
+void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copies) {
   const std::vector<NamedTensor>& first = copies.at(0);
   for (std::size_t replica = 1; replica < copies.size(); ++replica) {
     const std::vector<NamedTensor>& other = copies[replica];
@@ -110,8 +123,20 @@ std::vector<Variable> MirroredHome::create_module(
                  text(first), " for replica 0 and ", text(other), " for replica ", replica,
                  "; the factory must not depend on how often it is called");
   }
+}
+
+std::vector<Variable> MirroredHome::create_module(
+    std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const std::vector<NamedTensor>& first = copies.at(0);
+  const std::vector<std::optional<HandedVariable>> handed = handed_to(module, first);
+  const bool is_handed = !handed.empty() && handed.front().has_value();
+  if (has_workers() && !is_handed) {
+    agree_on_module(module, copies);
+  } else {
+    check_alike(copies);
+  }
   std::vector<Variable> made;
-  const auto handed = handed_to(module, first);
   const Lock lock(mutex_);
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < first.size(); ++i) {
@@ -228,6 +253,7 @@ void MirroredHome::check_use(std::string_view method) const {
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
+  if (has_workers() && place_here().kind == Place::Kind::all) return read_over_workers(variables);
   check_agreement(variables);
   std::vector<at::Tensor> values;
   for (const Variable& variable : variables) values.push_back(variable.impl()->copy());
@@ -241,7 +267,7 @@ MirroredHome::Reach MirroredHome::reach_of(const Variable& variable, const Place
   if (place.kind == Place::Kind::all) return {};
   const Reach own{.kind = Reach::Kind::one, .value = target.variable.value_of(place.component)};
   const bool is_direct =
-      place.kind == Place::Kind::update || replicas_ == 1 || target.variable.is_on_read();
+      place.kind == Place::Kind::update || !has_several_replicas() || target.variable.is_on_read();
   if (is_direct) return own;
   if (target.variable.traits().aggregation != VariableAggregation::none)
     return {.kind = Reach::Kind::merged};

@@ -11,28 +11,20 @@
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_state.h"
 
 namespace cohort::internal {
 namespace {
 
-std::string names_text(std::span<const Update> updates) {
+std::vector<Variable> variables_of(std::span<const Update> updates) {
   std::vector<Variable> variables;
   for (const Update& update : updates) variables.push_back(update.variable);
-  return names_of(variables);
+  return variables;
 }
 
-// The sum over the replicas, in the tree of Reduction::sum() and in memory of its own, since a
-// replica may go on and write into its gradient while others still read the sum; undefined if none
-// has a gradient.
-at::Tensor sum_of(const PerReplica<std::vector<Update>>& all, std::size_t i, std::string_view call,
-                  CrossDeviceOps cross_device_ops) {
-  std::vector<at::Tensor> gradients;
-  for (std::size_t replica = 0; replica < all.size(); ++replica)
-    gradients.push_back(all[replica][i].gradient);
-  return sum_of_gradients(gradients, call, cross_device_ops);
-}
+std::string names_text(std::span<const Update> updates) { return names_of(variables_of(updates)); }
 
 void check_same_variables(const PerReplica<std::vector<Update>>& all, std::string_view call) {
   const std::vector<Update>& first = all[0];
@@ -45,6 +37,22 @@ void check_same_variables(const PerReplica<std::vector<Update>>& all, std::strin
                  names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ", r,
                  kRequiresGradRemedy);
   }
+}
+
+// The sums over the replicas, in the tree of Reduction::sum() and in memory of their own, since a
+// replica may go on and write into its gradient while others still read the sum; without a value
+// where none has a gradient.
+std::vector<Reduction::Parts> local_sums(const PerReplica<std::vector<Update>>& all,
+                                         std::string_view call, CrossDeviceOps cross_device_ops) {
+  check_same_variables(all, call);
+  std::vector<Reduction::Parts> sums;
+  for (std::size_t i = 0; i < all[0].size(); ++i) {
+    std::vector<at::Tensor> gradients;
+    for (std::size_t replica = 0; replica < all.size(); ++replica)
+      gradients.push_back(all[replica][i].gradient);
+    sums.push_back(sum_of_gradient_parts(gradients, call, cross_device_ops));
+  }
+  return sums;
 }
 
 // A step of an update rule for one value of a variable.
@@ -130,12 +138,18 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
   return replica.merge_call(
       [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
                    const PerReplica<std::vector<double>>& numbers) {
-        check_same_variables(all, "optimizer.apply_gradients");
+        constexpr std::string_view kCall = "optimizer.apply_gradients";
         const std::vector<Update>& first = all[0];
         Reduced reduced{.updates = {}, .hyper = numbers[0], .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
+        std::vector<Reduction::Parts> sums = local_sums(all, kCall, cross_device_ops_);
+        if (has_workers()) {
+          gradients_->sum(kCall,
+                          std::string(key.rule.name()) + " '" + std::string(key.optimizer) + "'",
+                          variables_of(first), sums, reduced.hyper);
+        }
         for (std::size_t i = 0; i < first.size(); ++i) {
-          const at::Tensor sum = sum_of(all, i, "optimizer.apply_gradients", cross_device_ops_);
+          const at::Tensor sum = gradient_of_sum(sums[i]);
           if (!sum.defined()) continue;
           reduced.updates.push_back({first[i].variable, sum});
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
@@ -153,15 +167,17 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {
   const Place place = place_here();
-  if (place.kind != Place::Kind::replica || replicas_ == 1)
+  if (place.kind != Place::Kind::replica || !has_several_replicas())
     return VariableHome::sum_over_replicas(gradients);
   std::vector<at::Tensor> sums = place.replica->merge_call(
       [this](Strategy&, const PerReplica<std::vector<Update>>& all) {
-        check_same_variables(all, "optimizer.clip_by_global_norm");
-        std::vector<at::Tensor> of_all;
+        constexpr std::string_view kCall = "optimizer.clip_by_global_norm";
         const c10::NoGradGuard no_grad;
-        for (std::size_t i = 0; i < all[0].size(); ++i)
-          of_all.push_back(sum_of(all, i, "optimizer.clip_by_global_norm", cross_device_ops_));
+        std::vector<Reduction::Parts> parts = local_sums(all, kCall, cross_device_ops_);
+        std::vector<double> no_numbers;
+        if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, no_numbers);
+        std::vector<at::Tensor> of_all;
+        for (const Reduction::Parts& each : parts) of_all.push_back(gradient_of_sum(each));
         return of_all;
       },
       std::vector<Update>(gradients.begin(), gradients.end()));
@@ -174,7 +190,7 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
 void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
                          std::span<const double> hyper) {
   const Place place = place_here();
-  const bool is_reduced = place.kind == Place::Kind::replica && replicas_ > 1;
+  const bool is_reduced = place.kind == Place::Kind::replica && has_several_replicas();
   Reduced reduced;
   if (is_reduced) {
     for (const Update& update : updates) {

@@ -136,10 +136,21 @@ void MirroredVariable::check_tensor_is_current(std::string_view call) const {
                "', whose replicas have different values; use read(), which combines them");
 }
 
-at::Tensor MirroredVariable::reduced() const {
+bool MirroredVariable::has_workers() const { return home_->has_workers(); }
+
+std::vector<at::Tensor> MirroredVariable::values_to_reduce() const {
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : tensors_) {
+    values.push_back(tensor.detach());
+    if (traits_.aggregation == VariableAggregation::only_first_replica) break;
+  }
+  return values;
+}
+
+at::Tensor MirroredVariable::reduced(const std::vector<at::Tensor>& values) const {
   switch (traits_.aggregation) {
     case VariableAggregation::only_first_replica:
-      return component(0).detach().clone();
+      return values.front().clone();
     case VariableAggregation::none:
       throw_error(ErrorCode::invalid_argument,
                   "[variable.read] expected an aggregation for variable '", name_,
@@ -152,9 +163,9 @@ at::Tensor MirroredVariable::reduced() const {
   const bool is_mean = traits_.aggregation == VariableAggregation::mean;
   const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.read");
   std::vector<Reduction::Parts> parts;
-  for (const at::Tensor& tensor : tensors_) parts.push_back(reduction.parts(tensor.detach()));
+  for (const at::Tensor& value : values) parts.push_back(reduction.parts(value));
   const at::Tensor value = reduction.result(reduction.sum(parts));
-  return value.is_alias_of(component(0)) ? value.clone() : value;
+  return value.is_alias_of(values.front()) ? value.clone() : value;
 }
 
 // All replicas make the call.
@@ -164,7 +175,8 @@ const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) 
     return SyncOnReadScope::kept(*this, replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
                                                            component(home_->component_here())));
   }
-  const at::Tensor value = replica.merge_call([this](Strategy&) { return reduced(); });
+  const at::Tensor value =
+      replica.merge_call([this](Strategy&) { return home_->reduced_over_all({this})[0]; });
   return SyncOnReadScope::kept(
       *this, on_device(value.clone(), component(home_->component_here()).device()));
 }
@@ -176,8 +188,9 @@ at::Tensor MirroredVariable::copy() const {
                "'; in a replica use tensor(), which is there the value of all replicas");
   if (!is_on_read() || home_->is_in_replica())
     return component(home_->component_here()).detach().clone();
+  if (has_workers()) return home_->reduced_over_all({this})[0];
   const Lock lock(mutex_);
-  return reduced();
+  return reduced(values_to_reduce());
 }
 
 bool MirroredVariable::shares_memory(const at::Tensor& tensor) const {
@@ -186,7 +199,7 @@ bool MirroredVariable::shares_memory(const at::Tensor& tensor) const {
 }
 
 Variable MirroredVariable::component_variable(std::size_t i) {
-  if (size() == 1) return Variable(shared_from_this());
+  if (size() == 1 && !has_workers()) return Variable(shared_from_this());
   // A handle of the component owns the container.
   return Variable(std::shared_ptr<VariableImpl>(shared_from_this(), components_.at(i).get()));
 }
@@ -235,7 +248,7 @@ void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
     for (std::size_t i = 0; i < size(); ++i) write(i, kind, source);
     return;
   }
-  const auto replicas = static_cast<std::int64_t>(size());
+  const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
   if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
     const at::Tensor share = at::div(source, replicas);
     for (std::size_t i = 0; i < size(); ++i) write(i, AssignKind::assign, share);
@@ -243,7 +256,8 @@ void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
   }
   // The first replica gets what the division of integers leaves over.
   const at::Tensor share = at::div(source, replicas, "trunc").to(spec_.dtype);
-  write(0, AssignKind::assign, source.sub(share.mul(replicas - 1)));
+  const bool has_first = !has_workers() || home_->workers()->own() == 0;
+  write(0, AssignKind::assign, has_first ? source.sub(share.mul(replicas - 1)) : share);
   for (std::size_t i = 1; i < size(); ++i) write(i, AssignKind::assign, share);
 }
 
@@ -260,7 +274,7 @@ void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
   const bool can_combine = kind != variable::ScatterKind::min &&
                            kind != variable::ScatterKind::max &&
                            kind != variable::ScatterKind::update;
-  const bool is_alone = tensors_.size() == 1;
+  const bool is_alone = tensors_.size() == 1 && !has_workers();
   COHORT_CHECK(!is_combined || can_combine || is_alone, ErrorCode::unimplemented, "[",
                variable::call_name(kind), "] expected variable '", name_,
                "' to have aggregation none or only_first_replica, got ",

@@ -134,16 +134,22 @@ void MirroredHome::assign(std::span<const Assignment> assignments) {
 void MirroredHome::assign_merged(const ReplicaContext& replica,
                                  std::vector<Assignment> assignments) {
   replica.merge_call(
-      [](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
+      [this](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
         check_same_calls(all, "variable.assign");
         const std::vector<Assignment>& first = all[0];
-        std::vector<at::Tensor> values;
+        std::vector<std::vector<at::Tensor>> given;
+        std::vector<bool> are_one;
         for (std::size_t i = 0; i < first.size(); ++i) {
           const std::vector<const Assignment*> each = of_replicas(all, i);
-          std::vector<at::Tensor> own;
+          std::vector<at::Tensor>& own = given.emplace_back();
           for (const Assignment* one : each) own.push_back(one->value);
-          values.push_back(combined(target_of(first[i].variable).variable, own,
-                                    {is_one_value(each), first[i].is_number}));
+          are_one.push_back(is_one_value(each));
+        }
+        if (has_workers()) given = assigned_by_all(first, given, are_one);
+        std::vector<at::Tensor> values;
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          values.push_back(combined(target_of(first[i].variable).variable, given[i],
+                                    {are_one[i], first[i].is_number}));
         }
         for (std::size_t i = 0; i < first.size(); ++i)
           target_of(first[i].variable).variable.assign_all(first[i].kind, values[i]);
@@ -175,10 +181,11 @@ void MirroredHome::scatter(std::span<const RowUpdate> updates) {
 
 void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates) {
   replica.merge_call(
-      [](Strategy&, const PerReplica<std::vector<RowUpdate>>& all) {
+      [this](Strategy&, const PerReplica<std::vector<RowUpdate>>& all) {
         check_same_calls(all, "variable.scatter");
         std::vector<RowUpdate> together;
-        for (std::size_t i = 0; i < all[0].size(); ++i) {
+        if (has_workers()) together = scattered_by_all(all);
+        for (std::size_t i = 0; i < all[0].size() && !has_workers(); ++i) {
           const std::vector<const RowUpdate*> each = of_replicas(all, i);
           together.push_back(
               combined_rows(target_of(all[0][i].variable).variable, each, is_one_change(each)));

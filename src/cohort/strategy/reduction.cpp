@@ -166,8 +166,8 @@ at::Tensor Reduction::result(const Parts& sum) const {
   return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
 }
 
-at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call,
-                            CrossDeviceOps cross_device_ops) {
+Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
+                                       std::string_view call, CrossDeviceOps cross_device_ops) {
   const Reduction reduction(ReduceOp::sum, {}, call, cross_device_ops);
   std::vector<Reduction::Parts> parts;
   std::size_t count = 0;
@@ -178,8 +178,20 @@ at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::strin
     ++count;
   }
   if (count == 0) return {};
-  const at::Tensor sum = reduction.result(reduction.sum(parts));
-  return count == 1 ? sum.clone() : sum;
+  Reduction::Parts sum = reduction.sum(parts);
+  if (count > 1) return sum;
+  sum.value = sum.value.clone();
+  if (sum.is_sparse()) sum.indices = sum.indices.clone();
+  return sum;
+}
+
+at::Tensor gradient_of_sum(const Reduction::Parts& sum) {
+  return sum.value.defined() ? Reduction(ReduceOp::sum, {}).result(sum) : at::Tensor();
+}
+
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call,
+                            CrossDeviceOps cross_device_ops) {
+  return gradient_of_sum(sum_of_gradient_parts(gradients, call, cross_device_ops));
 }
 
 }  // namespace cohort::internal

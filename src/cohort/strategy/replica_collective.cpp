@@ -142,9 +142,9 @@ Contributions contributions_of(const std::vector<const Offer*>& offers) {
 std::shared_ptr<const Outcome> merged(Strategy& strategy, const std::vector<const Offer*>& offers) {
   const c10::NoGradGuard no_grad;
   const CollectiveCall& call = offers.front()->call;
-  const auto host = StrategyAccess::input_host(strategy);
   Contributions all = of_all_workers(
-      *host, call.name(), [&] { return call.text() + " of " + offers.front()->value.structure(); },
+      StrategyAccess::workers(strategy), call.name(),
+      [&] { return call.text() + " of " + offers.front()->value.structure(); },
       [&] { return contributions_of(offers); }, call.timeout);
   const auto outcome = std::make_shared<Outcome>();
   check_grad_modes(all.back(), call);

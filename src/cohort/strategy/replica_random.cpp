@@ -120,6 +120,8 @@ std::uint64_t seed_of_default() {
 
 RunSeed::RunSeed() : caller_(ReplicaRandomScope::current()), default_seed_(seed_of_default()) {}
 
+RunSeed::RunSeed(std::uint64_t base) : RunSeed() { base_ = base; }
+
 std::uint64_t RunSeed::draw() const {
   at::Generator generator =
       caller_ != nullptr ? caller_->generator() : at::detail::getDefaultCPUGenerator();

@@ -303,7 +303,12 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
                          const std::function<void(ReplicaContext&)>& body) {
   if (count == 1) {
     try {
-      return in_replica_context(strategy, first, body);
+      if (strategy.num_replicas_in_sync() == 1) return in_replica_context(strategy, first, body);
+      RunSeed seed;  // the replicas of other workers draw other numbers
+      return in_replica_context(strategy, first, [&](ReplicaContext& replica) {
+        const ReplicaRandomScope random(seed, first);
+        body(replica);
+      });
     } catch (const c10::Error&) {  // its what() would have a page of stack frames
       throw current_error().during("running replica " + std::to_string(first));
     }

@@ -43,9 +43,9 @@ class StrategyExtended;  // strategy/strategy_extended.h
 struct VariableRequest;
 
 namespace internal {
-class MirroredHome;    // strategy/internal/mirrored_home.h
-class ReplicaThreads;  // strategy/internal/threads/replica_threads.h
-
+class MirroredHome;     // strategy/internal/mirrored_home.h
+class ReplicaThreads;   // strategy/internal/threads/replica_threads.h
+class StrategyWorkers;  // strategy/internal/workers/strategy_workers.h
 // Where steps of function() run: in as many replicas of this process, on these threads. `home` is
 // that of the strategy's variables; nullptr: it has none.
 struct FunctionHost {
@@ -366,6 +366,7 @@ class COHORT_API Strategy {
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const input::InputHost> input_host() = 0;
+  virtual internal::StrategyWorkers* workers() { return nullptr; }  // nullptr: there is one worker
   // For StrategyExtended and for variables as values. Whether a variable is of this strategy.
   virtual bool owns(const Variable& variable) const;
   // The components of a variable and their devices; the variable itself if it has one value. Called

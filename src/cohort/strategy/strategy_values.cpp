@@ -198,7 +198,7 @@ Nest Strategy::reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Ax
     return own;
   };
   const Contributions all = internal::of_all_workers(
-      *host, "reduce",
+      workers(), "reduce",
       [&] { return text_of(op, axis) + " of " + value[0].structure() + leaves->kinds(); },
       contribute);
   std::vector<Nest> results;
@@ -241,7 +241,7 @@ Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
     return own;
   };
   const Contributions all = internal::of_all_workers(
-      *host, "gather",
+      workers(), "gather",
       [&] {
         return "gather(axis " + std::to_string(axis) + ") of " + value[0].structure() +
                leaves->kinds();

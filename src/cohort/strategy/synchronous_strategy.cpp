@@ -17,6 +17,7 @@
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/workers/current_host.h"
+#include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort {
 namespace {
@@ -113,9 +114,14 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
   host.devices = replica_devices(device_names, cpus, host.strategy);
   host.check_context = check_outside_replicas;
+  std::shared_ptr<collective::Group> own = host.group ? host.group->split() : nullptr;
   host_ = std::make_unique<internal::CurrentHost>(std::move(host));
-  home_ = std::make_shared<internal::MirroredHome>(
-      this, host_->first().strategy, internal::torch_devices(devices()), kind, cross_device_ops);
+  const input::InputHost& first = host_->first();
+  workers_ = std::make_shared<internal::StrategyWorkers>(
+      std::move(own), first.timeout, first.num_local_replicas(), first.worker_calls);
+  home_ = std::make_shared<internal::MirroredHome>(this, first.strategy,
+                                                   internal::torch_devices(first.devices), kind,
+                                                   cross_device_ops, workers_);
 }
 
 SynchronousStrategy::~SynchronousStrategy() {
@@ -125,6 +131,7 @@ SynchronousStrategy::~SynchronousStrategy() {
 std::shared_ptr<const input::InputHost> SynchronousStrategy::host() const { return host_->get(); }
 Duration SynchronousStrategy::timeout() const { return host_->first().timeout; }
 void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group) {
+  workers_->use(group->split());
   host_->use_group(std::move(group));
 }
 void SynchronousStrategy::end_group() { host_->end_group(); }
@@ -172,10 +179,6 @@ std::vector<std::string> SynchronousStrategy::worker_devices() const {
 
 void SynchronousStrategy::check_has_variables(std::string_view name,
                                               std::string_view method) const {
-  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented, "[strategy.", method,
-               "] expected a strategy of one worker, got '", this->name(), "' with ", num_workers(),
-               " ('", name,
-               "'), whose variables nothing keeps equal yet; use ParameterServerStrategy");
   if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
   std::vector<Device> used = devices();
   for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
@@ -243,9 +246,6 @@ internal::ModuleVariables SynchronousStrategy::place_module(
 int SynchronousStrategy::num_local_replicas() const { return host_->first().num_local_replicas(); }
 
 internal::FunctionHost SynchronousStrategy::function_host() {
-  COHORT_CHECK(num_workers() == 1, ErrorCode::unimplemented,
-               "[strategy.function] expected a strategy of one worker, got '", name(), "' with ",
-               num_workers(), "; call run() in place of function()");
   for (const Device& device : devices()) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
                  "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
@@ -255,9 +255,24 @@ internal::FunctionHost SynchronousStrategy::function_host() {
 }
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  const int replicas = num_local_replicas();
   const internal::MirroredHome::ModesScope modes(*home_);
   internal::MirroredHome::RunScope run(*home_);
+  if (!home_->has_workers() || home_->is_in_replica()) {
+    run_here(body);
+    return run.finish();
+  }
+  workers_->begin_run();
+  try {
+    run_here(body);
+    run.finish();
+  } catch (...) {
+    workers_->tell_failure();
+    throw;
+  }
+}
+
+void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {
+  const int replicas = num_local_replicas();
   const int first = worker() * replicas;
   if (home_->gpus() == 0) {
     internal::in_replica_contexts(*this, *threads_, first, replicas, body);
@@ -274,7 +289,6 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
     };
     internal::in_replica_contexts(*this, *threads_, first, replicas, on_own_device);
   }
-  run.finish();
 }
 
 }  // namespace cohort

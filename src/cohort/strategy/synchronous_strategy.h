@@ -61,9 +61,10 @@ class COHORT_API SynchronousStrategy : public Strategy {
                       internal::VariableKind kind, int cpus = 1,
                       CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
-  // These throw unimplemented with several workers, whose values nothing makes equal yet. In a
-  // replica context, all replicas make the call; they get the same variable, with the
-  // first replica's initial value. Throws failed_precondition if they give it different names.
+  // All workers make these calls in the same order; they get the first worker's initial values.
+  // Throws invalid_argument on all of them if names, dtypes, shapes or options differ. In a replica
+  // context, all replicas make the call; they get the same variable, with the first replica's
+  // initial value. Throws failed_precondition if they give it different names.
   Variable create_variable(std::string name, const at::Tensor& initial_value,
                            const VariableOptions& options) final;
   Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
@@ -76,6 +77,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   internal::FunctionHost function_host() final;
   std::shared_ptr<const input::InputHost> input_host() final { return host(); }
+  internal::StrategyWorkers* workers() final { return workers_.get(); }
   bool owns(const Variable& variable) const final;
   std::vector<Variable> components_of(const Variable& variable) const final;
   std::vector<std::string> devices_of(const Variable& variable) const final;
@@ -94,10 +96,12 @@ class COHORT_API SynchronousStrategy : public Strategy {
   void end_group();
 
  private:
+  void run_here(const std::function<void(ReplicaContext&)>& body);
   void check_has_variables(std::string_view name, std::string_view method) const;
 
   std::unique_ptr<internal::CurrentHost> host_;
   std::unique_ptr<internal::ReplicaThreads> threads_;
+  std::shared_ptr<internal::StrategyWorkers> workers_;
   std::shared_ptr<internal::MirroredHome> home_;
 };
 

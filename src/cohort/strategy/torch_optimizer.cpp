@@ -18,6 +18,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {
@@ -30,10 +31,9 @@ struct OwnGradients {
   std::vector<bool> are_trained;  // whether each parameter requires a gradient in this replica
 };
 
-std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
-                                const std::vector<Variable>& variables,
-                                const std::vector<std::size_t>& used,
-                                CrossDeviceOps cross_device_ops) {
+// Throws unless all replicas make the same step.
+void check_same_step(const PerReplica<OwnGradients>& all, const std::vector<Variable>& variables,
+                     const std::vector<std::size_t>& used) {
   for (std::size_t replica = 1; replica < all.size(); ++replica) {
     const bool is_same = all[replica].optimizer == all[0].optimizer &&
                          all[replica].gradients.size() == all[0].gradients.size();
@@ -52,14 +52,29 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
                  " one in replica 0 and ", *different ? "not" : "does", " in replica ", replica,
                  kRequiresGradRemedy);
   }
+}
+
+// Over the replicas of this worker, which may have others.
+std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
+                                const std::vector<Variable>& variables,
+                                const std::vector<std::size_t>& used, MirroredHome& home) {
+  check_same_step(all, variables, used);
   const c10::NoGradGuard no_grad;
-  std::vector<at::Tensor> sums;
+  std::vector<Reduction::Parts> parts;
+  std::vector<Variable> of_step;
   for (std::size_t i = 0; i < all[0].gradients.size(); ++i) {
     std::vector<at::Tensor> gradients;
     for (std::size_t replica = 0; replica < all.size(); ++replica)
       gradients.push_back(all[replica].gradients[i]);
-    sums.push_back(sum_of_gradients(gradients, "strategy.TorchOptimizer", cross_device_ops));
+    parts.push_back(
+        sum_of_gradient_parts(gradients, "strategy.TorchOptimizer", home.cross_device_ops()));
+    of_step.push_back(variables[used[i]]);
   }
+  std::vector<double> no_numbers;
+  if (home.has_workers())
+    home.gradients().sum("strategy.TorchOptimizer", "step", of_step, parts, no_numbers);
+  std::vector<at::Tensor> sums;
+  for (const Reduction::Parts& each : parts) sums.push_back(gradient_of_sum(each));
   return sums;
 }
 
@@ -262,7 +277,7 @@ void OptimizedParameters::clear_gradients(std::size_t replica) const {
 }
 
 void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer) const {
-  if (replicas() == 1) return;
+  if (!home_->has_several_replicas()) return;
   OwnGradients own{optimizer, {}, {}};
   for (const std::size_t i : used_) {
     own.gradients.push_back(of(replica)[i].grad());
@@ -270,7 +285,7 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
   }
   const std::vector<at::Tensor> sums = home_->replica_here()->merge_call(
       [this](Strategy&, const PerReplica<OwnGradients>& all) {
-        return sums_of(all, variables_, used_, home_->cross_device_ops());
+        return sums_of(all, variables_, used_, *home_);
       },
       std::move(own));
   // An optimizer may write into its gradients, and the others still read the sums.
@@ -284,7 +299,12 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
 }
 
 void OptimizedParameters::meet() const {
-  if (replicas() > 1) home_->replica_here()->merge_call([](Strategy&) {});
+  if (!home_->has_several_replicas()) return;
+  home_->replica_here()->merge_call([this](Strategy&) {
+    if (!home_->has_workers()) return;
+    home_->workers()->exchange({.call = "TorchOptimizer", .text = "step with a change"},
+                               [] { return StrategyWorkers::Message{}; });
+  });
 }
 
 void OptimizedParameters::equalize() const {

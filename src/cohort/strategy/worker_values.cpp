@@ -15,7 +15,7 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/element.h"
-#include "cohort/input/detail/input_host.h"
+#include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort::internal {
 namespace {
@@ -51,13 +51,12 @@ Parts parts_at(const Fields& fields, std::size_t first) {
   return parts;
 }
 
-Bytes encoded(const Contributions& own, const std::string& request) {
+Bytes encoded(const Contributions& own) {
   Fields fields;
   for (const std::vector<Parts>& of_leaf : own) {
     for (const Parts& parts : of_leaf) add_fields(fields, parts);
   }
   ByteWriter writer;
-  writer.text(request);
   data::write_fields(writer, fields);
   return writer.take();
 }
@@ -72,33 +71,24 @@ bool fits_along(const TensorSpec& a, const TensorSpec& b, std::int64_t axis) {
 
 }  // namespace
 
-Contributions of_all_workers(const input::InputHost& host, std::string_view call,
+Contributions of_all_workers(StrategyWorkers* workers, std::string_view call,
                              const std::function<std::string()>& request_of,
                              const std::function<Contributions()>& own_contributions,
                              std::optional<Duration> timeout) {
-  if (host.num_workers() == 1) return own_contributions();
-  const input::WorkerCalls::Running running(*host.worker_calls, call);
+  if (workers == nullptr || !workers->are_several()) return own_contributions();
   Contributions own;
-  std::string request;
-  const auto encode = [&] {
+  const auto encode = [&]() -> StrategyWorkers::Message {
     own = own_contributions();
-    request = request_of();
+    std::string request = request_of();
     // A worker whose nest has other leaves that are the same in its replicas sends other counts.
     for (const std::vector<Parts>& of_leaf : own) request += " " + std::to_string(of_leaf.size());
-    return encoded(own, request);
+    return {std::move(request), encoded(own)};
   };
-  const Duration wait = timeout && *timeout > Duration::zero() ? *timeout : host.timeout;
-  const std::shared_ptr<collective::Group> group = host.group->split();
+  const std::vector<Bytes> made = workers->exchange({.call = call, .timeout = timeout}, encode);
   Contributions all(own.size());
-  for (const Bytes& bytes :
-       collective::exchange_result(*group, encode, call, Deadline::after(wait))) {
+  for (const Bytes& bytes : made) {
     ByteReader reader(bytes, call);
-    const std::string other = reader.text();
-    COHORT_CHECK(other == request, ErrorCode::invalid_argument, "[strategy.", call,
-                 "] expected one call on all workers, got ", request, " on one and ", other,
-                 " on another; make the same calls in the same order on each");
     const Fields fields = data::read_fields(reader);
-    all.resize(own.size());
     std::size_t next = 0;
     for (std::size_t leaf = 0; leaf < own.size(); ++leaf) {
       for (std::size_t i = 0; i < own[leaf].size(); ++i, next += kFieldsOfParts) {

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -19,9 +20,11 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/core/detail/mutex.h"
+#include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/workers/received_state.h"
 #include "cohort/strategy/internal/workers/run_gate.h"
+#include "cohort/strategy/internal/workers/strategy_workers.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/variable_home.h"
 
@@ -31,6 +34,8 @@ class Strategy;
 }  // namespace cohort
 
 namespace cohort::internal {
+
+class WorkerGradients;
 
 // Whether each replica has a component of a variable, or all share one value.
 enum class VariableKind : std::uint8_t { mirrored, plain };
@@ -68,12 +73,22 @@ class MirroredHome final : public VariableHome,
   // `owner` is compared, and named in messages; the variables may outlive it.
   MirroredHome(const Strategy* owner, std::string name, std::vector<c10::Device> devices,
                VariableKind kind,
-               CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
+               CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device,
+               std::shared_ptr<StrategyWorkers> workers = nullptr);
+  ~MirroredHome() override;
 
   // Another strategy may get its address.
   void forget_owner() { owner_ = nullptr; }
   VariableKind kind() const { return kind_; }
-  std::size_t replicas() const { return replicas_; }
+  std::size_t replicas() const { return replicas_; }  // of this process
+  // Whether there are other workers, which have components of the same variables.
+  bool has_workers() const { return workers_ != nullptr && workers_->are_several(); }
+  StrategyWorkers* workers() const { return workers_.get(); }
+  // Whether a write of a replica may concern others, here or in other workers.
+  bool has_several_replicas() const { return replicas_ > 1 || has_workers(); }
+  std::size_t replicas_in_sync() const {
+    return replicas_ * (has_workers() ? static_cast<std::size_t>(workers_->count()) : 1);
+  }
   CrossDeviceOps cross_device_ops() const { return cross_device_ops_; }
   // Of the replicas.
   const std::vector<c10::Device>& devices() const { return devices_; }
@@ -194,6 +209,16 @@ class MirroredHome final : public VariableHome,
     bool is_open_;
   };
   void note_handed_out() { has_handed_out_ = true; }
+  // Sums gradients over all workers, which make this call in a merge of their replicas.
+  WorkerGradients& gradients() const { return *gradients_; }
+  // Of each variable what `own` has of this worker's replicas, of those of all workers, which all
+  // make this call.
+  // The values of variables that are synchronized on read, which all workers ask for.
+  std::vector<at::Tensor> reduced_over_all(
+      const std::vector<const MirroredVariable*>& variables) const;
+  std::vector<std::vector<at::Tensor>> of_all_replicas(
+      std::string_view call, const std::string& text,
+      const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;
   // How many runs have ended with an error, and may have left gradients in some replicas.
   std::uint64_t failed_runs() const { return failed_runs_; }
 
@@ -214,8 +239,19 @@ class MirroredHome final : public VariableHome,
   std::vector<std::optional<HandedVariable>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
   // These combine the values of all replicas, which make the same calls.
-  static void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
-  static void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
+  void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
+  void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
+  // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
+  std::vector<std::vector<at::Tensor>> assigned_by_all(
+      const std::vector<Assignment>& assignments,
+      const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
+  std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
+  std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
+  at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
+                          const MirroredVariable::Traits& traits);
+  static void check_alike(const std::vector<std::vector<NamedTensor>>& copies);
+  void agree_on_module(std::string_view module,
+                       const std::vector<std::vector<NamedTensor>>& copies);
   struct Reduced;
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
                  std::span<const double> hyper) const;
@@ -227,6 +263,8 @@ class MirroredHome final : public VariableHome,
   const std::size_t gpus_;
   const VariableKind kind_;
   const CrossDeviceOps cross_device_ops_;
+  const std::shared_ptr<StrategyWorkers> workers_;  // nullptr: there is one
+  const std::unique_ptr<WorkerGradients> gradients_;
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;

@@ -67,6 +67,10 @@ class MirroredVariable final : public VariableImpl,
   // failed_precondition where another strategy is current.
   const at::Tensor& tensor() const override;
   std::vector<at::Tensor> other_tensors() const override;
+  // Of one that is synchronized on read: from the values of all replicas, those of each in the order
+  // of the replicas.
+  at::Tensor reduced(const std::vector<at::Tensor>& values) const;
+  std::vector<at::Tensor> values_to_reduce() const;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
@@ -75,9 +79,10 @@ class MirroredVariable final : public VariableImpl,
 
   const Traits& traits() const { return traits_; }
   bool is_plain() const { return traits_.is_plain; }
-  // Not if there is one replica: its value is that of all.
+  // Not if there is one replica in sync: its value is that of all.
   bool is_on_read() const {
-    return size() > 1 && traits_.synchronization == VariableSynchronization::on_read;
+    return traits_.synchronization == VariableSynchronization::on_read &&
+           (size() > 1 || has_workers());
   }
   // The number of values: of a plain variable 1, else that of the replicas.
   std::size_t size() const { return states_.size(); }
@@ -92,6 +97,7 @@ class MirroredVariable final : public VariableImpl,
   // Whether the replicas must have equal values: until one of them is written alone.
   bool must_agree() const { return size() > 1 && !is_on_read() && !may_differ_; }
   void allow_difference() { may_differ_ = true; }
+  bool may_differ() const { return may_differ_; }
   // Bit by bit.
   bool agrees() const;
   // If the first component was written in place outside of a run, through the tensor that tensor()
@@ -128,8 +134,8 @@ class MirroredVariable final : public VariableImpl,
                     std::span<const double> hyper);
 
  private:
+  bool has_workers() const;
   static std::shared_ptr<const void> accumulator_of(const at::Tensor& tensor);
-  at::Tensor reduced() const;
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
   void write(std::size_t i, AssignKind kind, const at::Tensor& source);
   void tell_autograd(std::size_t i) const;

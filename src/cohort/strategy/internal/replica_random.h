@@ -27,6 +27,8 @@ class ReplicaRandomScope;
 class RunSeed {
  public:
   RunSeed();
+  // For tests: as if `base` was drawn.
+  explicit RunSeed(std::uint64_t base);
   RunSeed(const RunSeed&) = delete;
   RunSeed& operator=(const RunSeed&) = delete;
   // The seed of one replica.

@@ -16,6 +16,7 @@ class StrategyAccess {
   static std::shared_ptr<const input::InputHost> input_host(Strategy& strategy) {
     return strategy.input_host();
   }
+  static StrategyWorkers* workers(Strategy& strategy) { return strategy.workers(); }
   static int num_local_replicas(const Strategy& strategy) { return strategy.num_local_replicas(); }
   static FunctionHost function_host(Strategy& strategy) { return strategy.function_host(); }
   static StrategyTraits traits(const Strategy& strategy) { return strategy.traits(); }

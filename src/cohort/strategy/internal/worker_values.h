@@ -15,11 +15,9 @@
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/reduction.h"
 
-namespace cohort::input {
-struct InputHost;
-}
-
 namespace cohort::internal {
+
+class StrategyWorkers;
 
 // For each leaf of a value, what each replica contributes, in the order of the replicas. A
 // concatenation uses only the `value` of each part, which may be strings.
@@ -29,8 +27,8 @@ using Contributions = std::vector<std::vector<Reduction::Parts>>;
 // arguments, and the structure of the value. With one worker returns `own()`. An error of `own` on
 // one worker is thrown on all, since the others already wait for that worker. Throws
 // invalid_argument if the requests differ. `call` is the name of the method, for messages; without
-// a timeout, that of the host counts.
-Contributions of_all_workers(const input::InputHost& host, std::string_view call,
+// a timeout, that of the strategy counts. `workers`: nullptr for a strategy without any.
+Contributions of_all_workers(StrategyWorkers* workers, std::string_view call,
                              const std::function<std::string()>& request_of,
                              const std::function<Contributions()>& own,
                              std::optional<Duration> timeout = {});

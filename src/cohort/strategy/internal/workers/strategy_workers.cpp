@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/workers/strategy_workers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/detail/error_bytes.h"
+
+namespace cohort::internal {
+namespace {
+
+// Whether all members of a group throw an error of this code, and can make further calls.
+bool is_of_all_members(ErrorCode code) {
+  return code == ErrorCode::invalid_argument || code == ErrorCode::unimplemented;
+}
+
+std::vector<std::string_view> lines_of(std::string_view text) {
+  std::vector<std::string_view> lines;
+  while (true) {
+    const std::size_t end = text.find('\n');
+    lines.push_back(text.substr(0, end));
+    if (end == std::string_view::npos) return lines;
+    text.remove_prefix(end + 1);
+  }
+}
+
+// The lines in which two texts first differ.
+std::pair<std::string, std::string> first_difference(std::string_view a, std::string_view b) {
+  const std::vector<std::string_view> of_a = lines_of(a), of_b = lines_of(b);
+  std::size_t i = 0;
+  while (i < of_a.size() && i < of_b.size() && of_a[i] == of_b[i]) ++i;
+  const auto line = [i](const std::vector<std::string_view>& lines) {
+    return std::string(i < lines.size() ? lines[i] : std::string_view("no more"));
+  };
+  return {line(of_a), line(of_b)};
+}
+
+// Throws unless all texts are the same.
+void check_same(const std::vector<std::string>& texts, std::string_view call,
+                const collective::Group& group) {
+  for (std::size_t i = 1; i < texts.size(); ++i) {
+    if (texts[i] == texts[0]) continue;
+    const auto [first, other] = first_difference(texts[0], texts[i]);
+    throw_error(ErrorCode::invalid_argument, "[strategy.", call,
+                "] expected one call on all workers, got ", first, " on ", group.member_name(0),
+                " and ", other, " on ", group.member_name(static_cast<int>(i)),
+                "; make the same calls in the same order on each");
+  }
+}
+
+}  // namespace
+
+StrategyWorkers::StrategyWorkers(std::shared_ptr<collective::Group> group, Duration timeout,
+                                 int local_replicas, std::shared_ptr<input::WorkerCalls> calls)
+    : timeout_(timeout), local_replicas_(local_replicas), calls_(std::move(calls)) {
+  if (group != nullptr) use(std::move(group));
+  group_number_ = 0;
+}
+
+std::shared_ptr<collective::Group> StrategyWorkers::group() const {
+  const Lock lock(mutex_);
+  return group_;
+}
+
+std::string StrategyWorkers::name_of(int worker) const {
+  const std::shared_ptr<collective::Group> current = group();
+  return current ? current->member_name(worker) : "worker:" + std::to_string(worker);
+}
+
+void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
+  const input::WorkerCalls::Running running(*calls_, "rebuild");
+  const Lock lock(mutex_);
+  count_ = group->size();
+  own_ = group->rank();
+  group_ = std::move(group);
+  is_introduced_ = false;
+  has_failed_together_ = false;
+  ++group_number_;
+  ++epoch_;
+}
+
+// Strategies count replicas as if all workers had as many.
+void StrategyWorkers::introduce(collective::Group& group, Deadline deadline) {
+  if (is_introduced_) return;
+  ByteWriter mine;
+  mine.zigzag(local_replicas_);
+  const std::vector<Bytes> all = group.exchange(mine.take(), "the number of replicas", deadline);
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ByteReader reader(all[i], "the number of replicas");
+    const std::int64_t other = reader.zigzag();
+    ByteReader of_first(all[0], "the number of replicas");
+    const std::int64_t first = of_first.zigzag();
+    COHORT_CHECK(other == first, ErrorCode::failed_precondition,
+                 "[strategy.multi_worker_mirrored] expected as many replicas on each worker, got ",
+                 first, " on ", group.member_name(0), " and ", other, " on ",
+                 group.member_name(static_cast<int>(i)), "; give all workers as many devices");
+  }
+  is_introduced_ = true;
+}
+
+void StrategyWorkers::together(const WorkerRequest& request, const std::optional<Error>& failure,
+                               const std::function<void(collective::Group&, Deadline)>& call) {
+  const input::WorkerCalls::Running running(*calls_, request.call);
+  const std::shared_ptr<collective::Group> group = this->group();
+  const Duration wait =
+      request.timeout && *request.timeout > Duration::zero() ? *request.timeout : timeout_;
+  const Deadline deadline = Deadline::after(wait);
+  has_failed_together_ = true;  // until it has succeeded
+  std::optional<Error> found;
+  try {
+    introduce(*group, deadline);
+    call(*group, deadline);
+  } catch (const Error& error) {
+    if (!is_of_all_members(error.code())) {
+      ++epoch_;
+      throw;
+    }
+    found = error;
+  }
+  if (found) explain(*group, request, failure, *found, Deadline::after(wait));
+  has_failed_together_ = false;
+}
+
+void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& request,
+                              const std::optional<Error>& failure, const Error& found,
+                              Deadline deadline) {
+  ++epoch_;
+  ByteWriter mine;
+  write_optional_error(mine, failure);
+  mine.text(request.text.empty() ? request.call : request.text);
+  const std::vector<Bytes> all = group.exchange(mine.take(), "why a call has failed", deadline);
+  std::vector<std::string> texts;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    ByteReader reader(all[i], "why a call has failed");
+    if (std::optional<Error> error = read_optional_error(reader)) {
+      throw std::move(*error)
+          .at(group.member_name(static_cast<int>(i)))
+          .during("waiting for " + group.member_name(static_cast<int>(i)) + " in " +
+                  std::string(request.call));
+    }
+    texts.push_back(reader.text());
+  }
+  check_same(texts, request.call, group);
+  throw found;
+}
+
+std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
+                                             const std::function<Message()>& make) {
+  ByteWriter mine;
+  std::optional<Error> failure;
+  std::string text(request.text);
+  try {
+    const Message message = make();
+    text += message.text;
+    write_optional_error(mine, std::nullopt);
+    mine.text(text);
+    mine.blob(message.bytes);
+  } catch (...) {
+    failure = current_error();
+    write_optional_error(mine, failure);
+  }
+  std::vector<Bytes> all;
+  std::vector<std::string> texts;
+  const std::shared_ptr<collective::Group> group = this->group();
+  together({request.call, text, request.timeout}, failure,
+           [&](collective::Group& members, Deadline deadline) {
+             all = members.exchange(mine.take(), request.call, deadline);
+           });
+  // From here on, all workers do the same with what all have sent.
+  has_failed_together_ = true;
+  try {
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      ByteReader reader(all[i], request.call);
+      if (std::optional<Error> error = read_optional_error(reader))
+        throw std::move(*error).at(group->member_name(static_cast<int>(i)));
+      texts.push_back(reader.text());
+      const std::span<const std::byte> made = reader.blob();
+      all[i] = Bytes(made.begin(), made.end());
+    }
+    check_same(texts, request.call, *group);
+  } catch (...) {
+    ++epoch_;
+    throw;
+  }
+  has_failed_together_ = false;
+  return all;
+}
+
+void StrategyWorkers::all_reduce(const WorkerRequest& request,
+                                 std::span<const at::Tensor> tensors) {
+  together(request, std::nullopt, [&](collective::Group& group, Deadline deadline) {
+    group.all_reduce(tensors, ReduceOp::sum, deadline);
+  });
+}
+
+void StrategyWorkers::broadcast(const WorkerRequest& request, std::span<const at::Tensor> tensors) {
+  together(request, std::nullopt, [&](collective::Group& group, Deadline deadline) {
+    group.broadcast(tensors, /*root=*/0, deadline);
+  });
+}
+
+at::Tensor StrategyWorkers::all_gather(const WorkerRequest& request, const at::Tensor& tensor,
+                                       std::int64_t axis) {
+  at::Tensor gathered;
+  together(request, std::nullopt, [&](collective::Group& group, Deadline deadline) {
+    gathered = group.all_gather(tensor, axis, deadline);
+  });
+  return gathered;
+}
+
+// A barrier is no call of any other worker, unless that one has failed too: so the others find out
+// that their call is another one, and ask why.
+void StrategyWorkers::tell_failure() {
+  if (!are_several() || has_failed_together_) return;
+  const Error failure = current_error();
+  try {
+    together({.call = "run", .text = "a run that failed"}, failure,
+             [](collective::Group& group, Deadline deadline) { group.barrier(deadline); });
+  } catch (...) {
+    // The caller throws its own error.
+  }
+  has_failed_together_ = true;
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,322 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/strategy/internal/workers/worker_gradients.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <utility>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/detail/crc32c.h"
+#include "cohort/core/detail/random.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/workers/strategy_workers.h"
+
+namespace cohort::internal {
+namespace {
+
+constexpr std::size_t kPlansMax = 64;
+
+// Half precision is added in float32.
+at::ScalarType type_of_sum(at::ScalarType type) {
+  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
+}
+
+// Added to any number, it does not change it: 0 would make +0 of -0.
+at::Tensor nothing(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  return at::full(sizes, -0.0, at::TensorOptions(type_of_sum(type)));
+}
+
+at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
+
+// Of what the variable's values are on this worker; 0 if its replicas may differ.
+std::uint64_t hash_of(const Variable& handle) {
+  const MirroredTarget target = target_of(handle);
+  if (target.component || target.variable.may_differ()) return 0;
+  const at::Tensor value = on_cpu(target.variable.component(0));
+  const std::string_view bytes(static_cast<const char*>(value.data_ptr()), value.nbytes());
+  return mix_seed(crc32c(bytes), 1);
+}
+
+// Numbers that are summed over the workers beside the gradients.
+class Header {
+ public:
+  // In each pair, what must be alike on all workers, and its square: if all have the same h, the
+  // sums are n h and n h²; workers with others have both only by chance, with 64 bits.
+  static constexpr std::size_t kSteps = 0, kValues = 2;
+  static constexpr std::size_t kSurprises = 4;  // workers that have what the plan does not contain
+  static constexpr std::size_t kFirstMask = 5;  // of each variable: workers with a gradient
+
+  Header(std::size_t variables, std::uint64_t workers)
+      : tensor_(at::zeros({static_cast<std::int64_t>(kFirstMask + variables)}, at::kLong)),
+        numbers_(tensor_.data_ptr<std::int64_t>()),
+        workers_(workers) {}
+
+  const at::Tensor& tensor() const { return tensor_; }
+  std::int64_t get(std::size_t place) const { return numbers_[place]; }
+  void set(std::size_t place, bool value) { numbers_[place] = value ? 1 : 0; }
+  void set_alike(std::size_t place, std::uint64_t value) {
+    own_[place] = value;
+    numbers_[place] = static_cast<std::int64_t>(value);
+    numbers_[place + 1] = static_cast<std::int64_t>(value * value);
+  }
+  bool are_alike(std::size_t place) const {
+    const std::uint64_t own = own_[place];
+    return numbers_[place] == static_cast<std::int64_t>(own * workers_) &&
+           numbers_[place + 1] == static_cast<std::int64_t>(own * own * workers_);
+  }
+
+ private:
+  at::Tensor tensor_;
+  std::int64_t* numbers_;
+  std::uint64_t workers_;
+  std::array<std::uint64_t, kSurprises> own_ = {};
+};
+
+std::string shape_of(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
+  return TensorSpec{type, sizes}.to_string();
+}
+
+}  // namespace
+
+// What the workers have agreed on for steps of one kind.
+struct WorkerGradients::Plan {
+  std::string call;
+  std::string what;
+  std::vector<std::string> names;  // of the variables
+  std::string text;                // Step::text()
+  std::uint64_t fingerprint = 0;
+  std::uint64_t steps = 0;
+  std::vector<Layout> layouts;
+  std::vector<std::int64_t> sparse_dimensions;  // of the variables that have sparse gradients
+};
+
+struct WorkerGradients::Step {
+  std::string_view call;
+  std::string_view what;
+  std::span<const Variable> variables;
+  std::vector<Reduction::Parts>& sums;
+
+  bool is_of(const Plan& plan) const {
+    return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
+           std::equal(variables.begin(), variables.end(), plan.names.begin(),
+                      [](const Variable& a, const std::string& b) { return a.name() == b; });
+  }
+  Layout layout(std::size_t i) const {
+    if (!sums[i].value.defined()) return Layout::none;
+    return sums[i].is_sparse() ? Layout::sparse : Layout::dense;
+  }
+  std::string text() const {
+    std::string text = std::string(call) + "(" + std::string(what) + ")";
+    for (const Variable& each : variables)
+      text += "\nvariable '" + each.name() + "' " + each.spec().to_string();
+    return text;
+  }
+};
+
+WorkerGradients::WorkerGradients(std::shared_ptr<StrategyWorkers> workers)
+    : workers_(std::move(workers)) {}
+WorkerGradients::~WorkerGradients() = default;
+
+void WorkerGradients::sum(std::string_view call, std::string_view what,
+                          std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
+                          std::vector<double>& numbers) {
+  const c10::NoGradGuard no_grad;
+  const Step step{call, what, variables, sums};
+  Plan& plan = plan_for(step);
+  if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (plan.layouts[i] == Layout::sparse) gather_sparse(plan, step, i);
+  }
+  ++plan.steps;
+}
+
+WorkerGradients::Plan& WorkerGradients::plan_for(const Step& step) {
+  if (epoch_ != workers_->epoch()) plans_.clear();
+  epoch_ = workers_->epoch();
+  for (auto one = plans_.begin(); one != plans_.end(); ++one) {
+    if (!step.is_of(**one)) continue;
+    plans_.splice(plans_.begin(), plans_, one);
+    return *plans_.front();
+  }
+  if (plans_.size() >= kPlansMax) plans_.pop_back();
+  auto plan = std::make_unique<Plan>();
+  plan->call = step.call;
+  plan->what = step.what;
+  for (const Variable& each : step.variables) plan->names.push_back(each.name());
+  plan->text = step.text();
+  plan->fingerprint = mix_seed(step.variables.size(), plan->text);
+  plan->layouts.assign(step.variables.size(), Layout::none);
+  plan->sparse_dimensions.assign(step.variables.size(), 1);
+  plans_.push_front(std::move(plan));
+  return *plans_.front();
+}
+
+// The workers tell each other what they have, and reduce what the plan did not contain.
+void WorkerGradients::agree(Plan& plan, const Step& step, std::vector<double>& numbers) {
+  const auto make = [&]() -> StrategyWorkers::Message {
+    ByteWriter writer;
+    for (std::size_t i = 0; i < step.variables.size(); ++i) {
+      writer.u8(static_cast<std::uint8_t>(step.layout(i)));
+      writer.zigzag(step.sums[i].is_sparse() ? step.sums[i].indices.size(0) : 0);
+    }
+    for (const double number : numbers) writer.f64(number);
+    return {plan.text + "\n" + std::to_string(numbers.size()) + " hyperparameters", writer.take()};
+  };
+  const std::vector<Bytes> all = workers_->exchange({.call = step.call}, make);
+  std::vector<Layout> layouts(step.variables.size(), Layout::none);
+  std::vector<std::size_t> first_with(step.variables.size(), 0);
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    ByteReader reader(all[worker], step.call);
+    for (std::size_t i = 0; i < layouts.size(); ++i) {
+      const auto own = static_cast<Layout>(reader.u8());
+      const std::int64_t dimensions = reader.zigzag();
+      if (own == Layout::sparse) plan.sparse_dimensions[i] = dimensions;
+      if (own == Layout::none) continue;
+      COHORT_CHECK(layouts[i] == Layout::none || layouts[i] == own, ErrorCode::invalid_argument,
+                   "[", step.call, "] expected gradients of one layout on all workers, got ",
+                   layouts[i] == Layout::sparse ? "sparse" : "dense", " ones of variable '",
+                   step.variables[i].name(), "' on ",
+                   workers_->name_of(static_cast<int>(first_with[i])), " and ",
+                   own == Layout::sparse ? "sparse" : "dense", " ones on ",
+                   workers_->name_of(static_cast<int>(worker)), "; use it in the same way on each");
+      if (layouts[i] == Layout::none) first_with[i] = worker;
+      layouts[i] = own;
+    }
+    for (double& number : numbers) {
+      const double of_worker = reader.f64();
+      if (worker == 0) number = of_worker;
+    }
+  }
+  std::vector<std::size_t> pending;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    // One that no worker has now may come back: the plan keeps it.
+    if (layouts[i] == Layout::none || layouts[i] == plan.layouts[i]) continue;
+    plan.layouts[i] = layouts[i];
+    if (layouts[i] == Layout::dense) pending.push_back(i);
+  }
+  check_values(step);
+  if (!pending.empty()) reduce_dense(plan, step, pending);
+}
+
+// In place: the sums are in memory of their own.
+void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
+                                   const std::vector<std::size_t>& which) {
+  std::vector<at::Tensor> tensors;
+  for (const std::size_t i : which) {
+    Reduction::Parts& parts = step.sums[i];
+    const at::ScalarType type = step.variables[i].spec().dtype;
+    if (!parts.value.defined()) {
+      parts = {.value = nothing(*step.variables[i].spec().sizes, type), .type = type};
+    } else {
+      parts.value = on_cpu(parts.value);
+    }
+    tensors.push_back(parts.value);
+  }
+  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
+}
+
+// Returns false if some worker has a gradient that the plan does not contain.
+bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
+                                     std::vector<double>& numbers) {
+  const std::size_t count = step.variables.size();
+  Header header(count, static_cast<std::uint64_t>(workers_->count()));
+  header.set_alike(Header::kSteps, plan.fingerprint);
+  if (std::has_single_bit(plan.steps + 1)) {
+    std::uint64_t hash = 0;
+    for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
+    header.set_alike(Header::kValues, hash);
+  }
+  std::vector<at::Tensor> tensors = {header.tensor()};
+  std::vector<std::size_t> planned;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Layout layout = step.layout(i);
+    const bool is_planned = layout == plan.layouts[i];
+    header.set(Header::kFirstMask + i, is_planned && layout != Layout::none);
+    if (!is_planned && layout != Layout::none) header.set(Header::kSurprises, true);
+    if (plan.layouts[i] != Layout::dense) continue;
+    planned.push_back(i);
+    tensors.push_back(
+        is_planned ? on_cpu(step.sums[i].value)
+                   : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
+  }
+  if (!numbers.empty()) {
+    tensors.push_back(at::full({static_cast<std::int64_t>(numbers.size())}, -0.0, at::kDouble));
+    if (workers_->own() == 0)
+      std::copy(numbers.begin(), numbers.end(), tensors.back().data_ptr<double>());
+  }
+  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
+  if (!header.are_alike(Header::kSteps)) {
+    // Throws on all workers, since what is exchanged differs.
+    workers_->exchange({.call = plan.call, .text = plan.text},
+                       [] { return StrategyWorkers::Message{}; });
+  }
+  if (!header.are_alike(Header::kValues)) check_values(step);
+  if (!numbers.empty()) {
+    const double* const of_first = tensors.back().data_ptr<double>();
+    std::copy(of_first, of_first + numbers.size(), numbers.begin());
+  }
+  for (std::size_t k = 0; k < planned.size(); ++k) {
+    const std::size_t i = planned[k];
+    // No worker has a dense gradient; one that has a sparse one is a surprise.
+    if (header.get(Header::kFirstMask + i) == 0) continue;
+    if (step.layout(i) == Layout::sparse) continue;  // agree() refuses it
+    step.sums[i] = {.value = tensors[k + 1], .type = step.variables[i].spec().dtype};
+  }
+  return header.get(Header::kSurprises) == 0;
+}
+
+void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::size_t i) {
+  Reduction::Parts& parts = step.sums[i];
+  const std::vector<std::int64_t>& sizes = *step.variables[i].spec().sizes;
+  const at::ScalarType type = step.variables[i].spec().dtype;
+  const std::int64_t dimensions = plan.sparse_dimensions[i];
+  if (!parts.value.defined()) {
+    std::vector<std::int64_t> of_rows(sizes.begin() + dimensions, sizes.end());
+    of_rows.insert(of_rows.begin(), 0);
+    parts = {.value = at::empty(of_rows, at::TensorOptions(type_of_sum(type))),
+             .type = type,
+             .indices = at::empty({dimensions, 0}, at::kLong),
+             .sizes = sizes};
+  }
+  const std::string text =
+      "the rows of " + shape_of(sizes, type) + " '" + step.variables[i].name() + "'";
+  const WorkerRequest request{.call = plan.call, .text = text};
+  parts.indices = workers_->all_gather(request, on_cpu(parts.indices), 1);
+  parts.value = workers_->all_gather(request, on_cpu(parts.value), 0);
+  if (parts.indices.size(1) == 0) parts = {};  // no worker has a gradient
+}
+
+void WorkerGradients::check_values(const Step& step) {
+  const auto make = [&]() -> StrategyWorkers::Message {
+    ByteWriter writer;
+    for (const Variable& each : step.variables) writer.u64(hash_of(each));
+    return {"", writer.take()};
+  };
+  const std::vector<Bytes> all =
+      workers_->exchange({.call = step.call, .text = "the values of variables"}, make);
+  for (std::size_t worker = 1; worker < all.size(); ++worker) {
+    ByteReader first(all[0], step.call);
+    ByteReader other(all[worker], step.call);
+    for (const Variable& each : step.variables) {
+      const std::uint64_t a = first.u64(), b = other.u64();
+      COHORT_CHECK(
+          a == b || a == 0 || b == 0, ErrorCode::failed_precondition,
+          "[strategy.run] expected equal values of variable '", each.name(),
+          "' on all workers, got different ones on ", workers_->name_of(0), " and ",
+          workers_->name_of(static_cast<int>(worker)),
+          ": something other than minimize() and assign*() has written into its tensor, or a "
+          "worker has assigned another value; make the same assignments on each worker, or restore "
+          "the values of all");
+    }
+  }
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sums of gradients over the replicas of all workers.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/internal/reduction.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort::internal {
+
+class StrategyWorkers;
+
+// A step of an optimizer is one all_reduce() of all its gradients, with a few numbers beside them,
+// by which the workers find out that they make different steps, that one has a gradient that the
+// others did not expect, and that their variables have become different. In the first step of a
+// kind they agree on which variables have dense gradients, sparse ones or none.
+//
+// A worker's sum is a part of a tree over all replicas. If the workers have 1, 2, 4 or 8 replicas,
+// that tree is the one of one process with all of them, and so are the bits.
+//
+// Used by one thread at a time, in the calls of StrategyWorkers.
+class WorkerGradients {
+ public:
+  explicit WorkerGradients(std::shared_ptr<StrategyWorkers> workers);
+  ~WorkerGradients();
+  WorkerGradients(const WorkerGradients&) = delete;
+  WorkerGradients& operator=(const WorkerGradients&) = delete;
+
+  // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
+  // variable the sum over the replicas of this worker, in memory of its own, without a value if
+  // none has a gradient; it becomes that over all workers. `numbers` become those of the first
+  // worker. Throws the same on all workers, and then the sums are of no use.
+  void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
+           std::vector<Reduction::Parts>& sums, std::vector<double>& numbers);
+
+ private:
+  enum class Layout : std::uint8_t { none, dense, sparse };
+  struct Plan;
+  struct Step;
+
+  Plan& plan_for(const Step& step);
+  void agree(Plan& plan, const Step& step, std::vector<double>& numbers);
+  bool reduce_planned(const Plan& plan, const Step& step, std::vector<double>& numbers);
+  void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
+  void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
+  void check_values(const Step& step);
+
+  const std::shared_ptr<StrategyWorkers> workers_;
+  std::list<std::unique_ptr<Plan>> plans_;  // those used last come first
+  std::uint64_t epoch_ = 0;                 // of the workers, in which the plans were made
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables of a synchronous strategy that several workers share: each worker has components for
+// its own replicas.
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/strategy/internal/combined_writes.h"
+#include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/worker_values.h"
+
+namespace cohort::internal {
+namespace {
+
+std::string text_of(const MirroredVariable::Traits& traits) {
+  return std::string(traits.is_trainable ? "trainable" : "not trainable") + ", synchronization " +
+         std::to_string(static_cast<int>(traits.synchronization)) + ", aggregation " +
+         std::to_string(static_cast<int>(traits.aggregation));
+}
+
+std::string_view kind_of(AssignKind kind) {
+  if (kind == AssignKind::assign) return "assign";
+  return kind == AssignKind::add ? "assign_add" : "assign_sub";
+}
+
+// All parts of each leaf, as values.
+std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
+  std::vector<std::vector<at::Tensor>> values(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const Reduction::Parts& part : all[i]) values[i].push_back(part.value);
+  }
+  return values;
+}
+
+}  // namespace
+
+std::vector<std::vector<at::Tensor>> MirroredHome::of_all_replicas(
+    std::string_view call, const std::string& text,
+    const std::function<std::vector<std::vector<at::Tensor>>()>& own) const {
+  const auto contribute = [&] {
+    Contributions parts;
+    for (const std::vector<at::Tensor>& values : own()) {
+      parts.emplace_back();
+      for (const at::Tensor& value : values) parts.back().push_back({.value = value});
+    }
+    return parts;
+  };
+  return part_values(of_all_workers(
+      workers(), call, [&] { return text; }, contribute));
+}
+
+// The first worker's, as MirroredStrategy takes the first replica's: an initializer may have drawn
+// random numbers.
+at::Tensor MirroredHome::agreed_value(const std::string& name, const at::Tensor& initial_value,
+                                      const MirroredVariable::Traits& traits) {
+  const auto make = [&]() -> StrategyWorkers::Message {
+    const Lock lock(mutex_);
+    check_name(name);
+    return {"variable '" + name + "' " + TensorSpec::of(initial_value).to_string() + " (" +
+                text_of(traits) + ")",
+            {}};
+  };
+  workers_->exchange({.call = "variable"}, make);
+  const at::Tensor value = initial_value.detach().cpu().clone(at::MemoryFormat::Contiguous);
+  workers_->broadcast({.call = "variable", .text = name}, {&value, 1});
+  return value;
+}
+
+void MirroredHome::agree_on_module(std::string_view module,
+                                   const std::vector<std::vector<NamedTensor>>& copies) {
+  const auto make = [&]() -> StrategyWorkers::Message {
+    check_alike(copies);
+    std::string text = "module '" + std::string(module) + "'";
+    for (const NamedTensor& each : copies.at(0)) {
+      text += "\n'" + each.name + "' " + TensorSpec::of(each.tensor).to_string() +
+              (each.is_buffer      ? " (buffer)"
+               : each.is_trainable ? ""
+                                   : " (frozen)") +
+              " of module '" + std::string(module) + "'";
+    }
+    const Lock lock(mutex_);
+    for (const NamedTensor& each : copies.at(0)) check_name(std::string(module) + "/" + each.name);
+    return {std::move(text), {}};
+  };
+  workers_->exchange({.call = "replicate"}, make);
+  const c10::NoGradGuard no_grad;
+  std::vector<at::Tensor> values;
+  for (const NamedTensor& each : copies.at(0)) values.push_back(each.tensor.detach().cpu());
+  workers_->broadcast({.call = "replicate", .text = module}, values);
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const at::Tensor& first = copies.at(0)[i].tensor;
+    if (!values[i].is_alias_of(first)) first.copy_(values[i]);
+  }
+}
+
+std::vector<at::Tensor> MirroredHome::reduced_over_all(
+    const std::vector<const MirroredVariable*>& variables) const {
+  std::string text = "read";
+  for (const MirroredVariable* each : variables) text += "\nvariable '" + each->name() + "'";
+  const auto own = [&] {
+    std::vector<std::vector<at::Tensor>> values;
+    for (const MirroredVariable* each : variables) values.push_back(each->values_to_reduce());
+    return values;
+  };
+  const auto all = of_all_replicas("read", text, own);
+  std::vector<at::Tensor> reduced;
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    reduced.push_back(variables[i]->reduced(all[i]));
+  return reduced;
+}
+
+// All values that workers have together travel in one call.
+std::vector<at::Tensor> MirroredHome::read_over_workers(std::span<const Variable> variables) const {
+  check_agreement(variables);
+  std::vector<at::Tensor> values(variables.size());
+  std::vector<std::size_t> places;
+  std::vector<const MirroredVariable*> together;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const auto [variable, component] = target_of(variables[i]);
+    if (component || !variable.is_on_read()) {
+      values[i] = variables[i].impl()->copy();
+      continue;
+    }
+    variable.check_use("read");
+    places.push_back(i);
+    together.push_back(&variable);
+  }
+  if (together.empty()) return values;
+  std::vector<at::Tensor> reduced = reduced_over_all(together);
+  for (std::size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(reduced[k]);
+  return values;
+}
+
+std::vector<std::vector<at::Tensor>> MirroredHome::assigned_by_all(
+    const std::vector<Assignment>& assignments, const std::vector<std::vector<at::Tensor>>& values,
+    std::vector<bool>& are_one) const {
+  std::string text = "assignments in replicas";
+  for (std::size_t i = 0; i < assignments.size(); ++i) {
+    // A single replica cannot tell whether its tensor is one for all.
+    are_one[i] = are_one[i] && (assignments[i].is_number || replicas_ > 1);
+    text += "\n" + std::string(kind_of(assignments[i].kind)) + " of " +
+            (are_one[i] ? "one value" : "a value of each replica") + " to variable '" +
+            assignments[i].variable.name() + "'";
+  }
+  auto all = of_all_replicas("assign", text, [&] { return values; });
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    are_one[i] = are_one[i] && std::all_of(all[i].begin(), all[i].end(), [&](const auto& each) {
+                   return at::equal(each, all[i].front());
+                 });
+  }
+  return all;
+}
+
+std::vector<RowUpdate> MirroredHome::scattered_by_all(
+    const PerReplica<std::vector<RowUpdate>>& all) const {
+  const std::vector<RowUpdate>& first = all[0];
+  std::string text = "changes of rows in replicas";
+  for (const RowUpdate& each : first)
+    text += "\n" + variable::call_name(each.kind) + " of variable '" + each.variable.name() + "'";
+  const auto own = [&] {
+    std::vector<std::vector<at::Tensor>> values;
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      std::vector<at::Tensor> indices, rows;
+      for (std::size_t r = 0; r < all.size(); ++r) {
+        indices.push_back(all[r][i].indices);
+        rows.push_back(all[r][i].rows);
+      }
+      values.push_back(std::move(indices));
+      values.push_back(std::move(rows));
+    }
+    return values;
+  };
+  const auto values = of_all_replicas("scatter", text, own);
+  std::vector<RowUpdate> together;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const auto& [indices, rows] = std::pair(values[2 * i], values[2 * i + 1]);
+    std::vector<RowUpdate> changes;
+    for (std::size_t r = 0; r < indices.size(); ++r)
+      changes.push_back({first[i].variable, first[i].kind, indices[r], rows[r]});
+    std::vector<const RowUpdate*> each;
+    for (const RowUpdate& change : changes) each.push_back(&change);
+    together.push_back(
+        combined_rows(target_of(first[i].variable).variable, each, /*is_one=*/false));
+  }
+  return together;
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,251 @@
+// SPDX-License-Identifier: Apache-2.0
+// Training on several workers has the bits of MirroredStrategy with all their replicas.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/internal/whole_batch_fixture.h"
+#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/torch_optimizer.h"
+
+namespace cohort {
+namespace {
+
+using testing::run_workers;
+using testing::SeededThread;
+using testing::Tensors;
+using testing::text_of;
+
+constexpr std::int64_t kRowsOfStep = 13;  // not a multiple: replicas have uneven batches
+constexpr int kSteps = 6;
+
+// The global batch of one step.
+std::tuple<at::Tensor, at::Tensor> batch_of(int step) {
+  at::Generator generator = at::detail::createCPUGenerator(100 + static_cast<std::uint64_t>(step));
+  return {at::rand({kRowsOfStep, 6}, generator), at::randint(4, {kRowsOfStep}, generator)};
+}
+
+PerReplica<at::Tensor> own_parts(const at::Tensor& whole, SynchronousStrategy& strategy) {
+  const auto chunks = at::tensor_split(whole, strategy.num_replicas_in_sync());
+  const auto local = static_cast<std::int64_t>(strategy.devices().size());
+  const auto first = chunks.begin() + strategy.worker() * local;
+  return PerReplica<at::Tensor>({first, first + local});
+}
+
+// Given values, since random ones depend on which thread draws first.
+void set_values(const std::vector<Variable>& variables) {
+  at::Generator generator = at::detail::createCPUGenerator(3);
+  for (const Variable& each : variables) {
+    if (each.spec().dtype != at::kLong) each.assign(at::rand(*each.spec().sizes, generator) - 0.5);
+  }
+}
+
+using Train = std::function<Tensors(SynchronousStrategy&)>;
+
+// Trains on one process and on several workers, and compares.
+void expect_bits_of_one_process(int workers, int replicas, const Train& train) {
+  Tensors expected;
+  {
+    MirroredStrategy one(testing::cpu_devices(workers * replicas));
+    expected = train(one);
+  }
+  std::vector<Tensors> got(static_cast<std::size_t>(workers));
+  const auto errors = run_workers(workers, {.replicas = replicas}, [&](auto& strategy) {
+    got[static_cast<std::size_t>(strategy.worker())] = train(strategy);
+  });
+  for (std::size_t worker = 0; worker < errors.size(); ++worker) {
+    ASSERT_EQ(text_of(errors[worker]), "") << worker;
+    ASSERT_EQ(got[worker].size(), expected.size());
+    for (std::size_t i = 0; i < expected.size(); ++i)
+      EXPECT_TRUE(got[worker][i].equal(expected[i])) << "worker " << worker << ", tensor " << i;
+  }
+}
+
+using MakeOptimizer = std::function<Optimizer(const std::vector<Variable>&)>;
+
+std::vector<MakeOptimizer> optimizers() {
+  return {[](const auto& all) { return SGD(all, {.learning_rate = 0.05, .momentum = 0.9}); },
+          [](const auto& all) { return Adam(all, {.learning_rate = 0.003}); }};
+}
+
+torch::nn::Sequential net_with_dropout() {
+  return torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::ReLU(), torch::nn::Dropout(0.5),
+                               torch::nn::Linear(8, 4));
+}
+
+at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& y) {
+  return torch::cross_entropy_loss(logits, y, {}, at::Reduction::None);
+}
+
+Train net_training(const MakeOptimizer& make, bool clips = false) {
+  return [&make, clips](SynchronousStrategy& strategy) {
+    const auto net = strategy.replicate(net_with_dropout);
+    set_values(net.variables());
+    const Optimizer optimizer = make(net.parameters());
+    const SeededThread seeded(7);
+    for (int step = 0; step < kSteps; ++step) {
+      const auto [x, y] = batch_of(step);
+      strategy.run(
+          [&](const at::Tensor& images, const at::Tensor& labels) {
+            const at::Tensor loss = average_loss(losses_of(net->forward(images), labels));
+            if (!clips) return optimizer.minimize(loss);
+            optimizer.apply_gradients(clip_by_global_norm(optimizer.compute_gradients(loss), 0.1));
+          },
+          own_parts(x, strategy), own_parts(y, strategy));
+    }
+    return testing::values_of(net.variables());
+  };
+}
+
+TEST(MultiWorkerTraining, HasTheBitsOfOneProcess) {
+  for (const MakeOptimizer& make : optimizers()) {
+    expect_bits_of_one_process(2, 1, net_training(make));
+    expect_bits_of_one_process(2, 2, net_training(make));
+    expect_bits_of_one_process(3, 1, net_training(make));
+  }
+}
+
+TEST(MultiWorkerTraining, ClipsTheGradientsOfAllReplicas) {
+  const MakeOptimizer make = optimizers()[0];
+  expect_bits_of_one_process(2, 1, net_training(make, /*clips=*/true));
+  expect_bits_of_one_process(2, 2, net_training(make, /*clips=*/true));
+}
+
+TEST(MultiWorkerTraining, AddsTheRowsOfSparseGradients) {
+  const Train train = [](SynchronousStrategy& strategy) {
+    const auto net = strategy.replicate(
+        [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(true)); });
+    set_values(net.variables());
+    const SGD sgd(net.parameters(), {.learning_rate = 0.5});
+    for (int step = 0; step < kSteps; ++step) {
+      const at::Tensor ids = std::get<1>(batch_of(step)) * 3;
+      strategy.run(
+          [&](const at::Tensor& own) {
+            // In some steps a single replica has rows.
+            const int id = get_replica_context()->replica_id_in_sync_group();
+            std::vector<std::pair<at::Tensor, Variable>> gradients;
+            if (step % 3 == 0 || id == step % 3 - 1) {
+              gradients = sgd.compute_gradients((net->forward(own) * at::arange(3)).sum());
+            } else {
+              gradients = {{at::Tensor(), net.parameters()[0]}};
+            }
+            sgd.apply_gradients(gradients);
+          },
+          own_parts(ids, strategy));
+    }
+    return testing::values_of(net.variables());
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
+}
+
+TEST(MultiWorkerTraining, TakesGradientsThatOnlySomeWorkersHave) {
+  const Train train = [](SynchronousStrategy& strategy) {
+    const Variable a = strategy.variable("a", torch::ones({3}));
+    const Variable b = strategy.variable("b", torch::ones({2}));
+    const Variable c = strategy.variable("c", torch::ones({1}));
+    const SGD sgd({a, b, c}, {.learning_rate = 0.5, .momentum = 0.5});
+    for (int step = 0; step < 8; ++step) {
+      strategy.run([&] {
+        const int id = get_replica_context()->replica_id_in_sync_group();
+        const int all = get_replica_context()->num_replicas_in_sync();
+        const auto gradient = [&](const Variable& v, bool is_given) {
+          return std::pair(
+              is_given ? at::full(*v.spec().sizes, 0.1F * (step + id + 1)) : at::Tensor(), v);
+        };
+        sgd.apply_gradients({gradient(a, true), gradient(b, step % all == id),
+                             gradient(c, step >= 4 && step < 6 && id == all - 1)});
+      });
+    }
+    return testing::values_of({a, b, c});
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
+  expect_bits_of_one_process(3, 1, train);
+}
+
+TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
+  const Train train = [](SynchronousStrategy& strategy) {
+    const auto net = strategy.replicate([] {
+      return torch::nn::Sequential(torch::nn::Linear(6, 5), SyncBatchNorm1d(5),
+                                   torch::nn::Linear(5, 4));
+    });
+    set_values(net.parameters());
+    const Adam adam(net.parameters(), {.learning_rate = 0.01});
+    for (int step = 0; step < kSteps; ++step) {
+      const auto [x, y] = batch_of(step);
+      strategy.run(
+          [&](const at::Tensor& images, const at::Tensor& labels) {
+            adam.minimize(average_loss(losses_of(net->forward(images), labels)));
+          },
+          own_parts(x, strategy), own_parts(y, strategy));
+    }
+    return testing::values_of(net.variables());
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
+}
+
+TEST(MultiWorkerTraining, WorksWithOptimizersOfLibTorch) {
+  const Train train = [](SynchronousStrategy& strategy) {
+    const auto net = strategy.replicate(net_with_dropout);
+    set_values(net.variables());
+    const TorchOptimizer adam(net, [](std::vector<at::Tensor> parameters) {
+      return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(1e-2));
+    });
+    const SeededThread seeded(7);
+    for (int step = 0; step < kSteps; ++step) {
+      const auto [x, y] = batch_of(step);
+      strategy.run(
+          [&](const at::Tensor& images, const at::Tensor& labels) {
+            average_loss(losses_of(net->forward(images), labels)).backward();
+            adam.step([&](torch::optim::Adam&) {
+              torch::nn::utils::clip_grad_norm_(net->parameters(), 0.5);
+            });
+          },
+          own_parts(x, strategy), own_parts(y, strategy));
+    }
+    return testing::values_of(net.variables());
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
+}
+
+TEST(MultiWorkerTraining, AddsGradientsInPartsInOneTree) {
+  const auto train_in = [](int parts) -> Train {
+    return [parts](SynchronousStrategy& strategy) {
+      const auto net = strategy.replicate([] { return torch::nn::Linear(6, 4); });
+      set_values(net.variables());
+      const SGD sgd(net.parameters(), {.learning_rate = 0.1, .momentum = 0.9});
+      for (int step = 0; step < kSteps; ++step) {
+        const auto [x, y] = batch_of(step);
+        const int own = parts / strategy.num_replicas_in_sync();
+        strategy.run(
+            [&](const at::Tensor& images, const at::Tensor& labels) {
+              const auto of_x = images.chunk(own), of_y = labels.chunk(own);
+              sgd.apply_gradients(gradients_in_parts(sgd, own, [&](int part) {
+                const auto i = static_cast<std::size_t>(part);
+                return average_loss(losses_of(net->forward(of_x[i]), of_y[i]),
+                                    {.global_batch_size = 8});
+              }));
+            },
+            own_parts(x.narrow(0, 0, 8), strategy), own_parts(y.narrow(0, 0, 8), strategy));
+      }
+      return testing::values_of(net.variables());
+    };
+  };
+  expect_bits_of_one_process(2, 1, train_in(4));
+  expect_bits_of_one_process(2, 2, train_in(8));
+  MirroredStrategy one({"CPU:0"}), four(testing::cpu_devices(4));
+  const Tensors of_one = train_in(8)(one), of_four = train_in(8)(four);
+  for (std::size_t i = 0; i < of_one.size(); ++i) EXPECT_TRUE(of_one[i].equal(of_four[i]));
+}
+
+}  // namespace
+}  // namespace cohort
