@@ -76,7 +76,7 @@ MirroredHome::RunScope::~RunScope() {
 }
 
 void MirroredHome::RunScope::finish() {
-  if (counts_failure_) home_.received_.finish_run();
+  if (!home_.is_in_replica()) home_.received_.finish_run();
   counts_failure_ = false;
   if (!is_open_) return;
   is_open_ = false;
