@@ -143,19 +143,21 @@ bool is_port(std::string_view port) {
   return number >= 1 && number <= 65535;
 }
 
+void check_address(const TaskId& task, const std::string& address) {
+  const AddressParts parts = split(address);
+  COHORT_CHECK(is_host(parts.host) && is_port(parts.port), ErrorCode::invalid_argument,
+               "[cluster.validate] expected \"host:port\" with a port of 1 to 65535 as the "
+               "address of ",
+               task.to_string(), ", got \"", address,
+               "\"; correct it in the cluster of TF_CONFIG, the same on every task");
+}
+
 }  // namespace
 
 void validate_addresses(const ClusterSpec& spec) {
   for (const auto& [job, tasks] : spec.tasks()) {
     if (job != "ps" && job != "worker") continue;
-    for (const auto& [index, address] : tasks) {
-      const AddressParts parts = split(address);
-      COHORT_CHECK(is_host(parts.host) && is_port(parts.port), ErrorCode::invalid_argument,
-                   "[cluster.validate] expected \"host:port\" with a port of 1 to 65535 as the "
-                   "address of ",
-                   TaskId{job, index}.to_string(), ", got \"", address,
-                   "\"; correct it in the cluster of TF_CONFIG, the same on every task");
-    }
+    for (const auto& [index, address] : tasks) check_address({job, index}, address);
   }
 }
 
@@ -180,6 +182,31 @@ void validate_parameter_server_cluster(const ClusterSpec& spec, const OptionalTy
   check_no_holes(spec, "ps");
   check_no_holes(spec, "worker");
   check_addresses_differ(spec);
+}
+
+void validate_multi_worker_cluster(const ClusterSpec& spec, const OptionalType& task_type,
+                                   OptionalIndex task_id) {
+  if (!spec) return;
+  COHORT_CHECK(task_type && task_id, ErrorCode::invalid_argument,
+               "[cluster.validate] expected the type and the index of the own task in the cluster ",
+               spec.to_string(), ", got no ", task_type ? "index" : "type",
+               "; set task.type and task.index in TF_CONFIG, or the resolver's task_type and "
+               "task_id");
+  COHORT_CHECK(
+      count_of(spec, "ps") == 0 && *task_type != "ps", ErrorCode::invalid_argument,
+      "[cluster.validate] expected a cluster of workers, got the job \"ps\" in ", spec.to_string(),
+      "; parameter servers belong to ParameterServerStrategy: remove the job, or start the "
+      "program with `cohort launch --ps 0`");
+  validate_cluster(spec, task_type, task_id);
+  if (*task_type == "evaluator") return;  // works alone
+  COHORT_CHECK(count_of(spec, "chief") + count_of(spec, "worker") > 0, ErrorCode::invalid_argument,
+               "[cluster.validate] expected at least one chief or worker in the cluster, got ",
+               spec.to_string(), "; add \"worker\": [\"host:port\"] to cluster");
+  if (count_of(spec, "worker") > 0) check_no_holes(spec, "worker");
+  check_addresses_differ(spec);
+  for (const auto& [job, tasks] : spec.tasks()) {
+    for (const auto& [index, address] : tasks) check_address({job, index}, address);
+  }
 }
 
 }  // namespace cohort

@@ -34,6 +34,11 @@ std::string of_ps(const Jobs& jobs, std::optional<std::string> type = {},
   return complaint(&validate_parameter_server_cluster, ClusterSpec(jobs), type, index);
 }
 
+std::string of_multi_worker(const Jobs& jobs, std::optional<std::string> type = {},
+                            std::optional<std::int64_t> index = {}) {
+  return complaint(&validate_multi_worker_cluster, ClusterSpec(jobs), type, index);
+}
+
 const Jobs kWorkers{{"worker", {"a:1", "b:1"}}};
 const Jobs kPs{{"worker", {"a:1", "b:1"}}, {"ps", {"p:1"}}, {"chief", {"c:1"}}};
 
@@ -43,6 +48,27 @@ TEST(ValidateCluster, TakesEveryTaskOfTheCluster) {
   EXPECT_EQ(of_cluster(kPs, "chief", 0), "accepted");
   EXPECT_EQ(of_cluster(kPs), "accepted");
   EXPECT_EQ(of_cluster({}), "accepted");
+}
+
+TEST(ValidateMultiWorkerCluster, TakesTasksThatTrainAndEvaluatorsAlone) {
+  EXPECT_EQ(of_multi_worker({}), "accepted");
+  EXPECT_EQ(of_multi_worker(kWorkers, "worker", 1), "accepted");
+  EXPECT_EQ(of_multi_worker({{"chief", {"c:1"}}}, "chief", 0), "accepted");
+  EXPECT_EQ(of_multi_worker(kWorkers, "evaluator", 0), "accepted");
+}
+
+TEST(ValidateMultiWorkerCluster, RefusesWhatCannotTrainTogether) {
+  EXPECT_THAT(of_multi_worker(kWorkers), HasSubstr("got no type"));
+  EXPECT_THAT(of_multi_worker(kWorkers, "worker"), HasSubstr("got no index"));
+  EXPECT_THAT(of_multi_worker(kPs, "worker", 0), HasSubstr("`cohort launch --ps 0`"));
+  EXPECT_THAT(of_multi_worker({{"worker", {"a:1", "A:01"}}}, "worker", 0),
+              HasSubstr("a different address for each task"));
+  EXPECT_THAT(of_multi_worker({{"worker", {"a:1", "http://b:1"}}}, "worker", 0),
+              HasSubstr("as the address of worker:1"));
+  EXPECT_THAT(
+      complaint(&validate_multi_worker_cluster,
+                ClusterSpec::from_tasks({{"worker", {{0, "a:1"}, {2, "b:1"}}}}), "worker", 0),
+      HasSubstr("without holes"));
 }
 
 TEST(ValidateCluster, TakesAnyEvaluatorThatIsNotListed) {

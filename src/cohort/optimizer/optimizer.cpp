@@ -3,16 +3,20 @@
 
 #include <algorithm>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <unordered_set>
 #include <utility>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/text/detail/spelling.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/variable/detail/attached_state.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/replica_count.h"
@@ -125,7 +129,7 @@ class ClaimedName {
 
 }  // namespace
 
-struct Optimizer::State {
+struct Optimizer::State final : AttachedState {
   State(std::vector<Variable> given, const variable::UpdateRule& its_rule, std::string its_name,
         const LearningRateSchedule& schedule)
       : variables(std::move(given)),
@@ -141,6 +145,55 @@ struct Optimizer::State {
   std::vector<at::Tensor> hyper;
 
   SlotKey slot_key() const { return {rule, claimed.get()}; }
+
+  std::string key() const override {
+    return "optimizer '" + claimed.get() + "' of '" + variables.front().name() + "'";
+  }
+  // Of a schedule only the number of updates is known, by which its value follows.
+  Bytes save() const override {
+    ByteWriter out;
+    out.text(rule.name());
+    out.zigzag(learning_rate.count());
+    const bool is_schedule = varies_with_updates(hyper.front());
+    out.u8(is_schedule ? 1 : 0);
+    for (const at::Tensor& value : hyper) out.f64(hyperparameter_value(value));
+    return out.take();
+  }
+  void load(std::span<const std::byte> state) override {
+    ByteReader in(state, "the state of " + key());
+    const std::string saved_rule = in.text();
+    const std::int64_t count = in.zigzag();
+    const bool is_schedule = in.u8() != 0;
+    COHORT_CHECK(saved_rule == rule.name(), ErrorCode::invalid_argument,
+                 "[optimizer.load] expected the rule '", rule.name(), "' for ", key(), ", got '",
+                 saved_rule, "'; make the same optimizers on all workers");
+    const double rate = in.f64();
+    for (std::size_t i = 1; i < hyper.size(); ++i) cohort::set_hyperparameter(hyper[i], in.f64());
+    in.expect_end();
+    learning_rate.set_count(count);
+    if (is_schedule) {
+      if (!varies_with_updates(hyper.front()))
+        log_warn("[optimizer.load] ", key(), " has the learning rate ", learning_rate.value(),
+                 " here, and a schedule on other workers; set the same schedule here");
+    } else if (varies_with_updates(hyper.front()) || learning_rate.value() != rate) {
+      learning_rate.set_value([rate](std::int64_t) { return rate; }, /*varies=*/false);
+    }
+  }
+  // Of each home of its variables. `self`: this.
+  void attach_to_homes(const std::shared_ptr<State>& self) const {
+    std::vector<std::shared_ptr<VariableHome>> homes;
+    for (const Variable& variable : variables) {
+      std::shared_ptr<VariableHome> home = variable.impl()->home();
+      if (std::find(homes.begin(), homes.end(), home) != homes.end()) continue;
+      home->attach(self);
+      homes.push_back(std::move(home));
+    }
+  }
+  bool keeps_newer_values() const {
+    return std::any_of(variables.begin(), variables.end(), [](const Variable& variable) {
+      return variable.impl()->home()->keeps_newer_values();
+    });
+  }
 
   // Its position in the rule's order.
   std::size_t find(std::string_view name) const {
@@ -192,6 +245,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
   state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
+  state_->attach_to_homes(state_);
 }
 
 void Optimizer::minimize(const at::Tensor& loss) const {
@@ -294,6 +348,11 @@ void Optimizer::set_iterations(std::int64_t iterations) {
   expect_settable("iterations");
   COHORT_CHECK(iterations >= 0, ErrorCode::invalid_argument, "[optimizer.", state_->rule.name(),
                "] expected iterations >= 0, got ", iterations);
+  if (state_->keeps_newer_values()) {
+    log_warn("[optimizer.set_iterations] kept ", state_->learning_rate.count(), " of ",
+             state_->key(), ", which other workers have handed over, in place of ", iterations);
+    return;
+  }
   state_->learning_rate.set_count(iterations);
 }
 

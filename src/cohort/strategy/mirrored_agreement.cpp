@@ -28,9 +28,11 @@ std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
 
 MirroredHome::RunScope::RunScope(MirroredHome& home, bool may_leave_gradients)
     : home_(home),
+      entry_(home.is_in_replica() ? nullptr : &home.run_gate_),
       counts_failure_(may_leave_gradients && !home.is_in_replica()),
       is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored &&
                !home.is_in_replica()) {
+  home_.received_.begin_run();
   if (!is_open_) return;
   const Lock lock(home_.mutex_);
   if (home_.open_runs_ == 0 && home_.has_handed_out_) {
@@ -74,6 +76,7 @@ MirroredHome::RunScope::~RunScope() {
 }
 
 void MirroredHome::RunScope::finish() {
+  if (!home_.is_in_replica()) home_.received_.finish_run();
   counts_failure_ = false;
   if (!is_open_) return;
   is_open_ = false;

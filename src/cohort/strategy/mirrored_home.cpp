@@ -55,7 +55,10 @@ void MirroredHome::check_name(const std::string& name) {
 Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
                               MirroredVariable::Traits traits) {
   traits.is_plain = kind_ == VariableKind::plain;
-  const at::Tensor initial_value = has_workers() ? agreed_value(name, given, traits) : given;
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const auto handed = received_.find(name, TensorSpec::of(given));
+  const at::Tensor initial_value =
+      has_workers() && !handed ? agreed_value(name, given, traits) : given;
   const c10::InferenceMode off(false);  // its tensors could not be written outside of it
   std::vector<at::Tensor> tensors;
   for (std::size_t i = 0; i < replicas_; ++i) {
@@ -71,8 +74,24 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
   check_name(name);
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
+  if (handed) fill(*made, *handed);
   by_name_.emplace(name, made);
+  received_.forget(name);
   return Variable(made);
+}
+
+std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
+    std::string_view module, const std::vector<NamedTensor>& tensors) const {
+  std::vector<std::optional<HandedVariable>> handed;
+  for (const NamedTensor& each : tensors) {
+    handed.push_back(
+        received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
+    COHORT_CHECK(handed.back().has_value() == handed.front().has_value(),
+                 ErrorCode::failed_precondition,
+                 "[strategy.replicate] expected a module as other workers have it, got '", module,
+                 "', of which they have only a part; create modules before the training");
+  }
+  return handed;
 }
 
 // Throws unless the factory has made the same module for each replica.
@@ -108,12 +127,15 @@ void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copi
 
 std::vector<Variable> MirroredHome::create_module(
     std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
-  if (has_workers()) {
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const std::vector<NamedTensor>& first = copies.at(0);
+  const std::vector<std::optional<HandedVariable>> handed = handed_to(module, first);
+  const bool is_handed = !handed.empty() && handed.front().has_value();
+  if (has_workers() && !is_handed) {
     agree_on_module(module, copies);
   } else {
     check_alike(copies);
   }
-  const std::vector<NamedTensor>& first = copies.at(0);
   std::vector<Variable> made;
   const Lock lock(mutex_);
   const c10::NoGradGuard no_grad;
@@ -145,7 +167,11 @@ std::vector<Variable> MirroredHome::create_module(
     made.emplace_back(std::make_shared<MirroredVariable>(name, std::move(components), traits,
                                                          shared_from_this()));
   }
-  for (const Variable& variable : made) by_name_.emplace(variable.name(), variable.impl());
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);
+    by_name_.emplace(made[i].name(), made[i].impl());
+    received_.forget(made[i].name());
+  }
   return made;
 }
 
@@ -161,6 +187,23 @@ std::vector<std::vector<bool>> MirroredHome::module_modes() {
   if (!has_modules_) return all;
   const Lock lock(mutex_);
   for (const auto& modes : modes_) all.push_back(modes->read());
+  return all;
+}
+
+void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
+  if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
+    state->load(*handed);
+  const Lock lock(mutex_);
+  std::erase_if(attached_, [](const auto& each) { return each.expired(); });
+  attached_.push_back(state);
+}
+
+std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() {
+  std::vector<std::shared_ptr<AttachedState>> all;
+  const Lock lock(mutex_);
+  for (const auto& weak : attached_) {
+    if (auto state = weak.lock()) all.push_back(std::move(state));
+  }
   return all;
 }
 
@@ -201,7 +244,12 @@ void MirroredHome::restore_modes() const {
 }
 
 void MirroredHome::check_use(std::string_view method) const {
-  if (!is_of_one_value()) check_not_mixing(owner_, name_, "variable." + std::string(method));
+  if (is_of_one_value()) return;
+  check_not_mixing(owner_, name_, "variable." + std::string(method));
+  COHORT_CHECK(are_values_whole_, ErrorCode::failed_precondition, "[variable.", method,
+               "] expected the values of the present group of workers, got old ones, or a mixture, "
+               "that a rebuild() of '",
+               name_, "' has left when it failed; call rebuild() again");
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {

@@ -296,6 +296,15 @@ void MirroredVariable::scatter_value(std::size_t i, const RowUpdate& update) {
   if (is_plain()) tell_autograd(i);
 }
 
+void MirroredVariable::take(std::size_t i, const at::Tensor& value,
+                            const VariableState::Slots& slots, bool may_keep) {
+  const c10::InferenceMode may_write(component(i).is_inference());
+  const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
+  const Lock lock(mutex_);
+  if (!value.is_alias_of(component(i))) component(i).copy_(value);
+  states_[i].take_slots(slots, may_keep);
+}
+
 VariableState::Fresh MirroredVariable::reserve(std::size_t i, const SlotKey& key,
                                                std::span<const double> hyper) const {
   return states_[i].reserve(key, hyper, name_);

@@ -1,10 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <optional>
+#include <string>
 #include <utility>
 
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/detail/worker_roles.h"
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/rpc/detail/connection.h"
+#include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/workers/handover.h"
+#include "cohort/strategy/internal/workers/worker_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
@@ -18,24 +28,112 @@ std::shared_ptr<collective::Group> checked(std::shared_ptr<collective::Group> gr
   return group;
 }
 
+Duration wait_of(const MultiWorkerMirroredOptions& options) {
+  options.communication.check();
+  return options.communication.timeout.value_or(options.timeout);
+}
+
+// What the resolver says now. Its cluster is one in which workers train together.
+std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver) {
+  resolver.validate();
+  ClusterSpec spec = resolver.cluster_spec();
+  validate_multi_worker_cluster(spec, resolver.task_type(), resolver.task_id());
+  return std::make_unique<const SimpleResolver>(
+      std::move(spec), SimpleResolver::Options{.master = resolver.master(),
+                                               .task_type = resolver.task_type(),
+                                               .task_id = resolver.task_id(),
+                                               .environment = resolver.environment(),
+                                               .num_accelerators = resolver.num_accelerators(),
+                                               .rpc_layer = resolver.rpc_layer()});
+}
+
+// nullptr for a process that works alone: without a cluster, and an evaluator.
+std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver,
+                                                  GroupBackend backend) {
+  const ClusterSpec spec = resolver.cluster_spec();
+  const std::optional<TaskId> self = resolver.task();
+  if (!spec || !self || self->job == "evaluator") return nullptr;
+  collective::ProcessGroupOptions options{
+      .tasks = {},
+      .self = static_cast<int>(cluster::id_in_cluster(spec, self->job, self->index)),
+      .backend = backend,
+      .job = rpc::default_job_id(spec.to_json())};
+  for (const char* const job : {"chief", "worker"}) {  // in the order of id_in_cluster()
+    if (!spec.tasks().contains(job)) continue;
+    for (const std::int64_t index : spec.task_indices(job)) {
+      options.tasks.push_back(
+          {.name = TaskId{job, index}.to_string(), .address = spec.task_address(job, index)});
+    }
+  }
+  return internal::groups_of_processes(std::move(options));
+}
+
 }  // namespace
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
                                                          const MultiWorkerMirroredOptions& options)
     : SynchronousStrategy({.strategy = std::string(kName),
                            .group = checked(std::move(group)),
-                           .timeout = options.timeout},
+                           .timeout = wait_of(options)},
                           options.devices, internal::VariableKind::mirrored) {}
 
-// Throws this error for any list of devices, before all other errors.
-MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver&,
-                                                         const MultiWorkerMirroredOptions&)
-    : SynchronousStrategy({.strategy = std::string(kName)}, {"CPU:0"},
-                          internal::VariableKind::mirrored) {
-  internal::throw_error(
-      ErrorCode::unimplemented, "[strategy.", kName,
-      "] workers in separate processes need a Group that connects processes, which does not exist "
-      "yet; use InProcessWorkers, or MirroredStrategy on one machine");
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options)
+    : MultiWorkerMirroredStrategy(TfConfigResolver(), options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
+                                                         const MultiWorkerMirroredOptions& options)
+    : MultiWorkerMirroredStrategy(nullptr, snapshot_of(resolver), options) {}
+
+MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
+    std::shared_ptr<internal::WorkerGroups> groups, std::unique_ptr<const ClusterResolver> resolver,
+    const MultiWorkerMirroredOptions& options)
+    : SynchronousStrategy({.strategy = std::string(kName), .timeout = wait_of(options)},
+                          options.devices, internal::VariableKind::mirrored),
+      resolver_(std::move(resolver)),
+      groups_(std::move(groups)) {
+  if (resolver_ != nullptr)
+    groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
+  if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
+}
+
+MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
+
+void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
+  const collective::Membership membership = groups_->form(Deadline::after(wait));
+  use_group(membership.group);
+  log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
+           " is worker ", worker(), " of ", num_workers());
+  if (!membership.survivor) return;
+  internal::hand_over(
+      *home(), *membership.group,
+      {.is_new = membership.is_new.at(static_cast<std::size_t>(worker())), .begins = begins},
+      Deadline::after(timeout()));
+}
+
+void MultiWorkerMirroredStrategy::rebuild() { rebuild(timeout()); }
+
+void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
+  internal::check_not_mixing(this, name(), "strategy.rebuild");
+  COHORT_CHECK(!home()->is_in_replica(), ErrorCode::failed_precondition,
+               "[strategy.rebuild] expected a call outside of run(), got one in a replica of '",
+               name(), "'; let the error leave run(), and call it then");
+  if (groups_ == nullptr) {
+    COHORT_CHECK(host()->group == nullptr, ErrorCode::unimplemented,
+                 "[strategy.rebuild] expected workers that are processes of a cluster, got a group "
+                 "that the program has made, which cannot take in others; make the strategy from a "
+                 "ClusterResolver, or make a new group and a new strategy");
+    return;  // it works alone
+  }
+  const input::WorkerCalls::Running alone(*host()->worker_calls, "rebuild");
+  home()->run_gate().close();
+  end_group();
+  try {
+    join_group(wait, /*begins=*/false);
+  } catch (...) {
+    end_group();
+    throw current_error().during("forming a new group of workers; call rebuild() again");
+  }
+  home()->run_gate().open();
 }
 
 }  // namespace cohort

@@ -6,6 +6,7 @@
 #include <mutex>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/default_generator.h"
 #include "cohort/variable/detail/variable_home.h"
@@ -54,6 +55,11 @@ std::vector<at::Tensor> values_of(const std::vector<Variable>& variables) {
 }
 
 void set_values(const std::vector<Variable>& variables, const std::vector<at::Tensor>& values) {
+  if (!variables.empty() && variables.front().impl()->home()->keeps_newer_values()) {
+    log_warn("[strategy.load] kept the values of ", names_of(variables),
+             ", which other workers have handed over, in place of the given ones");
+    return;
+  }
   std::vector<Assignment> assignments;
   for (std::size_t i = 0; i < variables.size(); ++i)
     assignments.push_back({variables[i], AssignKind::assign, values.at(i)});

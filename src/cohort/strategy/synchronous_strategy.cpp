@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
+#include "cohort/strategy/internal/workers/current_host.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort {
@@ -107,19 +108,19 @@ void check_outside_replicas(std::string_view method) {
 }  // namespace
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
-                                         const std::vector<std::string>& devices,
+                                         const std::vector<std::string>& device_names,
                                          internal::VariableKind kind, int cpus,
                                          CrossDeviceOps cross_device_ops)
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
-  host.devices = replica_devices(devices, cpus, host.strategy);
+  host.devices = replica_devices(device_names, cpus, host.strategy);
   host.check_context = check_outside_replicas;
-  host_ = std::make_shared<const input::InputHost>(std::move(host));
-  if (host_->group != nullptr) {
-    workers_ = std::make_shared<internal::StrategyWorkers>(
-        host_->group->split(), host_->timeout, host_->num_local_replicas(), host_->worker_calls);
-  }
-  home_ = std::make_shared<internal::MirroredHome>(this, host_->strategy,
-                                                   internal::torch_devices(host_->devices), kind,
+  std::shared_ptr<collective::Group> own = host.group ? host.group->split() : nullptr;
+  host_ = std::make_unique<internal::CurrentHost>(std::move(host));
+  const input::InputHost& first = host_->first();
+  workers_ = std::make_shared<internal::StrategyWorkers>(
+      std::move(own), first.timeout, first.num_local_replicas(), first.worker_calls);
+  home_ = std::make_shared<internal::MirroredHome>(this, first.strategy,
+                                                   internal::torch_devices(first.devices), kind,
                                                    cross_device_ops, workers_);
 }
 
@@ -127,11 +128,19 @@ SynchronousStrategy::~SynchronousStrategy() {
   if (home_) home_->forget_owner();
 }
 
-std::string_view SynchronousStrategy::name() const { return host_->strategy; }
-int SynchronousStrategy::num_replicas_in_sync() const { return host_->num_replicas_in_sync(); }
-const std::vector<Device>& SynchronousStrategy::devices() const { return host_->devices; }
-int SynchronousStrategy::num_workers() const { return host_->num_workers(); }
-int SynchronousStrategy::worker() const { return host_->worker(); }
+std::shared_ptr<const input::InputHost> SynchronousStrategy::host() const { return host_->get(); }
+Duration SynchronousStrategy::timeout() const { return host_->first().timeout; }
+void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group) {
+  workers_->use(group->split());
+  host_->use_group(std::move(group));
+}
+void SynchronousStrategy::end_group() { host_->end_group(); }
+
+std::string_view SynchronousStrategy::name() const { return host_->first().strategy; }
+int SynchronousStrategy::num_replicas_in_sync() const { return host()->num_replicas_in_sync(); }
+const std::vector<Device>& SynchronousStrategy::devices() const { return host_->first().devices; }
+int SynchronousStrategy::num_workers() const { return host()->num_workers(); }
+int SynchronousStrategy::worker() const { return host()->worker(); }
 
 OneDeviceStrategy::OneDeviceStrategy(const std::string& device)
     : SynchronousStrategy(
@@ -164,14 +173,14 @@ CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& c
 
 std::vector<std::string> SynchronousStrategy::worker_devices() const {
   std::vector<std::string> names;
-  for (const Device& device : host_->devices) names.push_back(device.to_string());
+  for (const Device& device : devices()) names.push_back(device.to_string());
   return names;
 }
 
 void SynchronousStrategy::check_has_variables(std::string_view name,
                                               std::string_view method) const {
   if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
-  std::vector<Device> used = host_->devices;
+  std::vector<Device> used = devices();
   for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
   for (const Device& device : used) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
@@ -234,7 +243,7 @@ internal::ModuleVariables SynchronousStrategy::place_module(
   return made;
 }
 
-int SynchronousStrategy::num_local_replicas() const { return host_->num_local_replicas(); }
+int SynchronousStrategy::num_local_replicas() const { return host_->first().num_local_replicas(); }
 
 internal::FunctionHost SynchronousStrategy::function_host() {
   for (const Device& device : devices()) {
@@ -264,7 +273,7 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
 
 void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {
   const int replicas = num_local_replicas();
-  const int first = host_->worker() * replicas;
+  const int first = worker() * replicas;
   if (home_->gpus() == 0) {
     internal::in_replica_contexts(*this, *threads_, first, replicas, body);
   } else {

@@ -28,14 +28,18 @@ namespace cohort {
 class ClusterResolver;  // cluster/cluster_resolver.h
 namespace internal {
 enum class VariableKind : std::uint8_t;  // strategy/internal/mirrored_home.h
-}
+class CurrentHost;                       // strategy/internal/workers/current_host.h
+class WorkerGroups;                      // strategy/internal/workers/worker_groups.h
+class WorkerGroupsAccess;
+}  // namespace internal
 namespace input {
 struct InputHost;  // input/detail/input_host.h
 }
 
 // The replicas of this worker run at the same time, each on a thread (Strategy::run()). On that
 // thread the replica's GPU is the current device, and the current streams are those of the caller.
-// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says.
+// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says. Many methods because
+// a strategy answers for its replicas, its variables and its workers.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
   ~SynchronousStrategy() override;
@@ -72,7 +76,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
   internal::FunctionHost function_host() final;
-  std::shared_ptr<const input::InputHost> input_host() final { return host_; }
+  std::shared_ptr<const input::InputHost> input_host() final { return host(); }
   internal::StrategyWorkers* workers() final { return workers_.get(); }
   bool owns(const Variable& variable) const final;
   std::vector<Variable> components_of(const Variable& variable) const final;
@@ -80,14 +84,24 @@ class COHORT_API SynchronousStrategy : public Strategy {
   internal::StrategyTraits traits() const override;
   // Whether variables have one value on the parameter device, whatever the devices of the replicas.
   virtual bool keeps_one_value() const { return false; }
+  // The host of the present group.
+  std::shared_ptr<const input::InputHost> host() const;
+  const std::shared_ptr<internal::MirroredHome>& home() const { return home_; }
+  // For each wait for other workers.
+  Duration timeout() const;
+  // Goes on with the workers of this group. Distributed datasets of the one before refuse their
+  // use.
+  void use_group(std::shared_ptr<collective::Group> group);
+  // Distributed datasets refuse their use until use_group().
+  void end_group();
 
  private:
   void run_here(const std::function<void(ReplicaContext&)>& body);
   void check_has_variables(std::string_view name, std::string_view method) const;
 
-  std::shared_ptr<const input::InputHost> host_;
+  std::unique_ptr<internal::CurrentHost> host_;
   std::unique_ptr<internal::ReplicaThreads> threads_;
-  std::shared_ptr<internal::StrategyWorkers> workers_;  // nullptr: made without a group
+  std::shared_ptr<internal::StrategyWorkers> workers_;
   std::shared_ptr<internal::MirroredHome> home_;
 };
 
@@ -183,23 +197,85 @@ class COHORT_API SyncOnReadScope {
 struct MultiWorkerMirroredOptions {
   // The devices of this worker; all workers must have the same number. Empty: all GPUs, or CPU:0.
   std::vector<std::string> devices = {};
-  Duration timeout = std::chrono::minutes(5);  // for each wait for other workers
+  // For each wait for other workers, also for those that start later. CommunicationOptions::timeout
+  // replaces it.
+  Duration timeout = std::chrono::minutes(5);
+  // What carries the values of workers that are processes.
+  GroupBackend backend = GroupBackend::automatic;
+  CommunicationOptions communication = {};
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program
-// (tf.distribute.MultiWorkerMirroredStrategy). Thread-safe, except that the calls in which workers
-// wait for each other (reduce, gather, distribute_datasets_from_function and iterators of its
-// datasets) must be made from one thread at a time, in the same order on all workers.
+// (tf.distribute.MultiWorkerMirroredStrategy).
+//
+//   MultiWorkerMirroredStrategy strategy;  // its cluster and task are in TF_CONFIG
+//
+// Worker 0 is the chief, if the cluster has one, and the others follow in the order of their tasks.
+// After a loss, rebuild() lets the others go on. docs/guide/replicas.md has such a program.
+//
+// Thread-safe, except that the calls in which workers wait for each other (reduce, gather,
+// distribute_datasets_from_function, iterators of its datasets, and rebuild) must be made from one
+// thread at a time, in the same order on all workers.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
+  // The workers are the tasks of the jobs chief and worker of TF_CONFIG (TfConfigResolver).
+  explicit MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options = {});
+  // The same for the cluster of `resolver`, which is asked once. Listens at the address of this
+  // task and waits until all workers have come. In a worker that starts again while the others
+  // train, it waits until they call rebuild(), and takes over their values: see there.
+  //
+  // Without a cluster, and in an evaluator, this process is a worker alone. Throws invalid_argument
+  // if the own task is not known, is no chief, worker or evaluator, or is not in the cluster, for a
+  // cluster with parameter servers, and for bad addresses and options; already_exists if the
+  // address is in use; deadline_exceeded, naming the tasks that have not come.
+  explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
+                                       const MultiWorkerMirroredOptions& options = {});
   // For workers that exchange bytes through `group`, such as threads of one process
   // (InProcessWorkers).
   explicit MultiWorkerMirroredStrategy(std::shared_ptr<collective::Group> group,
                                        const MultiWorkerMirroredOptions& options = {});
-  // Throws unimplemented: workers in separate processes need a Group that connects processes, which
-  // does not exist yet.
-  explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
-                                       const MultiWorkerMirroredOptions& options = {});
+  ~MultiWorkerMirroredStrategy() override;
+
+  // What the resolver said; nullptr for a given group.
+  const ClusterResolver* cluster_resolver() const override { return resolver_.get(); }
+
+  // Forms a new group of workers, after an error that named a lost one, or to take in one that has
+  // come back. All workers that are left make this call at the same point of their programs; those
+  // that have not come after `wait` (the timeout of the options) are left out. num_workers(),
+  // worker() and num_replicas_in_sync() change. Distributed datasets and their iterators must be
+  // made again; variables, modules, optimizers and steps of function() stay.
+  //
+  // All workers then have the state of one: the values of variables, also of each replica's own
+  // (on_read), the slots and the step numbers of optimizers, a TorchOptimizer's state as far as its
+  // save() writes it, and the state of LibTorch's default generator where it has the same seed. It
+  // is the first worker, in their order, that was in the last group, so a step that some had made
+  // when they failed is undone in those, or made in the others.
+  //
+  // A worker that has come back, a process that starts again, takes over the same state when it
+  // creates its variables and optimizers, under the same names as the others, in place of initial
+  // values. Until its first run(), restore_values(), load() and set_iterations() change nothing,
+  // with a warning, since what they would restore is older. A variable that the others do not have
+  // throws failed_precondition then. Keep in variables what the program must know of the progress.
+  //
+  // Throws failed_precondition in a replica, and while a run or a call in which workers wait for
+  // each other is in progress on another thread; unimplemented for a given group; the error of a
+  // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another
+  // call of rebuild() has succeeded; it throws data_loss if no worker is left that has all
+  // values.
+  void rebuild();
+  void rebuild(Duration wait);
+
+ private:
+  friend class internal::WorkerGroupsAccess;
+  // `groups`: nullptr: of the processes that `resolver` names, if there are several.
+  MultiWorkerMirroredStrategy(std::shared_ptr<internal::WorkerGroups> groups,
+                              std::unique_ptr<const ClusterResolver> resolver,
+                              const MultiWorkerMirroredOptions& options);
+  // `begins`: this is the constructor.
+  void join_group(Duration wait, bool begins);
+
+  std::unique_ptr<const ClusterResolver> resolver_;
+  std::shared_ptr<internal::WorkerGroups> groups_;  // shared: its type is not complete here
 };
 
 }  // namespace cohort

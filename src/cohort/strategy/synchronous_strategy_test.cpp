@@ -345,16 +345,6 @@ TEST(DefaultStrategyTest, HandsTheDatasetOnAsItIs) {
   EXPECT_EQ(rows, 3);
 }
 
-// Regression: the error about a missing device had precedence, although fixing it does not help.
-TEST(MultiWorkerMirroredTest, WorkersInProcessesOfTheirOwnAreNotImplementedWhateverTheirDevices) {
-  const SimpleResolver resolver(ClusterSpec({{"worker", {"127.0.0.1:1", "127.0.0.1:2"}}}));
-  for (const std::vector<std::string>& devices :
-       {std::vector<std::string>{}, {"CPU:0", "CPU:0"}, {"GPU:99"}, {"none"}}) {
-    EXPECT_THAT([&] { MultiWorkerMirroredStrategy(resolver, {.devices = devices}); },
-                throws_error(ErrorCode::unimplemented, "InProcessWorkers"));
-  }
-}
-
 // Regression: each worker took every second element of an order of its own.
 TEST(MultiWorkerMirroredTest, ElementsWithoutAnOrderAreNotTakenByNumber) {
   InProcessWorkers workers(2);

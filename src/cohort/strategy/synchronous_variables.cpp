@@ -33,8 +33,8 @@ std::vector<std::string> SynchronousStrategy::devices_of(const Variable& variabl
 internal::StrategyTraits SynchronousStrategy::traits() const {
   return {.is_multi_worker = num_workers() > 1,
           .is_first_worker = worker() == 0,
-          .is_between_graph = host_->group != nullptr,
-          .updates_only_own_variables = host_->wraps_values,
+          .is_between_graph = host()->group != nullptr,
+          .updates_only_own_variables = host()->wraps_values,
           .runs_on_all_devices = true,
           .cross_device_ops = home_->cross_device_ops()};
 }

@@ -3,10 +3,14 @@
 
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
+#include <torch/serialize/archive.h>
 
 #include <algorithm>
+#include <optional>
+#include <string>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
@@ -73,6 +77,47 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
   for (const Reduction::Parts& each : parts) sums.push_back(gradient_of_sum(each));
   return sums;
 }
+
+// The optimizers of all replicas, which are alike. Used while no step runs.
+class OptimizerState final : public AttachedState {
+ public:
+  OptimizerState(std::string key, OptimizedParameters::StateFunctions functions,
+                 const std::vector<std::vector<at::Tensor>>& tensors)
+      : key_(std::move(key)), functions_(std::move(functions)) {
+    for (const std::vector<at::Tensor>& own : tensors) devices_.push_back(own.front().device());
+  }
+  std::string key() const override { return key_; }
+  Bytes save() const override {
+    torch::serialize::OutputArchive archive;
+    functions_.save(archive);
+    Bytes bytes;
+    archive.save_to([&](const void* data, std::size_t size) {
+      const auto* const from = static_cast<const std::byte*>(data);
+      bytes.insert(bytes.end(), from, from + size);
+      return size;
+    });
+    return bytes;
+  }
+  void load(std::span<const std::byte> state) override {
+    for (std::size_t replica = 0; replica < devices_.size(); ++replica) {
+      try {
+        torch::serialize::InputArchive archive;
+        archive.load_from(reinterpret_cast<const char*>(state.data()), state.size(),
+                          devices_[replica]);
+        functions_.load(archive, replica);
+      } catch (const c10::Error& error) {
+        throw_error(ErrorCode::invalid_argument, "[strategy.TorchOptimizer] expected the state of ",
+                    key_, " as another worker has it, got one that does not fit: ",
+                    error.what_without_backtrace(), "; make the same optimizers on all workers");
+      }
+    }
+  }
+
+ private:
+  const std::string key_;
+  const OptimizedParameters::StateFunctions functions_;
+  std::vector<c10::Device> devices_;  // of each replica
+};
 
 }  // namespace
 
@@ -145,6 +190,29 @@ void OptimizedParameters::use_groups(const std::vector<Groups>& all) {
   for (const std::vector<std::size_t>& group : first)
     used_.insert(used_.end(), group.begin(), group.end());
   are_alike_ = true;
+}
+
+void OptimizedParameters::hand_over_by(StateFunctions functions) {
+  // Several of one module are told apart by their order.
+  const std::string name = "TorchOptimizer of '" + variables_.front().name() + "'";
+  std::string key = name;
+  const std::vector<std::shared_ptr<AttachedState>> others = home_->attached();
+  const auto is_taken = [&] {
+    return std::any_of(others.begin(), others.end(),
+                       [&](const auto& other) { return other->key() == key; });
+  };
+  for (int i = 2; is_taken(); ++i) key = name + " (" + std::to_string(i) + ")";
+  state_ = std::make_shared<OptimizerState>(std::move(key), std::move(functions), tensors_);
+  home_->attach(state_);
+}
+
+void OptimizedParameters::keep_newer_state() const {
+  if (state_ == nullptr || !home_->keeps_newer_values()) return;
+  const std::optional<Bytes> handed = home_->received().find_attached(state_->key());
+  if (!handed) return;
+  state_->load(*handed);
+  log_warn("[strategy.TorchOptimizer] kept the state of ", state_->key(),
+           ", which other workers have handed over, in place of what for_each() has set");
 }
 
 std::size_t OptimizedParameters::replica_here(std::string_view call) const {

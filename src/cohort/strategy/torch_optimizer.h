@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <type_traits>
@@ -17,7 +18,14 @@
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/variable.h"
 
+namespace torch::serialize {
+class InputArchive;
+class OutputArchive;
+}  // namespace torch::serialize
+
 namespace cohort {
+
+class AttachedState;  // variable/detail/attached_state.h
 
 namespace internal {
 class MirroredHome;  // strategy/internal/mirrored_home.h
@@ -33,6 +41,17 @@ class COHORT_API OptimizedParameters {
   // Uses those that the optimizers have in their groups, which are given for each replica.
   using Groups = std::vector<std::vector<at::Tensor>>;
   void use_groups(const std::vector<Groups>& all);
+  // How the state of the optimizers travels to other workers (rebuild()): `save` writes that of the
+  // first replica, `load` reads it into that of any. If another worker has handed over a state, it
+  // is loaded now.
+  struct StateFunctions {
+    std::function<void(torch::serialize::OutputArchive&)> save = {};
+    std::function<void(torch::serialize::InputArchive&, std::size_t replica)> load = {};
+  };
+  void hand_over_by(StateFunctions functions);
+  // After the program has changed the optimizers: before the first run of a worker that has come
+  // back, they get the state of the others again, which is newer.
+  void keep_newer_state() const;
   // Until the next use_groups(), the optimizers are not known to be alike.
   void begin_change() const { are_alike_ = false; }
 
@@ -64,6 +83,7 @@ class COHORT_API OptimizedParameters {
   // Of each replica: how many runs had failed when its gradients were cleared.
   mutable std::vector<std::uint64_t> failed_runs_;
   mutable std::atomic<bool> are_alike_ = false;
+  std::shared_ptr<AttachedState> state_;  // nullptr: it is not handed over
 };
 
 // Clears the gradients of a replica when it is destroyed: a sum that stayed in grad() would be
@@ -112,9 +132,10 @@ struct MadeOptimizer<Made> {
 //       static_cast<torch::optim::AdamOptions&>(group.options()).lr(1e-4);
 //   });
 //
-// SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours. LBFGS, which computes the
-// loss several times in a step, does not compile. cohort::SGD and so on (optimizers.h) have
-// TensorFlow's formulas, and also train on parameter servers and in traced steps.
+// SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours, of which rebuild() hands
+// over what save() writes and load() reads. LBFGS, which computes the loss several times in a step,
+// does not compile. cohort::SGD and so on (optimizers.h) have TensorFlow's formulas, and also train
+// on parameter servers and in traced steps.
 //
 // A shared handle. minimize(), step() and zero_grad() are called in replicas, by all of them alike;
 // for_each() must not run at the same time.
@@ -144,6 +165,14 @@ class TorchOptimizer {
     for (std::size_t i = 0; i < parameters_->replicas(); ++i)
       copies_.push_back(made_by(factory, parameters_->of(i)));
     use_groups();
+    if constexpr (kHasState) {
+      parameters_->hand_over_by(
+          {[copies = copies_](torch::serialize::OutputArchive& to) { copies.front()->save(to); },
+           [copies = copies_](torch::serialize::InputArchive& from, std::size_t replica) {
+             copies[replica]->state().clear();  // load() leaves what the other has not
+             copies[replica]->load(from);
+           }});
+    }
   }
 
   // Computes the gradients of a scalar loss for this replica's parameters, and makes a step() with
@@ -198,13 +227,16 @@ class TorchOptimizer {
   // Calls fn(optimizer) for the optimizer of each replica, in their order: to change learning rates
   // and groups, or to restore the state. fn must do the same with each. Throws failed_precondition
   // in a replica; invalid_argument as the constructor does, if groups have changed. After an error
-  // here, steps throw failed_precondition until a for_each() has succeeded.
+  // here, steps throw failed_precondition until a for_each() has succeeded. In a worker that has
+  // come back to a training, before its first run(), the state that the others have replaces what
+  // fn has set, with a warning.
   template <class F>
   void for_each(F&& fn) {
     parameters_->check_outside_run("for_each");
     parameters_->begin_change();
     for (const std::shared_ptr<Optimizer>& each : copies_) fn(*each);
     use_groups();
+    parameters_->keep_newer_state();
   }
   // The optimizer of local replica 0 has the state of all, for saving: torch::save(). Throws
   // std::out_of_range if there is no such replica.
@@ -212,6 +244,13 @@ class TorchOptimizer {
   std::size_t size() const { return copies_.size(); }  // the number of replicas
 
  private:
+  static constexpr bool kHasState = requires(Optimizer & each, torch::serialize::OutputArchive& to,
+                                             torch::serialize::InputArchive& from) {
+    each.save(to);
+    each.load(from);
+    each.state().clear();
+  };
+
   struct NoChange {
     void operator()(Optimizer&) const {}
   };

@@ -22,6 +22,7 @@
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/files/detail/atomic_file.h"
+#include "cohort/core/log.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/detail/variable_home.h"
@@ -183,8 +184,19 @@ void SavedValues::restore(const std::string& key, const Variable& variable) cons
 void SavedValues::restore(const std::map<std::string, Variable>& variables) const {
   check_outside_steps("restore_values");
   std::vector<Assignment> assignments;
-  for (const auto& [key, variable] : variables)
-    assignments.push_back({variable, internal::AssignKind::assign, value(key)});
+  std::vector<Variable> newer;
+  for (const auto& [key, variable] : variables) {
+    if (variable.impl()->home()->keeps_newer_values()) {
+      newer.push_back(variable);
+    } else {
+      assignments.push_back({variable, internal::AssignKind::assign, value(key)});
+    }
+  }
+  if (!newer.empty()) {
+    log_warn("[variable.restore_values] kept the values of ", names_of(newer),
+             ", which other workers have handed over, in place of the older ones of file '",
+             impl_->path(), "'");
+  }
   try {
     assign_values(assignments);
   } catch (const Error&) {

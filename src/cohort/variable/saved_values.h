@@ -33,7 +33,8 @@ class COHORT_API SavedValues {
   at::Tensor value(const std::string& key) const;
   // Assigns the value, as Variable::assign() does in cross-replica context: each component of a
   // variable whose components are summed gets its share. Throws invalid_argument if dtype or shape
-  // is not the variable's, and then assigns nothing.
+  // is not the variable's, and then assigns nothing. In a worker that has come back to a training,
+  // before its first run(), variables keep the values of the others, with a warning.
   void restore(const std::string& key, const Variable& variable) const;
   void restore(const std::map<std::string, Variable>& variables) const;  // all or none
 

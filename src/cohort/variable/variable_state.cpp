@@ -5,6 +5,8 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 
+#include <algorithm>
+
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -53,6 +55,32 @@ void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh
   const auto source = first.slots_.find(key.optimizer);
   std::vector<at::Tensor>& slots = made(key, std::move(fresh)).tensors;
   for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
+}
+
+void VariableState::take_slots(const Slots& slots, bool may_keep) {
+  const at::AutoDispatchBelowADInplaceOrView raw;
+  Slots taken;
+  for (const auto& [optimizer, given] : slots) {
+    RuleSlots own{given.rule, {}};
+    const auto [first, last] = slots_.equal_range(optimizer);
+    const auto known =
+        std::find_if(first, last, [&](const auto& each) { return each.second.rule == given.rule; });
+    for (std::size_t i = 0; i < given.tensors.size(); ++i) {
+      const at::Tensor& from = given.tensors[i];
+      const bool is_there = known != last && i < known->second.tensors.size() &&
+                            known->second.tensors[i].sizes() == from.sizes() &&
+                            known->second.tensors[i].scalar_type() == from.scalar_type();
+      if (is_there) {
+        own.tensors.push_back(known->second.tensors[i]);
+        if (!own.tensors.back().is_alias_of(from)) own.tensors.back().copy_(from);
+      } else {
+        const bool keeps = may_keep && from.device() == value_.device();
+        own.tensors.push_back(keeps ? from : from.to(value_.device()).clone());
+      }
+    }
+    taken.emplace(optimizer, std::move(own));
+  }
+  slots_ = std::move(taken);
 }
 
 VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {

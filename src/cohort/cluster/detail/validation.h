@@ -25,6 +25,13 @@ COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   const std::optional<std::string>& task_type,
                                                   std::optional<std::int64_t> task_id);
 
+// Also checks what MultiWorkerMirroredStrategy needs: an own task that trains or evaluates, at
+// least one task that trains, no ps, indices without holes, and that each address is "host:port"
+// and another one. An empty cluster is one worker alone, without an address.
+COHORT_API void validate_multi_worker_cluster(const ClusterSpec& spec,
+                                              const std::optional<std::string>& task_type,
+                                              std::optional<std::int64_t> task_id);
+
 // Checks that every ps and worker address is "host:port", to which other tasks can connect: a host,
 // or an IPv6 address in brackets, and a port of 1 to 65535. Not part of the above, because a
 // strategy that never connects may have any names; servers and coordinators call it before their

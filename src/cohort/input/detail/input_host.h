@@ -2,6 +2,7 @@
 // The properties of a strategy that its input needs.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -11,13 +12,15 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
+#include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/input/detail/device_memory.h"
 #include "cohort/input/detail/worker_calls.h"
 
 namespace cohort::input {
 
-// Immutable once made, but for `worker_calls`; shared by a strategy and its distributed datasets.
+// Immutable once made, but for `worker_calls` and `is_over`; shared by a strategy and its
+// distributed datasets. A strategy whose workers form a new group makes another one.
 struct COHORT_API InputHost {
   std::string strategy = "default";               // for messages
   std::vector<Device> devices = {Device()};       // of this worker's replicas
@@ -36,7 +39,16 @@ struct COHORT_API InputHost {
   Duration timeout = std::chrono::minutes(5);
   // Used if there are several workers.
   std::shared_ptr<WorkerCalls> worker_calls = std::make_shared<WorkerCalls>();
+  // The workers no longer are this group. Copies of this host share it.
+  std::shared_ptr<std::atomic<bool>> is_over = std::make_shared<std::atomic<bool>>(false);
 
+  // Throws failed_precondition if the group is over; `method` is for the message.
+  void check_current(std::string_view method) const {
+    COHORT_CHECK(!*is_over, ErrorCode::failed_precondition, "[input.", method,
+                 "] expected a distributed dataset for the present group of workers, got one of "
+                 "before rebuild(), which divided the data in another way; make it again after "
+                 "rebuild(), and if that has failed, call it again before");
+  }
   int num_workers() const { return group ? group->size() : 1; }
   int worker() const { return group ? group->rank() : 0; }
   int num_local_replicas() const { return static_cast<int>(devices.size()); }

@@ -27,6 +27,7 @@ JobPosition DistributedIteratorState::head() const {
 
 Bytes DistributedIteratorState::save() {
   distribution_->host().check_context("save");
+  distribution_->host().check_current("save");
   const auto mine = [this] {
     std::vector<WorkerPipelinePosition> pipelines;
     for (const std::unique_ptr<MultiDeviceIterator>& pipeline : state_.pipelines) {
@@ -47,6 +48,7 @@ Bytes DistributedIteratorState::save() {
 
 void DistributedIteratorState::restore(std::span<const std::byte> position) {
   distribution_->host().check_context("restore");
+  distribution_->host().check_current("restore");
   State next;
   std::string how;
   std::exception_ptr error;

@@ -46,6 +46,7 @@ Deadline DistributedIteratorState::deadline() const {
 
 void DistributedIteratorState::agree_on_start() {
   const InputHost& host = distribution_->host();
+  host.check_current("iterator");
   if (!host.group) return;
   std::optional<WorkerCalls::Running> running;
   if (host.num_workers() > 1) running.emplace(*host.worker_calls, "iterator");
@@ -183,6 +184,7 @@ void DistributedIteratorState::pop_all(const Step& step) {
 
 std::optional<DistributedElement> DistributedIteratorState::next(bool hands_out_all) {
   distribution_->host().check_context("get_next");
+  distribution_->host().check_current("get_next");
   if (state_.is_over) return std::nullopt;
   if (state_.steps_left && *state_.steps_left == 0) return end();
   Step step = draw();

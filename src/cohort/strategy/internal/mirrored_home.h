@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <shared_mutex>
 #include <span>
 #include <string>
@@ -21,6 +22,8 @@
 #include "cohort/core/detail/mutex.h"
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/workers/received_state.h"
+#include "cohort/strategy/internal/workers/run_gate.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/detail/variable_home.h"
@@ -156,6 +159,17 @@ class MirroredHome final : public VariableHome,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
 
+  // The state of optimizers of these variables.
+  void attach(const std::shared_ptr<AttachedState>& state) override;
+  std::vector<std::shared_ptr<AttachedState>> attached();
+  bool keeps_newer_values() const override { return received_.awaits_first_run(); }
+  // For a handover of values between workers.
+  ReceivedState& received() { return received_; }
+  RunGate& run_gate() { return run_gate_; }
+  // Whether no handover has ended after it had replaced a part of the values.
+  bool are_values_whole() const { return are_values_whole_; }
+  void set_values_whole(bool are_whole) { are_values_whole_ = are_whole; }
+
   TraceMutex& trace_mutex() { return trace_mutex_; }
   // Held while a traced step runs that writes variables.
   Mutex& writes() { return writes_; }
@@ -190,6 +204,7 @@ class MirroredHome final : public VariableHome,
 
    private:
     MirroredHome& home_;
+    const RunGate::Entry entry_;
     bool counts_failure_;
     bool is_open_;
   };
@@ -220,6 +235,9 @@ class MirroredHome final : public VariableHome,
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
+  // What other workers have handed over for the variables of a module.
+  std::vector<std::optional<HandedVariable>> handed_to(
+      std::string_view module, const std::vector<NamedTensor>& tensors) const;
   // These combine the values of all replicas, which make the same calls.
   void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
   void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
@@ -251,10 +269,14 @@ class MirroredHome final : public VariableHome,
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;
   std::atomic<std::uint64_t> failed_runs_ = 0;
+  RunGate run_gate_;
+  ReceivedState received_;
+  std::atomic<bool> are_values_whole_ = true;
   TraceMutex trace_mutex_;
   Mutex writes_;
   mutable Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<AttachedState>> attached_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const ModuleModes>> modes_ COHORT_GUARDED_BY(mutex_);
   struct SavedModes {
     std::shared_ptr<const ModuleModes> modes;

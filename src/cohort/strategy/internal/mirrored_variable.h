@@ -117,6 +117,12 @@ class MirroredVariable final : public VariableImpl,
   void scatter_all(const RowUpdate& update);
   void scatter_value(std::size_t i, const RowUpdate& update);
 
+  const VariableState& state(std::size_t i) const { return states_[i]; }
+  // Makes value i and its slots those of another worker, while no run is open. `value` may be the
+  // component itself; see VariableState::take_slots().
+  void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,
+            bool may_keep);
+
   // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
   // calls it.
   VariableState::Fresh reserve(std::size_t i, const SlotKey& key,

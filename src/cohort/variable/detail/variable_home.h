@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +15,7 @@
 
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
+#include "cohort/variable/detail/attached_state.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
@@ -83,6 +85,13 @@ class COHORT_API VariableHome {
   // The recorder of the trace on this thread, if its program will run in the process that has these
   // variables; otherwise nullptr, and the trace records effect operators.
   virtual UpdateRecorder* recorder() { return nullptr; }
+  // Called by what has state that belongs to these variables, when it is made. If another worker
+  // has handed over such a state, it is loaded now; then throws failed_precondition if the other
+  // workers have none of this key.
+  virtual void attach(const std::shared_ptr<AttachedState>& /*state*/) {}
+  // Whether the values are newer than saved ones, because other workers have handed them over to
+  // this program, which has begun again. Then what would restore saved ones leaves them.
+  virtual bool keeps_newer_values() const { return false; }
 };
 
 // These group the variables by home. All arguments are checked before anything is changed or sent:

@@ -49,6 +49,9 @@ class COHORT_API VariableState {
   // Makes `next` the value and returns the one before.
   at::Tensor exchange(at::Tensor next) { return std::exchange(value_, std::move(next)); }
   const Slots& slots() const { return slots_; }
+  // Makes the slots those of another process, or of another replica, with the same value. They are
+  // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
+  void take_slots(const Slots& slots, bool may_keep);
 
   // already_exists, naming `variable_name`, if this optimizer has slots of another rule.
   Fresh reserve(const SlotKey& key, std::span<const double> hyper,

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// The input host of a strategy whose workers may form a new group.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cohort/core/detail/mutex.h"
+#include "cohort/input/detail/input_host.h"
+
+namespace cohort::internal {
+
+// Thread-safe.
+class CurrentHost {
+ public:
+  explicit CurrentHost(input::InputHost&& host)
+      : first_(std::make_shared<const input::InputHost>(std::move(host))), current_(first_) {}
+
+  std::shared_ptr<const input::InputHost> get() const {
+    const Lock lock(mutex_);
+    return current_;
+  }
+  // Lives as long as this object. Its devices are always those of this worker.
+  const input::InputHost& first() const { return *first_; }
+  // The workers are those of `group` from now on. Datasets that are distributed already are not
+  // used any more.
+  void use_group(std::shared_ptr<collective::Group> group) {
+    const Lock lock(mutex_);
+    *current_->is_over = true;
+    input::InputHost next = *current_;
+    next.group = std::move(group);
+    next.is_over = std::make_shared<std::atomic<bool>>(false);
+    current_ = std::make_shared<const input::InputHost>(std::move(next));
+  }
+  // Datasets of the present group are not used any more.
+  void end_group() {
+    const Lock lock(mutex_);
+    *current_->is_over = true;
+  }
+
+ private:
+  const std::shared_ptr<const input::InputHost> first_;
+  mutable Mutex mutex_;
+  std::shared_ptr<const input::InputHost> current_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who forms the groups of a strategy's workers.
+#pragma once
+
+#include <memory>
+#include <utility>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collective/detail/process_groups.h"
+#include "cohort/core/clock.h"
+#include "cohort/strategy/synchronous_strategy.h"
+
+namespace cohort::internal {
+
+// What a strategy uses of collective::ProcessGroups; tests have another one. Called by one thread
+// at a time.
+class WorkerGroups {
+ public:
+  virtual ~WorkerGroups() = default;
+  virtual collective::Membership form(Deadline deadline) = 0;
+};
+
+// Throws the errors of collective::ProcessGroups.
+std::unique_ptr<WorkerGroups> groups_of_processes(collective::ProcessGroupOptions options);
+
+// For tests: strategies of other groups.
+class WorkerGroupsAccess {
+ public:
+  // Forms the first group.
+  static std::unique_ptr<MultiWorkerMirroredStrategy> strategy_of(
+      std::shared_ptr<WorkerGroups> groups, const MultiWorkerMirroredOptions& options) {
+    return std::unique_ptr<MultiWorkerMirroredStrategy>(
+        new MultiWorkerMirroredStrategy(std::move(groups), nullptr, options));
+  }
+};
+
+}  // namespace cohort::internal

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// State beside variables that the workers of a job must have alike: that of an optimizer.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/export.h"
+
+namespace cohort {
+
+// A home of variables knows those that belong to them (VariableHome::attach()), and hands them over
+// with the values. Used while no step runs.
+class COHORT_API AttachedState {
+ public:
+  virtual ~AttachedState() = default;
+  // Equal in all workers, which make the same program, and in a process that starts again.
+  virtual std::string key() const = 0;
+  virtual Bytes save() const = 0;
+  // Throws invalid_argument for the state of something else. Then it may be changed in part.
+  virtual void load(std::span<const std::byte> state) = 0;
+};
+
+}  // namespace cohort
