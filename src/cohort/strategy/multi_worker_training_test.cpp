@@ -23,7 +23,7 @@ using testing::Tensors;
 using testing::text_of;
 
 constexpr std::int64_t kRowsOfStep = 13;  // not a multiple: replicas have uneven batches
-constexpr int kSteps = 6;
+constexpr int kTrainingSteps = 6;
 
 // The global batch of one step.
 std::tuple<at::Tensor, at::Tensor> batch_of(int step) {
@@ -89,7 +89,7 @@ Train net_training(const MakeOptimizer& make, bool clips = false) {
     set_values(net.variables());
     const Optimizer optimizer = make(net.parameters());
     const SeededThread seeded(7);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTrainingSteps; ++step) {
       const auto [x, y] = batch_of(step);
       strategy.run(
           [&](const at::Tensor& images, const at::Tensor& labels) {
@@ -123,7 +123,7 @@ TEST(MultiWorkerTraining, AddsTheRowsOfSparseGradients) {
         [] { return torch::nn::Embedding(torch::nn::EmbeddingOptions(20, 3).sparse(true)); });
     set_values(net.variables());
     const SGD sgd(net.parameters(), {.learning_rate = 0.5});
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTrainingSteps; ++step) {
       const at::Tensor ids = std::get<1>(batch_of(step)) * 3;
       strategy.run(
           [&](const at::Tensor& own) {
@@ -157,7 +157,7 @@ TEST(MultiWorkerTraining, TakesGradientsThatOnlySomeWorkersHave) {
         const int all = get_replica_context()->num_replicas_in_sync();
         const auto gradient = [&](const Variable& v, bool is_given) {
           return std::pair(
-              is_given ? at::full(*v.spec().sizes, 0.1F * (step + id + 1)) : at::Tensor(), v);
+              is_given ? at::full(*v.spec().sizes, 0.1 * (step + id + 1)) : at::Tensor(), v);
         };
         sgd.apply_gradients({gradient(a, true), gradient(b, step % all == id),
                              gradient(c, step >= 4 && step < 6 && id == all - 1)});
@@ -173,12 +173,13 @@ TEST(MultiWorkerTraining, TakesGradientsThatOnlySomeWorkersHave) {
 TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
   const Train train = [](SynchronousStrategy& strategy) {
     const auto net = strategy.replicate([] {
-      return torch::nn::Sequential(torch::nn::Linear(6, 5), SyncBatchNorm<torch::nn::BatchNorm1d>(5),
+      return torch::nn::Sequential(torch::nn::Linear(6, 5),
+                                   SyncBatchNorm<torch::nn::BatchNorm1d>(5),
                                    torch::nn::Linear(5, 4));
     });
     set_values(net.parameters());
     const Adam adam(net.parameters(), {.learning_rate = 0.01});
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTrainingSteps; ++step) {
       const auto [x, y] = batch_of(step);
       strategy.run(
           [&](const at::Tensor& images, const at::Tensor& labels) {
@@ -200,7 +201,7 @@ TEST(MultiWorkerTraining, WorksWithOptimizersOfLibTorch) {
       return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(1e-2));
     });
     const SeededThread seeded(7);
-    for (int step = 0; step < kSteps; ++step) {
+    for (int step = 0; step < kTrainingSteps; ++step) {
       const auto [x, y] = batch_of(step);
       strategy.run(
           [&](const at::Tensor& images, const at::Tensor& labels) {
@@ -223,7 +224,7 @@ TEST(MultiWorkerTraining, AddsGradientsInPartsInOneTree) {
       const auto net = strategy.replicate([] { return torch::nn::Linear(6, 4); });
       set_values(net.variables());
       const SGD sgd(net.parameters(), {.learning_rate = 0.1, .momentum = 0.9});
-      for (int step = 0; step < kSteps; ++step) {
+      for (int step = 0; step < kTrainingSteps; ++step) {
         const auto [x, y] = batch_of(step);
         const int own = parts / strategy.num_replicas_in_sync();
         strategy.run(
