@@ -6,6 +6,7 @@
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cos.h>
 #include <ATen/ops/matmul.h>
@@ -41,7 +42,7 @@ struct Model {
   explicit Model(Strategy& strategy)
       : first(strategy.variable("first", wave(8, 16, 0.71) * 0.4)),
         second(strategy.variable("second", wave(16, 1, 1.3) * 0.4)),
-        num_steps(strategy.variable("num_steps", at::zeros({}, at::kLong), {.trainable = false})),
+        num_steps(strategy.variable("num_steps", at::zeros({}, at::kLong))),
         adam({first, second}, {.learning_rate = 0.01}) {}
 
   // The step on rows [first, last) of the batch; it is done on all workers or on none.

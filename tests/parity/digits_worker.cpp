@@ -4,6 +4,7 @@
 // Each computes its rows of every global batch. The chief saves the weights in FILE. "parts": the
 // batch has four parts, which are computed alone, so that the weights are those of one process to
 // the bit.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
 #include <ATen/ops/linear.h>

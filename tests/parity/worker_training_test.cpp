@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Several processes that train together have the weights of one process.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 

@@ -130,6 +130,40 @@ struct MirroredHome::Reduced {
   bool is_applied = false;
 };
 
+// What a replica brings to a step of an optimizer.
+struct MirroredHome::OptimizerStep {
+  const variable::UpdateRule* rule = nullptr;
+  std::string optimizer;
+  std::vector<double> hyper;
+
+  std::string to_string() const {
+    std::string text = std::string(rule->name()) + ", '" + optimizer + "', with the numbers";
+    for (const double number : hyper) text += " " + std::to_string(number);
+    return text;
+  }
+};
+
+namespace {
+
+// One optimizer makes the step for all replicas. What another one was told would be lost.
+template <class Step>
+void check_same_optimizer(const PerReplica<Step>& steps) {
+  for (std::size_t r = 1; r < steps.size(); ++r) {
+    const bool is_same = steps[r].rule == steps[0].rule &&
+                         steps[r].optimizer == steps[0].optimizer &&
+                         steps[r].hyper == steps[0].hyper;
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument,
+                 "[optimizer.apply_gradients] expected the same optimizer with the same "
+                 "hyperparameters in all replicas, got ",
+                 steps[0].to_string(), " in replica 0 and ", steps[r].to_string(), " in replica ",
+                 r,
+                 "; call minimize() of one optimizer in all of them, and change its "
+                 "hyperparameters outside of run()");
+  }
+}
+
+}  // namespace
+
 // A value that the replicas share is updated by one of them, before another reads it. So are
 // values on CPUs and GPUs, which would round differently.
 MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
@@ -137,10 +171,11 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
                                            std::span<const double> hyper) const {
   return replica.merge_call(
       [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
-                   const PerReplica<std::vector<double>>& numbers) {
+                   const PerReplica<OptimizerStep>& steps) {
         constexpr std::string_view kCall = "optimizer.apply_gradients";
+        check_same_optimizer(steps);
         const std::vector<Update>& first = all[0];
-        Reduced reduced{.updates = {}, .hyper = numbers[0], .is_applied = is_mixed()};
+        Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         std::vector<Reduction::Parts> sums = local_sums(all, kCall, cross_device_ops_);
         if (has_workers()) {
@@ -160,7 +195,8 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         return reduced;
       },
       std::vector<Update>(updates.begin(), updates.end()),
-      std::vector<double>(hyper.begin(), hyper.end()));
+      OptimizerStep{&key.rule, std::string(key.optimizer),
+                    std::vector<double>(hyper.begin(), hyper.end())});
 }
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {

@@ -81,5 +81,28 @@ TEST_F(ReplicaUpdates, WorkersOfOneReplicaEachAreSeveral) {
               throws_error(ErrorCode::unimplemented, "of 2 replicas"));
 }
 
+// Regression: the optimizer of replica 0 made the step, and what another replica's was told had no
+// effect; with another rule the replicas got different values.
+TEST_F(ReplicaUpdates, OfOtherOptimizersInSomeReplicasAreRefused) {
+  const Variable v = two.variable("v", at::ones({1}));
+  const SGD slow({v}, {.learning_rate = 0.1}), fast({v}, {.learning_rate = 1});
+  const Adam adam({v});
+  const auto minimize_with = [&](const Optimizer& first, const Optimizer& second) {
+    two.run(
+        [&](const at::Tensor& x) {
+          const bool is_first = get_replica_context()->replica_id_in_sync_group() == 0;
+          (is_first ? first : second).minimize(v.tensor().mul(x).sum());
+        },
+        parts);
+  };
+  const std::string text =
+      "expected the same optimizer with the same hyperparameters in all replicas";
+  EXPECT_THAT([&] { minimize_with(slow, fast); }, throws_error(ErrorCode::invalid_argument, text));
+  EXPECT_THAT([&] { minimize_with(adam, slow); }, throws_error(ErrorCode::invalid_argument, text));
+  EXPECT_EQ(v.read().item<float>(), 1) << "nothing was written";
+  minimize_with(fast, fast);
+  EXPECT_EQ(v.read().item<float>(), -3);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -253,6 +253,7 @@ class MirroredHome final : public VariableHome,
   void agree_on_module(std::string_view module,
                        const std::vector<std::vector<NamedTensor>>& copies);
   struct Reduced;
+  struct OptimizerStep;
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
                  std::span<const double> hyper) const;
 
