@@ -99,13 +99,11 @@ class ProcessGroups::State {
       }
     } const stop{*this};
     const formation::PastGroup last = formation_.last();
-    // A later call after one that failed still misses the same members.
-    if (!missed.empty()) missed_ = missed;
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
                               .has_values = last.number != 0 && has_values_,
                               .number_max = last.number,
-                              .missed = missed_,
+                              .missed = missed,
                               .host = formation::own_host(),
                               .process = ::getpid()},
                              deadline);
@@ -139,7 +137,6 @@ class ProcessGroups::State {
     table_->begin(group.number);
     formation_.enter(std::move(now));
     has_values_ = true;
-    missed_.clear();
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
         options_.backend);
@@ -167,7 +164,6 @@ class ProcessGroups::State {
   formation::Formation formation_;
   std::atomic<bool> is_forming_ = false;
   std::atomic<bool> has_values_ = true;
-  std::vector<Member> missed_;  // used only by form()
   formation::Listener listener_;
 };
 

@@ -239,7 +239,7 @@ TEST(ProcessGroups, GoOnWithoutAProcessThatStopped) {
   expect_group(first, {0, 1, 2});
   workers.end(0);
   const FileDescriptor silent = testing::silent_listener(workers.address(0));
-  Outcomes second = workers.form({1, 2}, 5s);
+  Outcomes second = workers.form({1, 2}, 3s);
   expect_group(second, {1, 2});
 }
 

@@ -202,6 +202,7 @@ std::optional<Proposal> Former::follow(int leader) {
     switch (reply.kind) {
       case ReplyKind::waiting:
         missing_ = reply.missing;
+        left_behind_ = reply.left_behind;
         join_.accepted = 0;
         break;
       case ReplyKind::prepare:

@@ -125,7 +125,7 @@ void LinkTable::remove_waker(Waker& waker) {
   wakers_.erase(&waker);
 }
 
-void LinkTable::miss(std::uint64_t group, Member member, std::string why) {
+void LinkTable::miss(std::uint64_t group, Member member, const std::string& why) {
   const Lock lock(mutex_);
   if (group != current_) return;
   if (std::find(missed_.begin(), missed_.end(), member) != missed_.end()) return;

@@ -47,8 +47,8 @@ class LinkTable {
   void add_waker(Waker& waker);
   void remove_waker(Waker& waker);
 
-  // Members that did not answer, and why.
-  void miss(std::uint64_t group, Member member, std::string why);
+  // Members of the last group that did not answer, until the next group begins.
+  void miss(std::uint64_t group, Member member, const std::string& why);
   std::vector<Member> missed();
 
  private:

@@ -176,6 +176,7 @@ Bytes encode(const Reply& reply) {
   out.text(reply.text);
   out.varint(reply.missing.size());
   for (const int task : reply.missing) out.zigzag(task);
+  out.u64(reply.left_behind);
   write(out, reply.proposal);
   return with_header(out.bytes());
 }
@@ -194,6 +195,7 @@ Reply decode_reply(std::span<const std::byte> body) {
   reply.text = in.text();
   reply.missing.resize(in.count());
   for (int& task : reply.missing) task = static_cast<int>(in.zigzag());
+  reply.left_behind = in.u64();
   reply.proposal = read_proposal(in);
   in.expect_end();
   return reply;

@@ -114,6 +114,7 @@ struct Reply {
   ErrorCode code = ErrorCode::unavailable;
   std::string text = {};
   std::vector<int> missing = {};
+  std::uint64_t left_behind = 0;  // Roster::left_behind()
   Proposal proposal = {};
 };
 

@@ -73,6 +73,7 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
                    .code = ErrorCode::aborted,
                    .text = "why",
                    .missing = {1, 3},
+                   .left_behind = 4,
                    .proposal = {7, {{{0, 5}, "here", 12, true}, {{1, 6}, "there", 13, false}}}};
   const Reply reply = decode_reply(body_of(encode(sent)));
   EXPECT_EQ(reply.kind, sent.kind);
@@ -81,6 +82,7 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
   EXPECT_EQ(reply.code, ErrorCode::aborted);
   EXPECT_EQ(reply.text, "why");
   EXPECT_EQ(reply.missing, sent.missing);
+  EXPECT_EQ(reply.left_behind, 4u);
   EXPECT_EQ(reply.proposal.number, 7u);
   ASSERT_EQ(reply.proposal.members.size(), 2u);
   EXPECT_EQ(reply.proposal.members[1].who, (Member{1, 6}));
