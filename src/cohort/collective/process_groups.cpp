@@ -66,6 +66,7 @@ std::vector<std::string> names_of(const ProcessGroupOptions& options) {
 
 }  // namespace
 
+// As ProcessGroups.
 class ProcessGroups::State {
  public:
   explicit State(ProcessGroupOptions options)

@@ -201,7 +201,7 @@ Reply decode_reply(std::span<const std::byte> body) {
   return reply;
 }
 
-std::optional<Error> disagreement(const Identity& self, const Identity& other) {
+std::optional<Error> disagreement(const Identity& asking, const Identity& asked) {
   const auto differ = [](std::string_view what, const auto& expected, const auto& got,
                          std::string_view remedy) {
     try {
@@ -211,16 +211,17 @@ std::optional<Error> disagreement(const Identity& self, const Identity& other) {
       return error;
     }
   };
-  if (self.job != other.job) {
-    return differ("a worker of job", "'" + self.job + "'", "one of job '" + other.job + "'",
+  if (asking.job != asked.job) {
+    // The name of this process's job is not for strangers.
+    return differ("a worker of job", "'" + asking.job + "'", "one of another job",
                   "another job uses this address: choose other ports");
   }
-  if (self.torch_version != other.torch_version) {
-    return differ("LibTorch", self.torch_version, other.torch_version,
+  if (asking.torch_version != asked.torch_version) {
+    return differ("LibTorch", asking.torch_version, asked.torch_version,
                   "use the same LibTorch for all workers");
   }
-  if (self.tasks_hash != other.tasks_hash) {
-    return differ("a worker of the same cluster with the hash", self.tasks_hash, other.tasks_hash,
+  if (asking.tasks_hash != asked.tasks_hash) {
+    return differ("a worker of the same cluster with the hash", asking.tasks_hash, asked.tasks_hash,
                   "give all workers the same list of workers, in TF_CONFIG for instance");
   }
   return std::nullopt;

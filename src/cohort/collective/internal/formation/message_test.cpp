@@ -135,7 +135,7 @@ TEST(FormationMessage, DifferencesAreNamed) {
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("LibTorch 1.13, got 2.15"));
   other = identity();
   other.job = "b job";
-  EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("'a job', got one of job 'b"));
+  EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("'a job', got one of another"));
   other = identity();
   other.tasks_hash = 18;
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("list of workers"));

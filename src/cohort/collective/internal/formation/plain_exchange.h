@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A group that only exchanges bytes, without care for speed: for tests of the links.
+// Used from one thread at a time, but for split().
 #pragma once
 
 #include <memory>

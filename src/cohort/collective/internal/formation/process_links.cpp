@@ -41,7 +41,7 @@ void ProcessLinks::missed(int rank, std::string_view why) {
 }
 
 // One call of open(). This member connects to members of lower ranks, and those of higher ranks
-// connect to it.
+// connect to it. Used only from the thread of that call.
 class ProcessLinks::Opening {
  public:
   Opening(ProcessLinks& links, const SplitPath& path, int lanes)
