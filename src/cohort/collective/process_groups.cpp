@@ -77,6 +77,8 @@ class ProcessGroups::State {
             formation::listen_at(own().address),
             {.strangers_max = 16 * options_.tasks.size() + 64,
              .peers_max = 8 * options_.tasks.size() + 64,
+             // Lists of members, and the name of the job.
+             .question_bytes_max = 64 * options_.tasks.size() + 65'536,
              .answer = [this](
                            const auto& request, std::uint64_t connection,
                            FileDescriptor& socket) { return answer(request, connection, socket); },
