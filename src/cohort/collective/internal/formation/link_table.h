@@ -66,6 +66,8 @@ class LinkTable {
 
   std::string why_ended(std::uint64_t group) const COHORT_REQUIRES(mutex_);
   void wake_all() COHORT_REQUIRES(mutex_);
+  // Closes what arrived for groups that have ended.
+  void forget_old() COHORT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::uint64_t current_ COHORT_GUARDED_BY(mutex_) = 0;  // 0: none

@@ -22,7 +22,7 @@ constexpr auto kDeadAfter = std::chrono::seconds(1);
 constexpr auto kNotInGroupAfter = std::chrono::seconds(3);
 constexpr auto kRetryEvery = std::chrono::milliseconds(50);
 // How often members that have not connected are asked whether they are alive.
-constexpr auto kAskEvery = std::chrono::milliseconds(250);
+constexpr auto kProbeEvery = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -157,7 +157,7 @@ class ProcessLinks::Opening {
       return;
     }
     const bool is_first = conversation.state() == State::idle;
-    const Duration every = is_lower(contact) ? Duration(kRetryEvery) : Duration(kAskEvery);
+    const Duration every = is_lower(contact) ? Duration(kRetryEvery) : Duration(kProbeEvery);
     if (is_first && !is_lower(contact) && now - contact.created < every) return;
     if (!is_first && now - conversation.asked_at() < every) return;
     Request request{.kind = is_lower(contact) ? RequestKind::link : RequestKind::probe,
