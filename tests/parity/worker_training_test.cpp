@@ -27,7 +27,7 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
  protected:
   SavedValues trained(int workers, const std::string& backend, const std::string& mode) const {
     const std::string file =
-        folder_.path() / (backend + std::to_string(workers) + mode + ".safetensors");
+        folder_.file(backend + std::to_string(workers) + mode + ".safetensors");
     const std::vector<rpc::ReservedPort> ports(static_cast<std::size_t>(workers));
     std::string addresses;
     for (const rpc::ReservedPort& port : ports) {

@@ -66,6 +66,7 @@ std::vector<std::string> names_of(const ProcessGroupOptions& options) {
 
 }  // namespace
 
+// As ProcessGroups.
 class ProcessGroups::State {
  public:
   explicit State(ProcessGroupOptions options)
@@ -76,6 +77,8 @@ class ProcessGroups::State {
             formation::listen_at(own().address),
             {.strangers_max = 16 * options_.tasks.size() + 64,
              .peers_max = 8 * options_.tasks.size() + 64,
+             // Lists of members, and the name of the job.
+             .question_bytes_max = 64 * options_.tasks.size() + 65'536,
              .answer = [this](
                            const auto& request, std::uint64_t connection,
                            FileDescriptor& socket) { return answer(request, connection, socket); },
@@ -99,13 +102,11 @@ class ProcessGroups::State {
       }
     } const stop{*this};
     const formation::PastGroup last = formation_.last();
-    // A later call after one that failed still misses the same members.
-    if (!missed.empty()) missed_ = missed;
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
                               .has_values = last.number != 0 && has_values_,
                               .number_max = last.number,
-                              .missed = missed_,
+                              .missed = missed,
                               .host = formation::own_host(),
                               .process = ::getpid()},
                              deadline);
@@ -139,7 +140,6 @@ class ProcessGroups::State {
     table_->begin(group.number);
     formation_.enter(std::move(now));
     has_values_ = true;
-    missed_.clear();
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
         options_.backend, deadline);
@@ -167,7 +167,6 @@ class ProcessGroups::State {
   formation::Formation formation_;
   std::atomic<bool> is_forming_ = false;
   std::atomic<bool> has_values_ = true;
-  std::vector<Member> missed_;  // used only by form()
   formation::Listener listener_;
 };
 

@@ -15,6 +15,8 @@ namespace {
 
 // Of an answer; the largest lists the members of a group.
 constexpr std::size_t kAnswerBytesMax = 1 << 20;
+// A name that does not lead to a process is looked up again after this time.
+constexpr auto kLookupTrust = std::chrono::seconds(2);
 constexpr auto kLookupPoll = std::chrono::milliseconds(10);
 
 }  // namespace
@@ -34,7 +36,12 @@ void Conversation::connect() {
   socket_ = FileDescriptor();
   are_all_refused_ = true;
   is_reused_ = false;
-  if (!lookup_) lookup_ = Lookup::start(address_, false);
+  // The host may have another address when it starts again.
+  const bool is_old = !is_address_good_ && asked_at_ - looked_up_at_ > kLookupTrust;
+  if (!lookup_ || (is_old && lookup_->is_done())) {
+    lookup_ = Lookup::start(address_, false);
+    looked_up_at_ = asked_at_;
+  }
   step_ = Step::looking_up;
 }
 
@@ -43,7 +50,6 @@ bool Conversation::look_up() {
   found_ = lookup_->found();
   if (!found_) {
     end(State::lost, lookup_->problem());
-    lookup_ = nullptr;  // the next question looks it up again
     return false;
   }
   next_ = found_.get();
@@ -65,8 +71,7 @@ void Conversation::connect_next(int error) {
                  ": ", text_of_errno(error));
     are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
   }
-  // The host may have another address by the time of the next question.
-  lookup_ = nullptr;
+  is_address_good_ = false;
   end(are_all_refused_ ? State::refused : State::lost, text_of_errno(error));
 }
 
@@ -84,6 +89,7 @@ bool Conversation::finish_connecting() {
 }
 
 void Conversation::begin_writing() {
+  is_address_good_ = true;
   num_written_ = 0;
   num_read_ = 0;
   header_.reset();

@@ -68,6 +68,8 @@ class Conversation {
   Step step_ = Step::none;
   FileDescriptor socket_;
   std::shared_ptr<Lookup> lookup_;
+  TimePoint looked_up_at_{};
+  bool is_address_good_ = false;  // it has been connected to
   std::shared_ptr<const addrinfo> found_;
   const addrinfo* next_ = nullptr;
   bool is_reused_ = false;  // the connection has had an answer before

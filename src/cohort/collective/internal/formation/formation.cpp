@@ -44,7 +44,9 @@ Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
   if (role_ == Role::none) return {.kind = ReplyKind::not_forming};
   if (role_ != Role::leading || is_committed) return {.kind = ReplyKind::try_again};
   roster_->join(member, request.join, connection, Clock::system().now());
-  Reply reply{.kind = ReplyKind::waiting, .missing = roster_->missing()};
+  Reply reply{.kind = ReplyKind::waiting,
+              .missing = roster_->missing(),
+              .left_behind = roster_->left_behind()};
   if (roster_->is_proposed(member)) {
     reply.kind = ReplyKind::prepare;
     reply.proposal = roster_->proposal();

@@ -23,6 +23,8 @@ constexpr auto kAskEvery = std::chrono::milliseconds(100);
 constexpr auto kJoinEvery = std::chrono::milliseconds(10);
 constexpr auto kConfirmEvery = std::chrono::milliseconds(1);
 constexpr auto kStep = std::chrono::milliseconds(10);
+// Before the deadline.
+constexpr auto kLastMoments = std::chrono::milliseconds(500);
 constexpr auto kTellTimeout = std::chrono::seconds(1);
 
 void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); }
@@ -158,8 +160,7 @@ std::optional<Proposal> Former::lead() {
       tell_all();
       return std::move(progress.proposal);
     }
-    missing_ = std::move(progress.missing);
-    left_behind_ = progress.left_behind;
+    note_missing(std::move(progress.missing), progress.left_behind);
     check_deadline();
     std::erase_if(absent_, [&](const auto& one) {
       return std::find(progress.absent.begin(), progress.absent.end(), one.first) ==
@@ -201,7 +202,7 @@ std::optional<Proposal> Former::follow(int leader) {
     heard(leader, conversation);
     switch (reply.kind) {
       case ReplyKind::waiting:
-        missing_ = reply.missing;
+        note_missing(reply.missing, reply.left_behind);
         join_.accepted = 0;
         break;
       case ReplyKind::prepare:
@@ -216,6 +217,16 @@ std::optional<Proposal> Former::follow(int leader) {
     }
     rest(pause(join_.accepted != 0 ? kConfirmEvery : kJoinEvery));
   }
+}
+
+void Former::note_missing(std::vector<int> missing, std::uint64_t left_behind) {
+  if (has_noted_missing_ && !deadline_.is_infinite()) {
+    const Duration margin = std::min<Duration>(kLastMoments, (deadline_.time() - started_) / 4);
+    if (Clock::system().now() >= deadline_.time() - margin) return;
+  }
+  has_noted_missing_ = true;
+  missing_ = std::move(missing);
+  left_behind_ = left_behind;
 }
 
 void Former::check_deadline() const {

@@ -42,6 +42,9 @@ class Former {
   void note_answers(const std::vector<int>& tasks);
   AbsentTask heard(int task, const Conversation& conversation);
   bool is_lower_forming() const;
+  // Notes who is missing, for the error at the deadline. Others give up at about the same deadline,
+  // but are not those that kept this process waiting; so what comes shortly before it is not noted.
+  void note_missing(std::vector<int> missing, std::uint64_t left_behind);
   void check_deadline() const;
   Deadline pause(Duration duration) const;
 
@@ -49,10 +52,12 @@ class Former {
   const Identity& self_;
   Formation& formation_;
   Join join_;
+  const TimePoint started_ = Clock::system().now();
   const Deadline deadline_;
   std::map<int, Conversation> conversations_;
   Absent absent_;
-  std::vector<int> missing_;  // as last heard
+  bool has_noted_missing_ = false;
+  std::vector<int> missing_;
   std::uint64_t left_behind_ = 0;
 };
 

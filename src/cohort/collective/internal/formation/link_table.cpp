@@ -81,7 +81,12 @@ void LinkTable::begin(std::uint64_t group) {
   current_ = group;
   ended_ = group - 1;
   missed_.clear();
-  std::erase_if(arrived_, [&](const auto& one) { return std::get<0>(one.first) <= ended_; });
+  forget_old();
+}
+
+void LinkTable::forget_old() {
+  const std::uint64_t ended = ended_;
+  std::erase_if(arrived_, [&](const auto& one) { return std::get<0>(one.first) <= ended; });
 }
 
 void LinkTable::end() {
@@ -89,7 +94,7 @@ void LinkTable::end() {
   {
     const Lock lock(mutex_);
     ended_ = std::max(ended_, std::exchange(current_, 0));
-    std::erase_if(arrived_, [&](const auto& one) { return std::get<0>(one.first) <= ended_; });
+    forget_old();
     open.swap(open_);
     wake_all();
   }
@@ -125,7 +130,7 @@ void LinkTable::remove_waker(Waker& waker) {
   wakers_.erase(&waker);
 }
 
-void LinkTable::miss(std::uint64_t group, Member member, std::string why) {
+void LinkTable::miss(std::uint64_t group, Member member, const std::string& why) {
   const Lock lock(mutex_);
   if (group != current_) return;
   if (std::find(missed_.begin(), missed_.end(), member) != missed_.end()) return;

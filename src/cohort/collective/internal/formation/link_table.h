@@ -47,8 +47,8 @@ class LinkTable {
   void add_waker(Waker& waker);
   void remove_waker(Waker& waker);
 
-  // Members that did not answer, and why.
-  void miss(std::uint64_t group, Member member, std::string why);
+  // Members of the last group that did not answer, until the next group begins.
+  void miss(std::uint64_t group, Member member, const std::string& why);
   std::vector<Member> missed();
 
  private:
@@ -66,6 +66,8 @@ class LinkTable {
 
   std::string why_ended(std::uint64_t group) const COHORT_REQUIRES(mutex_);
   void wake_all() COHORT_REQUIRES(mutex_);
+  // Closes what arrived for groups that have ended.
+  void forget_old() COHORT_REQUIRES(mutex_);
 
   Mutex mutex_;
   std::uint64_t current_ COHORT_GUARDED_BY(mutex_) = 0;  // 0: none

@@ -22,7 +22,6 @@ namespace {
 constexpr auto kStrangerTimeout = std::chrono::seconds(5);
 // Of a connection that asks nothing; workers ask much more often while they form a group.
 constexpr auto kIdleTimeout = std::chrono::seconds(60);
-constexpr std::size_t kQuestionBytesMax = 1 << 20;
 // A stranger that announces a large message gets its memory only as its bytes come.
 constexpr std::size_t kReadBytes = 4096;
 // When there are no file descriptors.
@@ -147,7 +146,7 @@ class Listener::Connections {
       from.num_header += static_cast<std::size_t>(size);
       if (from.num_header < Header::kBytes) return true;
       try {
-        from.header = Header::decode(from.header_bytes, kQuestionBytesMax);
+        from.header = Header::decode(from.header_bytes, options_.question_bytes_max);
       } catch (const Error& error) {
         if (error.code() == ErrorCode::data_loss) throw;
         return reply(from,

@@ -25,6 +25,7 @@ class Listener {
     // Connections that have sent no valid question; the oldest is closed for a new one.
     std::size_t strangers_max = 0;
     std::size_t peers_max = 0;  // connections that have
+    std::size_t question_bytes_max = 0;
     // Called on the listener's thread; must not block. Returns nullopt if it has taken the socket
     // to keep it. After a refusal the connection is closed.
     std::function<std::optional<Reply>(const Request& request, std::uint64_t connection,

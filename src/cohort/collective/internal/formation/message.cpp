@@ -176,6 +176,7 @@ Bytes encode(const Reply& reply) {
   out.text(reply.text);
   out.varint(reply.missing.size());
   for (const int task : reply.missing) out.zigzag(task);
+  out.u64(reply.left_behind);
   write(out, reply.proposal);
   return with_header(out.bytes());
 }
@@ -194,12 +195,13 @@ Reply decode_reply(std::span<const std::byte> body) {
   reply.text = in.text();
   reply.missing.resize(in.count());
   for (int& task : reply.missing) task = static_cast<int>(in.zigzag());
+  reply.left_behind = in.u64();
   reply.proposal = read_proposal(in);
   in.expect_end();
   return reply;
 }
 
-std::optional<Error> disagreement(const Identity& self, const Identity& other) {
+std::optional<Error> disagreement(const Identity& asking, const Identity& asked) {
   const auto differ = [](std::string_view what, const auto& expected, const auto& got,
                          std::string_view remedy) {
     try {
@@ -209,16 +211,17 @@ std::optional<Error> disagreement(const Identity& self, const Identity& other) {
       return error;
     }
   };
-  if (self.job != other.job) {
-    return differ("a worker of job", "'" + self.job + "'", "one of job '" + other.job + "'",
+  if (asking.job != asked.job) {
+    // The name of this process's job is not for strangers.
+    return differ("a worker of job", "'" + asking.job + "'", "one of another job",
                   "another job uses this address: choose other ports");
   }
-  if (self.torch_version != other.torch_version) {
-    return differ("LibTorch", self.torch_version, other.torch_version,
+  if (asking.torch_version != asked.torch_version) {
+    return differ("LibTorch", asking.torch_version, asked.torch_version,
                   "use the same LibTorch for all workers");
   }
-  if (self.tasks_hash != other.tasks_hash) {
-    return differ("a worker of the same cluster with the hash", self.tasks_hash, other.tasks_hash,
+  if (asking.tasks_hash != asked.tasks_hash) {
+    return differ("a worker of the same cluster with the hash", asking.tasks_hash, asked.tasks_hash,
                   "give all workers the same list of workers, in TF_CONFIG for instance");
   }
   return std::nullopt;

@@ -114,6 +114,7 @@ struct Reply {
   ErrorCode code = ErrorCode::unavailable;
   std::string text = {};
   std::vector<int> missing = {};
+  std::uint64_t left_behind = 0;  // Roster::left_behind()
   Proposal proposal = {};
 };
 
@@ -124,7 +125,8 @@ Bytes encode(const Reply& reply);
 Request decode_request(std::span<const std::byte> body);
 Reply decode_reply(std::span<const std::byte> body);
 
-// Why `self` refuses to talk with `other`: they are of different jobs, lists of tasks or versions.
-std::optional<Error> disagreement(const Identity& self, const Identity& other);
+// The error of a process that asks another one, because they are of different jobs, lists of tasks
+// or versions; nullopt if they agree.
+std::optional<Error> disagreement(const Identity& asking, const Identity& asked);
 
 }  // namespace cohort::collective::formation

@@ -73,6 +73,7 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
                    .code = ErrorCode::aborted,
                    .text = "why",
                    .missing = {1, 3},
+                   .left_behind = 4,
                    .proposal = {7, {{{0, 5}, "here", 12, true}, {{1, 6}, "there", 13, false}}}};
   const Reply reply = decode_reply(body_of(encode(sent)));
   EXPECT_EQ(reply.kind, sent.kind);
@@ -81,6 +82,7 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
   EXPECT_EQ(reply.code, ErrorCode::aborted);
   EXPECT_EQ(reply.text, "why");
   EXPECT_EQ(reply.missing, sent.missing);
+  EXPECT_EQ(reply.left_behind, 4u);
   EXPECT_EQ(reply.proposal.number, 7u);
   ASSERT_EQ(reply.proposal.members.size(), 2u);
   EXPECT_EQ(reply.proposal.members[1].who, (Member{1, 6}));
@@ -133,7 +135,7 @@ TEST(FormationMessage, DifferencesAreNamed) {
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("LibTorch 1.13, got 2.15"));
   other = identity();
   other.job = "b job";
-  EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("'a job', got one of job 'b"));
+  EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("'a job', got one of another"));
   other = identity();
   other.tasks_hash = 18;
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("list of workers"));

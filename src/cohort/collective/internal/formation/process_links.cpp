@@ -22,7 +22,7 @@ constexpr auto kDeadAfter = std::chrono::seconds(1);
 constexpr auto kNotInGroupAfter = std::chrono::seconds(3);
 constexpr auto kRetryEvery = std::chrono::milliseconds(50);
 // How often members that have not connected are asked whether they are alive.
-constexpr auto kAskEvery = std::chrono::milliseconds(250);
+constexpr auto kProbeEvery = std::chrono::milliseconds(250);
 
 }  // namespace
 
@@ -41,7 +41,7 @@ void ProcessLinks::missed(int rank, std::string_view why) {
 }
 
 // One call of open(). This member connects to members of lower ranks, and those of higher ranks
-// connect to it.
+// connect to it. Used only from the thread of that call.
 class ProcessLinks::Opening {
  public:
   Opening(ProcessLinks& links, const SplitPath& path, int lanes)
@@ -157,7 +157,7 @@ class ProcessLinks::Opening {
       return;
     }
     const bool is_first = conversation.state() == State::idle;
-    const Duration every = is_lower(contact) ? Duration(kRetryEvery) : Duration(kAskEvery);
+    const Duration every = is_lower(contact) ? Duration(kRetryEvery) : Duration(kProbeEvery);
     if (is_first && !is_lower(contact) && now - contact.created < every) return;
     if (!is_first && now - conversation.asked_at() < every) return;
     Request request{.kind = is_lower(contact) ? RequestKind::link : RequestKind::probe,

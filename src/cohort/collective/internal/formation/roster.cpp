@@ -11,7 +11,7 @@ namespace {
 // Processes that join ask about a hundred times a second. One that stops for this long is left out.
 constexpr auto kSilenceMax = std::chrono::seconds(3);
 // When all expected processes are in: for others that just arrive.
-constexpr auto kGrace = std::chrono::milliseconds(200);
+constexpr auto kGrace = std::chrono::milliseconds(500);
 // For others that were seen to be forming a group, and so will join if they can.
 constexpr auto kGraceForForming = std::chrono::seconds(2);
 // Before a deadline, so that all members still hear of the group in time.
