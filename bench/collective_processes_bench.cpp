@@ -38,7 +38,7 @@ const std::vector<Backend>& backends() {
   return all;
 }
 
-constexpr std::int64_t kSizes[] = {8,         256,     1 << 10, 16 << 10, 64 << 10,
+constexpr std::int64_t kSizes[] = {8,         256,     1 << 10, 4 << 10,  16 << 10, 64 << 10,
                                    256 << 10, 1 << 20, 4 << 20, 16 << 20, 100 << 20};
 
 Deadline late() { return Deadline::after(std::chrono::seconds(60)); }

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <ctime>
 #include <thread>
@@ -17,7 +18,8 @@ namespace {
 
 // A member looks so often whether the processes of the others have ended.
 constexpr std::chrono::milliseconds kLookInterval{50};
-// How long a member that has given up waits for others that give up at the same time.
+// How long members wait beyond the deadline of a call that all have begun, or for others that give
+// up at the same time.
 constexpr std::chrono::seconds kGraceTime{1};
 constexpr int kYields = 20;
 
@@ -39,10 +41,34 @@ bool sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Duration ti
          errno == ETIMEDOUT;
 }
 
-std::string names_of(const std::vector<int>& ranks, const Links& links) {
-  std::string names;
-  for (const int rank : ranks) names += (names.empty() ? "" : ", ") + links.member_name(rank);
-  return names;
+// The error of a call that fails because of the members `names`, as the member `by` found out.
+Error error_of(Ending ending, bool is_late, const Meeting::Caller& caller, const std::string& names,
+               const std::string& by) {
+  const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
+  const std::string part = " to take part in " + std::string(caller.what);
+  const std::string call = " call " + std::to_string(caller.number);
+  const std::string remedy = "; begin a new group on all workers";
+  switch (ending) {
+    case Ending::missed:
+      if (is_late)
+        return {ErrorCode::deadline_exceeded, start + "all workers in" + call + part +
+                                                  " in time, got nothing from " + names + remedy};
+      return {ErrorCode::aborted, start + "all workers" + part + " in" + call +
+                                      ", got the end of their group: " + by +
+                                      " has waited in vain for " + names + remedy};
+    case Ending::died:
+      return {ErrorCode::unavailable,
+              start + names + part + " in" + call + ", got the end of its process" + remedy,
+              ErrorCause::peer_lost};
+    case Ending::failed:
+      return {ErrorCode::aborted, start + names + part + " in" + call +
+                                      ", got its failure in the middle of a call; see its error" +
+                                      remedy};
+    default:
+      return {ErrorCode::aborted, start + names + part + " in" + call +
+                                      ", got the end of its group; all workers make the same "
+                                      "calls"};
+  }
 }
 
 }  // namespace
@@ -130,8 +156,10 @@ bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const 
 void Meeting::wait_for_all(Progress progress, std::uint64_t count, const Caller& caller) {
   for (int i = 1; i < size_; ++i) {
     const int rank = (rank_ + i) % size_;
-    if (has_come(rank, progress, count) || wait_for(rank, progress, count, caller, caller.deadline))
-      continue;
+    if (has_come(rank, progress, count)) continue;
+    // The deadline is for the beginning of a call, so it may pass while all of them work.
+    const Deadline deadline(std::max(caller.deadline.time(), Clock::system().now() + kGraceTime));
+    if (wait_for(rank, progress, count, caller, deadline)) continue;
     std::vector<int> missing;
     for (int other = 0; other < size_; ++other) {
       if (other != rank_ && !has_come(other, progress, count)) missing.push_back(other);
@@ -242,57 +270,27 @@ void Meeting::refuse(const Caller& caller) {
 
 void Meeting::throw_ending(int by, const Caller& caller) {
   Links& links = memory_->links();
-  std::vector<int> culprits;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (room().blames(by, rank).load(std::memory_order_seq_cst) != 0) culprits.push_back(rank);
-  }
-  const std::string names = names_of(culprits, links);
   const Ending ending = room().member(by).ending.load(std::memory_order_seq_cst);
-  if (ending == Ending::missed || ending == Ending::died) {
-    for (const int rank : culprits) {
-      if (rank != rank_)
-        links.missed(rank, ending == Ending::died ? "its process has ended"
-                                                  : "it did not take part in a call in time");
+  const bool is_dead = ending == Ending::died;
+  std::string names;
+  std::string origin;
+  bool is_culprit = false;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (room().blames(by, rank).load(std::memory_order_seq_cst) == 0) continue;
+    const std::string& name = links.member_name(rank);
+    if (origin.empty()) origin = name;
+    names += (names.empty() ? "" : ", ") + name;
+    if (rank == rank_) {
+      is_culprit = true;
+    } else if (is_dead || ending == Ending::missed) {
+      links.missed(rank, is_dead ? "its process has ended" : "it was late for a call");
     }
   }
-  const std::string op = "[collective." + std::string(name_of(caller.kind)) + "] ";
-  const std::string call =
-      " to take part in " + std::string(caller.what) + " in call " + std::to_string(caller.number);
-  const bool is_in_this_call =
-      room().ended().load(std::memory_order_seq_cst) >> 16U >= sequence_ + 1;
-  const bool is_culprit = std::find(culprits.begin(), culprits.end(), rank_) != culprits.end();
-  const std::string origin = culprits.empty() ? "" : links.member_name(culprits.front());
-  switch (ending) {
-    case Ending::missed:
-      if (!is_culprit && is_in_this_call && caller.deadline.has_expired())
-        throw Error(ErrorCode::deadline_exceeded,
-                    op + "expected all workers in call " + std::to_string(caller.number) +
-                        " to take part in " + std::string(caller.what) +
-                        " in time, got nothing from " + names +
-                        "; begin a new group on all workers")
-            .at(origin);
-      throw Error(ErrorCode::aborted,
-                  op + "expected" + call +
-                      ", got the end of all workers' group: " + links.member_name(by) +
-                      " has waited in vain for " + names + "; begin a new one on all")
-          .at(is_culprit ? "" : origin);
-    case Ending::died:
-      throw Error(ErrorCode::unavailable,
-                  op + "expected " + names + call +
-                      ", got the end of its process; begin a new group on all workers",
-                  ErrorCause::peer_lost)
-          .at(origin);
-    case Ending::failed:
-      throw Error(ErrorCode::aborted, op + "expected " + names + call +
-                                          ", got its failure in the middle of the call; see its "
-                                          "error, and begin a new group on all workers")
-          .at(origin);
-    default:
-      throw Error(ErrorCode::aborted, op + "expected " + names + call +
-                                          ", got the end of its group; all workers make the same "
-                                          "calls")
-          .at(origin);
-  }
+  // A later call finds out that the group has ended; the deadline was that of an earlier one.
+  const bool is_this_call = room().ended().load(std::memory_order_seq_cst) >> 16U > sequence_;
+  const bool is_late = !is_culprit && is_this_call && caller.deadline.has_expired();
+  throw error_of(ending, is_late, caller, names, links.member_name(by))
+      .at(is_culprit ? "" : origin);
 }
 
 }  // namespace cohort::collective::shared_memory

@@ -44,8 +44,7 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  // For errors: who makes which call. `sequence` counts what the members do, `number` what users
-  // call.
+  // For errors: who makes which call, of those that users count.
   struct Caller {
     std::uint64_t number = 0;
     CallKind kind = CallKind::barrier;

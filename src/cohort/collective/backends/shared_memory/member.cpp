@@ -11,9 +11,11 @@
 namespace cohort::collective::shared_memory {
 namespace {
 
-// With more members, each would read more than if they divide the work, though they wait twice.
-constexpr std::int64_t kFewBytesOfMany = 8 << 10;
+// Up to this size each member reads the values of all others, which costs more than if they divide
+// the work, but they wait for each other only once.
 constexpr std::int64_t kFewBytesOfTwo = 4 << 10;
+constexpr std::int64_t kFewBytesOfMany = 8 << 10;  // there are more members to wait for
+static_assert(kFewBytesOfTwo <= kBufferBytes && kFewBytesOfMany <= kBufferBytes);
 
 bool has_values(const Call& call) { return !call.refusal && call.reads_tensors(); }
 

@@ -20,7 +20,7 @@ namespace cohort::collective::shared_memory {
 inline constexpr std::int64_t kTurnBytesMax = 480;
 // Up to this size they lie in a buffer that is filled before the call begins, so members wait for
 // each other only once.
-inline constexpr std::int64_t kBufferBytes = 64 << 10;
+inline constexpr std::int64_t kBufferBytes = 8 << 10;
 // Larger values go through a ring of slices, while others already use the slices before. Inputs and
 // results of some slices fit in a second-level cache.
 inline constexpr std::int64_t kSliceBytes = 64 << 10;

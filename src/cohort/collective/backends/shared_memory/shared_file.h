@@ -44,7 +44,8 @@ class SharedFile {
   static SharedFile open(std::int64_t process, int descriptor, std::uint64_t bytes);
 
   int descriptor() const { return file_.get(); }
-  // Takes the memory of a range now. Otherwise a lack of it would end the process that writes there.
+  // Takes the memory of a range now. Without that, a lack of memory would end the process that
+  // writes there.
   void reserve(std::uint64_t offset, std::uint64_t bytes) const;
   // Gives the memory back; the range reads as zeros.
   void clear(std::uint64_t offset, std::uint64_t bytes) const noexcept;

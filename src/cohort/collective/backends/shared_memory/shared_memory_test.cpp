@@ -146,7 +146,7 @@ TEST_F(SharedMemory, SplitsWorkAtTheSameTime) {
                4,
                [&](int i) {
                  Group& split = *splits[static_cast<std::size_t>(i)];
-                 for (int call = 0; call < 50; ++call) {
+                 for (int call = 0; call < 20; ++call) {
                    const at::Tensor tensor = at::full({call * 700 + 1}, rank + i);
                    split.all_reduce(tensor, ReduceOp::sum, in_a_minute());
                    EXPECT_TRUE(at::equal(tensor, at::full({call * 700 + 1}, 2 * i + 1)));
@@ -161,7 +161,7 @@ TEST_F(SharedMemory, RoomsOfSplitsThatAreOverAreUsedAgain) {
   begin(2);
   on_members<int>([&](int rank, Group& group) {
     std::shared_ptr<Group> before;
-    for (int i = 0; i < 600; ++i) {
+    for (int i = 0; i < 300; ++i) {
       const auto split = group.split();
       if (i % 100 != 0) {
         const at::Tensor tensor = at::full({1}, rank + i);
@@ -270,14 +270,14 @@ at::Tensor perform(Group& group, std::mt19937& random) {
 
 TEST_F(SharedMemory, RandomCallsGiveTheBitsOfTheDefaults) {
   const testing::TestSeed seed;
-  for (int size = 2; size <= 5; ++size) {
+  for (int size = 2; size <= 4; ++size) {
     begin(size);
     const InProcessWorkers workers(size);
     on_members<int>([&](int rank, Group& group) {
       ExchangeOnlyGroup plain(workers.group(rank));
       std::mt19937 random(seed.value());
       std::mt19937 same = random;
-      for (int call = 0; call < 60; ++call) {
+      for (int call = 0; call < 30; ++call) {
         const at::Tensor got = perform(group, random);
         EXPECT_TRUE(at::equal(got, perform(plain, same))) << "call " << call << " of " << size;
       }

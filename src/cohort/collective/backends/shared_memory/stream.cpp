@@ -98,10 +98,13 @@ void reduce_range(const Call& call, const Range& range, std::span<std::byte* con
     for (std::size_t i = 0; i < slices.size(); ++i) inputs[i] = slices[i] + at;
     const auto mine = static_cast<std::size_t>(call.rank);
     inputs[mine] = part.data + from;
+    // In the order of ranks, for which two inputs in place are a single pass.
     c10::SmallVector<std::byte*, 2> outputs;
     if (to_where.tensors) outputs.push_back(part.data + from);
-    if (to_where.slice >= 0)
-      outputs.push_back(slices[static_cast<std::size_t>(to_where.slice)] + at);
+    if (to_where.slice >= 0) {
+      std::byte* const shared = slices[static_cast<std::size_t>(to_where.slice)] + at;
+      outputs.insert(to_where.slice < call.rank ? outputs.begin() : outputs.end(), shared);
+    }
     reduce_elements({.dtype = part.dtype,
                      .op = call.op,
                      .inputs = {inputs.data(), inputs.size()},
