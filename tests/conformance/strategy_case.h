@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/group.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "tests/conformance/case_directory.h"
@@ -81,11 +82,16 @@ class Frame {
 // One case. Thread-safe, where it says so.
 class StrategyCase {
  public:
-  explicit StrategyCase(const Json& content);
+  explicit StrategyCase(const Json& content) : StrategyCase(content, nullptr) {}
+  // On one of several workers; nullptr: there is one.
+  StrategyCase(const Json& content, std::shared_ptr<collective::Group> group);
   ~StrategyCase();
   StrategyCase(const StrategyCase&) = delete;
   StrategyCase& operator=(const StrategyCase&) = delete;
 
+  // The index of this worker.
+  std::size_t worker() const { return group_ ? static_cast<std::size_t>(group_->rank()) : 0; }
+  int workers() const { return group_ ? group_->size() : 1; }
   // Makes a strategy as the case describes it.
   void add_strategy(const std::string& name, const Json& spec);
   // Thread-safe. Throw a CaseFault for an unknown one.
@@ -133,6 +139,7 @@ class StrategyCase {
   };
   Origin& origin_of(const Variable& variable);
 
+  const std::shared_ptr<collective::Group> group_;
   CaseDirectory directory_{Json::array()};
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;

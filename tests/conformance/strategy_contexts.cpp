@@ -95,6 +95,10 @@ Json property_of(Strategy& strategy, const std::string& name) {
   if (name == "cluster_resolver") {
     return strategy.cluster_resolver() == nullptr ? Json() : Json("a resolver");
   }
+  const auto* const workers = dynamic_cast<const SynchronousStrategy*>(&strategy);
+  if (name == "worker_count") return workers->num_workers();
+  if (name == "id_in_cluster") return workers->worker();
+  if (name == "is_chief") return workers->worker() == 0;
   if (name == "in_multi_worker_mode") return strategy.extended().in_multi_worker_mode();
   if (name == "should_init") return strategy.extended().should_init();
   if (name == "should_checkpoint") return strategy.extended().should_checkpoint();

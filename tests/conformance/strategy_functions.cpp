@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that call functions: run, merge_call, and what bodies may do.
 #include <unistd.h>
+#include <chrono>
+#include <thread>
 
 #include <concepts>
 
@@ -129,9 +131,14 @@ Value on_some_replicas(const Step& step) {
   return {};
 }
 
-// The cases have one process.
 Value on_some_workers(const Step& step) {
-  if (has_number(step, 0)) do_body(step);
+  if (has_number(step, static_cast<std::int64_t>(step.test.worker()))) do_body(step);
+  return {};
+}
+
+// While another worker waits.
+Value sleep(const Step& step) {
+  std::this_thread::sleep_for(std::chrono::duration<double>(member(step.json, "s").get<double>()));
   return {};
 }
 
@@ -185,6 +192,7 @@ const StepTable& function_steps() {
       {"while", {repeat, {"times", "body"}}},
       {"if_replica", {on_some_replicas, {"ids", "body"}}},
       {"only_worker", {on_some_workers, {"ids", "body"}}},
+      {"sleep", {sleep, {"s"}}},
       {"try", {attempt, {"label", "body"}}},
       {"emit", {emit, {"label", "value"}}},
       {"raise", {raise, {"kind", "msg"}}},

@@ -62,9 +62,11 @@ at::Tensor replica_loss(const Json& step, const Parameters& parameters, const at
   return loss;
 }
 
-PerReplica<at::Tensor> parts_of(const Json& parts, bool is_bare) {
+// Those of this worker, which has one replica if there are several.
+PerReplica<at::Tensor> parts_of(const Json& parts, const Step& step, bool is_bare) {
   std::vector<at::Tensor> tensors;
   for (const Json& part : parts) tensors.push_back(read_tensor(part));
+  if (step.test.workers() > 1) tensors = {tensors.at(step.test.worker())};
   return is_bare ? PerReplica<at::Tensor>::bare(tensors.at(0))
                  : PerReplica<at::Tensor>(std::move(tensors));
 }
@@ -98,8 +100,8 @@ Value train(const Step& step) {
   Json steps = Json::array();
   const bool is_bare = strategy.num_replicas_in_sync() == 1;
   for (const Json& batch : member(step.json, "batches")) {
-    const PerReplica<at::Tensor> x = parts_of(member(batch, "x"), is_bare);
-    const PerReplica<at::Tensor> y = parts_of(member(batch, "y"), is_bare);
+    const PerReplica<at::Tensor> x = parts_of(member(batch, "x"), step, is_bare);
+    const PerReplica<at::Tensor> y = parts_of(member(batch, "y"), step, is_bare);
     const at::Tensor loss = strategy.reduce(ReduceOp::sum, strategy.run(train_step, x, y));
     Json values = Json::object();
     for (const auto& [name, variable] : parameters) values[name] = values_of(variable.read());

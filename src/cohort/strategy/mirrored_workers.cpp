@@ -17,10 +17,25 @@
 namespace cohort::internal {
 namespace {
 
+std::string_view aggregation_of(const MirroredVariable::Traits& traits) {
+  switch (traits.aggregation) {
+    case VariableAggregation::none:
+      return "none";
+    case VariableAggregation::sum:
+      return "sum";
+    case VariableAggregation::mean:
+      return "mean";
+    case VariableAggregation::only_first_replica:
+      return "only_first_replica";
+  }
+  return "?";
+}
+
 std::string text_of(const MirroredVariable::Traits& traits) {
-  return std::string(traits.is_trainable ? "trainable" : "not trainable") + ", synchronization " +
-         std::to_string(static_cast<int>(traits.synchronization)) + ", aggregation " +
-         std::to_string(static_cast<int>(traits.aggregation));
+  const bool is_on_read = traits.synchronization == VariableSynchronization::on_read;
+  return std::string(traits.is_trainable ? "trainable" : "not trainable") +
+         (is_on_read ? ", on_read" : ", on_write") + ", aggregation " +
+         std::string(aggregation_of(traits));
 }
 
 std::string_view kind_of(AssignKind kind) {

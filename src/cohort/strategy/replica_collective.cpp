@@ -265,6 +265,10 @@ class RecordedCollective final : public StepCall {
   }
 
   std::string text() const override { return text_; }
+  std::string details() const override {
+    return std::string(requires_graph_ ? ", whose value requires a gradient" : "") +
+           (enables_grad_ ? "" : ", without gradients");
+  }
 
   std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
     std::vector<Reduction::Parts> flags;

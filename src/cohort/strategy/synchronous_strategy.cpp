@@ -246,9 +246,6 @@ internal::ModuleVariables SynchronousStrategy::place_module(
 int SynchronousStrategy::num_local_replicas() const { return host_->first().num_local_replicas(); }
 
 internal::FunctionHost SynchronousStrategy::function_host() {
-  COHORT_CHECK(!home_->has_workers(), ErrorCode::unimplemented,
-               "[strategy.function] expected a strategy of one worker, got '", name(), "' with ",
-               num_workers(), "; call run() in place of function()");
   for (const Device& device : devices()) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
                  "[strategy.function] expected replicas on CPUs, got ", device.to_string(),

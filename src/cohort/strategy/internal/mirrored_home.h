@@ -84,6 +84,10 @@ class MirroredHome final : public VariableHome,
   // Whether there are other workers, which have components of the same variables.
   bool has_workers() const { return workers_ != nullptr && workers_->are_several(); }
   StrategyWorkers* workers() const { return workers_.get(); }
+  // The id in sync of this process's first replica.
+  int first_replica() const {
+    return has_workers() ? workers_->own() * static_cast<int>(replicas_) : 0;
+  }
   // Whether a write of a replica may concern others, here or in other workers.
   bool has_several_replicas() const { return replicas_ > 1 || has_workers(); }
   std::size_t replicas_in_sync() const {
@@ -211,6 +215,11 @@ class MirroredHome final : public VariableHome,
   void note_handed_out() { has_handed_out_ = true; }
   // Sums gradients over all workers, which make this call in a merge of their replicas.
   WorkerGradients& gradients() const { return *gradients_; }
+  // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
+  std::vector<std::vector<at::Tensor>> assigned_by_all(
+      const std::vector<Assignment>& assignments,
+      const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
+  std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
   // Of each variable what `own` has of this worker's replicas, of those of all workers, which all
   // make this call.
   // The values of variables that are synchronized on read, which all workers ask for.
@@ -241,11 +250,6 @@ class MirroredHome final : public VariableHome,
   // These combine the values of all replicas, which make the same calls.
   void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
   void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
-  // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
-  std::vector<std::vector<at::Tensor>> assigned_by_all(
-      const std::vector<Assignment>& assignments,
-      const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
-  std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
   std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
   at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
                           const MirroredVariable::Traits& traits);

@@ -66,8 +66,24 @@ std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members) {
   return sizes;
 }
 
-JoinedPrograms::JoinedPrograms(ReplicaPrograms members)
-    : members_(std::move(members)), calls_(members_.size()) {
+StepCalls step_calls_of(const ReplicaPrograms& members) {
+  std::vector<std::vector<std::size_t>> numbers;
+  for (const auto& member : members) numbers.push_back(calls_of_all(*member));
+  check_same_calls(members, numbers);
+  StepCalls calls;
+  for (std::size_t i = 0; i < numbers[0].size(); ++i) {
+    const StepCall& first = call_of(*members[0], numbers[0], i);
+    calls.text += "\n" + first.text() + first.details();
+    std::int64_t& sum = calls.counts.emplace_back(0);
+    for (std::size_t r = 0; r < members.size(); ++r)
+      sum += call_of(*members[r], numbers[r], i).count();
+  }
+  return calls;
+}
+
+JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
+                               const std::vector<std::int64_t>& of_others)
+    : members_(std::move(members)), home_(home), calls_(members_.size()) {
   std::vector<std::vector<std::size_t>> numbers;
   for (const auto& member : members_) {
     numbers.push_back(calls_of_all(*member));
@@ -86,7 +102,8 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members)
     std::vector<const StepCall*> all;
     for (std::size_t r = 0; r < members_.size(); ++r)
       all.push_back(&call_of(*members_[r], numbers[r], i));
-    const std::shared_ptr<const JoinedCall> joined = all.front()->join(all);
+    const std::shared_ptr<const JoinedCall> joined =
+        all.front()->join_over_workers(all, of_others.empty() ? 0 : of_others[i]);
     for (std::size_t r = 0; r < members_.size(); ++r) calls_[r][numbers[r][i]] = joined;
   }
   if (members_.size() == 1) return;
@@ -142,7 +159,7 @@ std::unique_ptr<StepRun> JoinedPrograms::take() const {
       return run;
     }
   }
-  return std::make_unique<StepRun>(members_.size(), meetings_);
+  return std::make_unique<StepRun>(members_.size(), meetings_, home_);
 }
 
 void JoinedPrograms::give_back(std::unique_ptr<StepRun> run) const {
@@ -158,10 +175,12 @@ std::vector<Nest> JoinedPrograms::run(ReplicaThreads* threads,
   run->begin();
   std::vector<Nest> results(members_.size());
   std::optional<RunSeed> seed;
-  if (is_random_ && members_.size() > 1) seed.emplace();
+  const bool has_workers = home_ != nullptr && home_->has_workers();
+  const int first = has_workers ? home_->first_replica() : 0;
+  if (is_random_ && (members_.size() > 1 || has_workers)) seed.emplace();
   const auto run_one = [&](std::size_t r) {
     std::optional<std::uint64_t> own;
-    if (seed && members_[r]->is_random()) own = seed->of(static_cast<int>(r));
+    if (seed && members_[r]->is_random()) own = seed->of(first + static_cast<int>(r));
     results[r] = members_[r]->run(*run, r, calls_[r], arguments[r], own);
   };
   if (members_.size() == 1) {

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -23,7 +25,10 @@ class JoinedPrograms {
  public:
   // Throws the errors of run() for steps whose replicas do not make the same calls, and
   // unimplemented where run()'s results cannot be had.
-  explicit JoinedPrograms(ReplicaPrograms members);
+  // `of_others`: with several workers, of each call that replicas make together, the sum of the
+  // numbers of the other workers.
+  explicit JoinedPrograms(ReplicaPrograms members, MirroredHome* home = nullptr,
+                          const std::vector<std::int64_t>& of_others = {});
 
   // Whether no program reads a captured constant that has changed since.
   bool are_current() const;
@@ -41,6 +46,7 @@ class JoinedPrograms {
   void give_back(std::unique_ptr<StepRun> run) const;
 
   const ReplicaPrograms members_;
+  MirroredHome* const home_;
   std::vector<StepReplica::Calls> calls_;  // of each replica
   std::size_t meetings_ = 0;
   bool is_random_ = false;
@@ -50,8 +56,26 @@ class JoinedPrograms {
   mutable std::vector<std::unique_ptr<StepRun>> idle_ COHORT_GUARDED_BY(mutex_);
 };
 
+// For comparison with other workers: the calls that all replicas make together, a line each, and the
+// sums of their numbers. Throws as JoinedPrograms() does if replicas make other calls.
+struct StepCalls {
+  std::string text;
+  std::vector<std::int64_t> counts;
+};
+StepCalls step_calls_of(const ReplicaPrograms& members);
+
 // The sizes of all replicas' parts in each all_gather() of the step. Throws failed_precondition if
 // the replicas do not make as many.
 std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members);
+
+// Joins the programs of this worker's replicas; all workers make this call. Calls `trace` for the
+// program of a replica with other sizes of parts in all_gather(). `name` is that of the function.
+// Throws invalid_argument on all workers if their steps make other calls.
+using TraceAgain = std::function<std::shared_ptr<const ReplicaProgram>(
+    std::size_t replica, const std::vector<GatherSizes>& sizes)>;
+std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms members,
+                                                          MirroredHome& home,
+                                                          const std::string& name,
+                                                          const TraceAgain& trace);
 
 }  // namespace cohort::internal

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of a step of strategy.function(): which there are, and when another one is traced.
 #include <algorithm>
+#include <cstdint>
+#include <map>
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
@@ -53,6 +55,19 @@ class ReplicaFunction::State {
   }
 
   std::vector<Nest> call(Arguments arguments) {
+    if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
+    StrategyWorkers& workers = *host_.home->workers();
+    workers.begin_run();
+    try {
+      return call_here(std::move(arguments));
+    } catch (...) {
+      workers.tell_failure();
+      throw;
+    }
+  }
+
+ private:
+  std::vector<Nest> call_here(Arguments arguments) {
     COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
                  "[strategy.function] expected a call outside a traced step, got one of '",
                  function_.name(), "' inside it; call its code there");
@@ -65,10 +80,12 @@ class ReplicaFunction::State {
     if (host_.home != nullptr) run.emplace(*host_.home, /*may_leave_gradients=*/false);
     // A trace changes modes of modules and values of variables for a while.
     std::shared_lock no_trace(trace_mutex());
-    std::shared_ptr<const JoinedPrograms> programs = known_programs(arguments, settings());
+    const bool has_workers = host_.home != nullptr && host_.home->has_workers();
+    std::shared_ptr<const JoinedPrograms> programs =
+        has_workers ? nullptr : known_programs(arguments, settings());
     if (!programs) {
       no_trace.unlock();
-      programs = traced_programs(arguments);
+      programs = has_workers ? programs_over_workers(arguments) : traced_programs(arguments);
       no_trace.lock();
     }
     std::optional<Lock> writing;
@@ -78,7 +95,6 @@ class ReplicaFunction::State {
     return results;
   }
 
- private:
   void check_tensors(const std::vector<Nest>& arguments) const;
 
   using Program = std::shared_ptr<const ReplicaProgram>;
@@ -96,6 +112,9 @@ class ReplicaFunction::State {
   std::shared_ptr<const JoinedPrograms> known_programs(const Arguments& arguments,
                                                        const StepSettings& mode);
   std::shared_ptr<const JoinedPrograms> traced_programs(const Arguments& arguments);
+  ReplicaPrograms own_programs(const Arguments& arguments, const StepSettings& mode);
+  std::shared_ptr<const JoinedPrograms> programs_over_workers(const Arguments& arguments);
+  std::uint64_t number_of(const ReplicaPrograms& members) COHORT_REQUIRES(mutex_);
   Program trace(std::size_t replica, const Arguments& arguments, const StepSettings& mode,
                 const std::vector<GatherSizes>& gathers = {});
   void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_);
@@ -112,6 +131,16 @@ class ReplicaFunction::State {
   std::vector<Joined> joined_ COHORT_GUARDED_BY(mutex_);
   std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
   std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
+  // With several workers: the programs of this worker have numbers, which are never used again, and
+  // joined ones are those of the numbers of all workers.
+  struct Numbered {
+    ReplicaPrograms members;
+    std::uint64_t number;
+  };
+  std::vector<Numbered> numbered_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::map<std::vector<std::uint64_t>, std::shared_ptr<const JoinedPrograms>> agreed_
+      COHORT_GUARDED_BY(mutex_);
 };
 
 void ReplicaFunction::State::check_tensors(const std::vector<Nest>& arguments) const {
@@ -211,15 +240,9 @@ void ReplicaFunction::State::count_trace(const std::string& reason) {
                           : reason);
 }
 
-std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
-    const Arguments& arguments) {
-  const Lock tracing(tracing_);
-  const StepSettings mode = [&] {
-    const std::shared_lock no_trace(trace_mutex());
-    return settings();
-  }();
-  // Another thread may have traced them meanwhile.
-  if (auto programs = known_programs(arguments, mode)) return programs;
+// Those that the arguments ask for.
+ReplicaPrograms ReplicaFunction::State::own_programs(const Arguments& arguments,
+                                                     const StepSettings& mode) {
   ReplicaPrograms members(arguments.size());
   for (std::size_t r = 0; r < arguments.size(); ++r) {
     {
@@ -233,6 +256,19 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
     if (known_[r].size() >= kProgramsMax) forget(known_[r].back());
     known_[r].insert(known_[r].begin(), members[r]);
   }
+  return members;
+}
+
+std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
+    const Arguments& arguments) {
+  const Lock tracing(tracing_);
+  const StepSettings mode = [&] {
+    const std::shared_lock no_trace(trace_mutex());
+    return settings();
+  }();
+  // Another thread may have traced them meanwhile.
+  if (auto programs = known_programs(arguments, mode)) return programs;
+  ReplicaPrograms members = own_programs(arguments, mode);
   Joined made{members, nullptr};
   for (int round = 0; round < kGatherRounds; ++round) {
     const std::vector<GatherSizes> sizes = gather_sizes_of(members);
@@ -258,6 +294,63 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
   if (joined_.size() >= kProgramsMax) joined_.pop_back();
   joined_.insert(joined_.begin(), made);
   return made.programs;
+}
+
+// Of programs that are traced again with other constants, another one.
+std::uint64_t ReplicaFunction::State::number_of(const ReplicaPrograms& members) {
+  const auto found = std::find_if(numbered_.begin(), numbered_.end(),
+                                  [&](const Numbered& one) { return one.members == members; });
+  const auto own = static_cast<std::size_t>(host_.home->workers()->own());
+  if (found != numbered_.end()) {
+    const bool is_stale = std::any_of(agreed_.begin(), agreed_.end(), [&](const auto& one) {
+      return one.first.at(own + 1) == found->number && !one.second->are_current();
+    });
+    if (!is_stale) return found->number;
+    numbered_.erase(found);
+  }
+  if (numbered_.size() >= kProgramsMax) numbered_.erase(numbered_.begin());
+  numbered_.push_back({members, next_number_++});
+  return numbered_.back().number;
+}
+
+// A batch of another size on one worker changes what the programs of all must do, so the workers
+// tell each other in each call which of their programs they run.
+std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::programs_over_workers(
+    const Arguments& arguments) {
+  const Lock tracing(tracing_);
+  StrategyWorkers& workers = *host_.home->workers();
+  ReplicaPrograms members;
+  StepSettings mode;
+  const auto make = [&]() -> StrategyWorkers::Message {
+    {
+      const std::shared_lock no_trace(trace_mutex());
+      mode = settings();
+    }
+    members = own_programs(arguments, mode);
+    ByteWriter writer;
+    const Lock lock(mutex_);
+    writer.u64(number_of(members));
+    return {"", writer.take()};
+  };
+  std::vector<std::uint64_t> key = {workers.group_number()};
+  for (const Bytes& bytes :
+       workers.exchange({.call = "function", .text = "a step of function()"}, make))
+    key.push_back(ByteReader(bytes, "function").u64());
+  {
+    const Lock lock(mutex_);
+    const auto found = agreed_.find(key);
+    if (found != agreed_.end()) return found->second;
+  }
+  const auto trace_again = [&](std::size_t r, const std::vector<GatherSizes>& sizes) {
+    return trace(r, arguments, mode, sizes);
+  };
+  auto programs =
+      joined_over_workers(std::move(members), *host_.home, function_.name(), trace_again);
+  const Lock lock(mutex_);
+  // All workers forget them at the same time.
+  if (agreed_.size() >= kProgramsMax) agreed_.clear();
+  agreed_.emplace(std::move(key), programs);
+  return programs;
 }
 
 ReplicaFunction::ReplicaFunction(Strategy& strategy, Function function)

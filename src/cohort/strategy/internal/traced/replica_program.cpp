@@ -142,7 +142,9 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
     }
   };
   try {
-    in_replica_context(strategy, static_cast<int>(replica), body, static_cast<int>(replica));
+    const auto own = static_cast<int>(replica);
+    const int first = home == nullptr ? 0 : home->first_replica();
+    in_replica_context(strategy, first + own, body, own);
   } catch (const Error& error) {
     throw Error(error).during(
         "tracing a step of function(); run() in its place calls the step "

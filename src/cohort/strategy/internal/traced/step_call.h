@@ -8,6 +8,7 @@
 #include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -69,6 +70,15 @@ class StepCall {
   // `all`: this call of each replica, in their order; of one replica alone: the call itself. Throws
   // where the replicas' values cannot be combined.
   virtual std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const = 0;
+
+  // For several workers. What must be the same on all of them, beside the text.
+  virtual std::string details() const { return {}; }
+  // A number that is summed over all replicas, and join() with the sum over the other workers.
+  virtual std::int64_t count() const { return 0; }
+  virtual std::unique_ptr<const JoinedCall> join_over_workers(
+      const std::vector<const StepCall*>& all, std::int64_t /*of_others*/) const {
+    return join(all);
+  }
 };
 
 }  // namespace cohort::internal

@@ -5,6 +5,7 @@
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/replica_collective.h"
 #include "cohort/strategy/internal/traced/step_run.h"
+#include "cohort/strategy/internal/worker_values.h"
 
 namespace cohort::internal {
 namespace {
@@ -19,6 +20,13 @@ class JoinedCollective final : public JoinedCall {
     replica.own_offer().values = std::move(values);
     replica.meet();
     std::vector<at::Tensor> results;
+    if (MirroredHome* const home = replica.workers()) {
+      replica.over_workers(
+          [&] { replica.shared_sums() = combined_by_all(replica, *home, leaves); });
+      for (const at::Tensor& result : replica.shared_sums()) results.push_back(result.clone());
+      replica.leave();
+      return results;
+    }
     for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
       std::vector<Reduction::Parts> parts;
       for (std::size_t r = 0; r < replica.count(); ++r)
@@ -30,6 +38,23 @@ class JoinedCollective final : public JoinedCall {
   }
 
  private:
+  std::vector<at::Tensor> combined_by_all(const StepReplica& replica, const MirroredHome& home,
+                                          std::size_t leaves) const {
+    const auto own = [&] {
+      Contributions parts(leaves);
+      for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
+        for (std::size_t r = 0; r < replica.count(); ++r)
+          parts[leaf].push_back(call_.part_of(replica.of(r).values[leaf]));
+      }
+      return parts;
+    };
+    const Contributions all = of_all_workers(
+        home.workers(), call_.name(), [&] { return call_.text(); }, own, call_.timeout);
+    std::vector<at::Tensor> results;
+    for (const std::vector<Reduction::Parts>& parts : all) results.push_back(call_.combined(parts));
+    return results;
+  }
+
   const CollectiveCall call_;
 };
 

@@ -31,7 +31,12 @@ class CountCall final : public StepCall {
 
   std::string text() const override { return call_; }
   std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
-    std::int64_t total = 0;
+    return join_over_workers(all, 0);
+  }
+  std::int64_t count() const override { return own_; }
+  std::unique_ptr<const JoinedCall> join_over_workers(const std::vector<const StepCall*>& all,
+                                                      std::int64_t of_others) const override {
+    std::int64_t total = of_others;
     for (const StepCall* each : all) total += static_cast<const CountCall*>(each)->own_;
     check_(total);
     return std::make_unique<JoinedCount>(total);

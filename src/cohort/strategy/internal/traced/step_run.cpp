@@ -9,9 +9,10 @@
 
 namespace cohort::internal {
 
-StepRun::StepRun(std::size_t replicas, std::size_t meetings)
+StepRun::StepRun(std::size_t replicas, std::size_t meetings, MirroredHome* home)
     : count_(replicas),
       meetings_(meetings),
+      home_(home),
       offers_(replicas * meetings),
       inputs_(replicas),
       errors_(replicas),

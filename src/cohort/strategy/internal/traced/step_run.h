@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/core/detail/effect_handler.h"
+#include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/traced/step_call.h"
 
 namespace cohort::internal {
@@ -30,7 +31,8 @@ struct StepOffer {
 // Used for one run after the other; in a run, each replica is one thread.
 class StepRun {
  public:
-  StepRun(std::size_t replicas, std::size_t meetings);
+  // `home`: of the variables; nullptr if there are none, and one worker.
+  StepRun(std::size_t replicas, std::size_t meetings, MirroredHome* home = nullptr);
 
   // Called by one thread, before and after the replicas run.
   void begin();
@@ -51,6 +53,7 @@ class StepRun {
 
   const std::size_t count_;
   const std::size_t meetings_;
+  MirroredHome* const home_;
   // The arrivals at all meetings so far, and whether a replica has failed.
   std::atomic<std::uint32_t> state_{0};
   std::vector<StepOffer> offers_;
@@ -82,6 +85,16 @@ class StepReplica final : public EffectHandler {
   const StepOffer& of(std::size_t replica) const { return run_.offer(replica, meeting_); }
   // The memory of replica 0's offer, into which all may write.
   std::vector<at::Tensor>& shared_sums() { return run_.offer(0, meeting_).sums; }
+  // With several workers: their variables; else nullptr.
+  MirroredHome* workers() const {
+    return run_.home_ != nullptr && run_.home_->has_workers() ? run_.home_ : nullptr;
+  }
+  // In a meeting: replica 0 makes a call of all workers; then all replicas go on.
+  template <class F>
+  void over_workers(const F& call) {
+    if (index_ == 0) call();
+    meet();
+  }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }
   // Argument `number` of a replica that has come to a meeting.

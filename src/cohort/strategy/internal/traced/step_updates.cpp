@@ -15,6 +15,7 @@
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_run.h"
+#include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_state.h"
 
@@ -104,10 +105,14 @@ class JoinedApply final : public JoinedCall {
     own.values = std::move(values);
     // Replica 0 reads the hyperparameters, since another one might read those of the next step.
     if (replica.index() == 0) own.numbers = numbers(counted);
-    const bool is_shared = replica.count() > 1 && elements_ >= kSharedElements;
+    const bool is_shared =
+        replica.count() > 1 && elements_ >= kSharedElements && replica.workers() == nullptr;
     if (is_shared && replica.index() == 0) reserve_sums(own);
     replica.meet();
-    if (replica.count() > 1 && is_of_one_value_) {
+    if (MirroredHome* const home = replica.workers()) {
+      replica.over_workers([&] { sum_over_workers(replica, *home); });
+      apply(replica, replica.shared_sums(), /*is_of_all=*/false);
+    } else if (replica.count() > 1 && is_of_one_value_) {
       if (replica.index() == 0) apply(replica, sums(replica), /*is_of_all=*/true);
       replica.meet();
     } else if (is_shared) {
@@ -177,6 +182,34 @@ class JoinedApply final : public JoinedCall {
     }
   }
 
+  // On replica 0, as WorkerGradients do it for run().
+  void sum_over_workers(StepReplica& replica, MirroredHome& home) const {
+    std::vector<Variable> variables;
+    std::vector<Reduction::Parts> sums;
+    for (std::size_t i = 0; i < updates_.size(); ++i) {
+      variables.push_back(updates_[i].handle);
+      const auto all = gradients(replica, i);
+      Reduction::Parts& sum = sums.emplace_back();
+      const at::Tensor* const one = only(all);
+      if (one != nullptr) {
+        sum.value = one->clone();
+      } else if (std::any_of(all.begin(), all.end(), [](const auto* each) { return each; })) {
+        sum.value = at::empty_like(updates_[i].variable->component(0).detach());
+        add_all(sum.value, all, 0, sum.value.numel());
+      }
+      sum.type = updates_[i].variable->spec().dtype;
+    }
+    home.gradients().sum("optimizer.apply_gradients", rule_.name(), variables, sums,
+                         replica.own_offer().numbers);
+    std::vector<at::Tensor>& of_all = replica.shared_sums();
+    of_all.clear();
+    for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));
+    COHORT_CHECK(
+        std::any_of(of_all.begin(), of_all.end(), [](const auto& each) { return each.defined(); }),
+        ErrorCode::invalid_argument,
+        "[optimizer.apply_gradients] expected gradients, got none that is defined in any replica");
+  }
+
   std::vector<at::Tensor> shared_sums(StepReplica& replica) const {
     std::vector<at::Tensor> sums = replica.shared_sums();
     for (std::size_t i = 0; i < updates_.size(); ++i) {
@@ -196,6 +229,7 @@ class JoinedApply final : public JoinedCall {
     std::vector<Wanted> wanted;
     wanted.reserve(updates_.size());
     for (std::size_t i = 0; i < updates_.size(); ++i) {
+      if (!sums[i].defined()) continue;
       const MirroredVariable& variable = *updates_[i].variable;
       const std::size_t own = variable.value_of(replica.index());
       const std::size_t begin = is_of_all ? 0 : own, end = is_of_all ? variable.size() : own + 1;
@@ -236,7 +270,9 @@ class ApplyCall final : public StepCall {
     for (std::size_t r = 0; r < all.size(); ++r) check_variables(of(all[r]), r);
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       JoinedUpdate update{variables_[i], &target_of(variables_[i]).variable, {}};
-      bool is_given = false;
+      // Other workers may have a gradient.
+      bool is_given =
+          std::static_pointer_cast<MirroredHome>(variables_[i].impl()->home())->has_workers();
       for (const StepCall* each : all) {
         update.places.push_back(of(each).places_[i]);
         is_given = is_given || update.places.back().has_value();

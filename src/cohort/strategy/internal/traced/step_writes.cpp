@@ -81,6 +81,17 @@ class JoinedAssign final : public JoinedCall {
     replica.meet();
     std::vector<at::Tensor> all;
     for (std::size_t r = 0; r < replica.count(); ++r) all.push_back(replica.of(r).values[0]);
+    if (MirroredHome* const home = replica.workers()) {
+      replica.over_workers([&] {
+        std::vector<bool> are_one = {is_one(replica, all)};
+        const auto of_all =
+            home->assigned_by_all({{handle_, kind_, all.front(), is_number_}}, {all}, are_one);
+        replica.shared_sums() = {combined(variable, of_all[0], {are_one[0], is_number_})};
+      });
+      variable.assign_value(replica.index(), kind_, replica.shared_sums()[0]);
+      replica.leave();
+      return {};
+    }
     // All replicas throw the same.
     const at::Tensor value = combined(variable, all, {is_one(replica, all), is_number_});
     if (!variable.is_plain()) {
@@ -179,6 +190,19 @@ class JoinedScatter final : public JoinedCall {
     for (std::size_t r = 0; r < replica.count(); ++r) {
       const std::vector<at::Tensor>& given = replica.of(r).values;
       all.push_back(&changes.emplace_back(RowUpdate{handle_, kind_, given[0], given[1]}));
+    }
+    if (MirroredHome* const home = replica.workers()) {
+      replica.over_workers([&] {
+        std::vector<std::vector<RowUpdate>> of_replicas;
+        for (const RowUpdate& each : changes) of_replicas.push_back({each});
+        const RowUpdate together =
+            home->scattered_by_all(PerReplica<std::vector<RowUpdate>>(std::move(of_replicas)))[0];
+        replica.shared_sums() = {together.indices, together.rows};
+      });
+      const std::vector<at::Tensor>& together = replica.shared_sums();
+      variable.scatter_value(replica.index(), {handle_, kind_, together[0], together[1]});
+      replica.leave();
+      return {};
     }
     const bool is_one = indices_.is_one(replica) && rows_.is_one(replica);
     const RowUpdate change = combined_rows(variable, all, is_one);

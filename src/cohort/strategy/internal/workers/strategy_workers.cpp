@@ -41,7 +41,8 @@ void check_same(const std::vector<std::string>& texts, std::string_view call,
   for (std::size_t i = 1; i < texts.size(); ++i) {
     if (texts[i] == texts[0]) continue;
     const auto [first, other] = first_difference(texts[0], texts[i]);
-    throw_error(ErrorCode::invalid_argument, "[strategy.", call,
+    const bool has_module = call.find('.') != std::string_view::npos;
+    throw_error(ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
                 "] expected one call on all workers, got ", first, " on ", group.member_name(0),
                 " and ", other, " on ", group.member_name(static_cast<int>(i)),
                 "; make the same calls in the same order on each");

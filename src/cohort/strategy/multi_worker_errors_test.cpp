@@ -1,0 +1,239 @@
+// SPDX-License-Identifier: Apache-2.0
+// What workers that do not do the same get to know: all of them the same, by name, and nobody waits.
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/internal/workers/workers_fixture.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using testing::run_workers;
+using testing::text_of;
+using testing::WorkersOptions;
+
+using Body = std::function<void(MultiWorkerMirroredStrategy&)>;
+
+// Both workers get an error with all these texts.
+void expect_on_both(const Body& body, const std::vector<std::string>& texts,
+                    const WorkersOptions& options = {}) {
+  const auto errors = run_workers(2, options, body);
+  for (const auto& error : errors) {
+    for (const std::string& text : texts) EXPECT_THAT(text_of(error), HasSubstr(text));
+  }
+}
+
+void train_once(MultiWorkerMirroredStrategy& strategy, const Variable& v) {
+  const SGD sgd({v}, {.learning_rate = 1.0});
+  strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+}
+
+TEST(MultiWorkerErrors, NameTheFirstDifferenceOfVariables) {
+  const auto make = [](const std::string& name, const at::Tensor& value,
+                       const VariableOptions& options = {}) {
+    return std::function<void(MultiWorkerMirroredStrategy&)>(
+        [=](MultiWorkerMirroredStrategy& strategy) { strategy.variable(name, value, options); });
+  };
+  const Body usual = make("v", at::ones({2}));
+  const auto expect = [&](const Body& other, const std::string& text) {
+    expect_on_both(
+        [&](auto& strategy) { strategy.worker() == 0 ? usual(strategy) : other(strategy); },
+        {"[strategy.variable] expected one call on all workers", "variable 'v' float32[2]",
+         "on worker:0 and", text, "on worker:1", "make the same calls in the same order on each"});
+  };
+  expect(make("w", at::ones({2})), "variable 'w' float32[2]");
+  expect(make("v", at::ones({3})), "variable 'v' float32[3]");
+  expect(make("v", at::ones({2}, at::kDouble)), "variable 'v' float64[2]");
+  expect(make("v", at::ones({2}), {.aggregation = VariableAggregation::sum}), "aggregation sum");
+}
+
+TEST(MultiWorkerErrors, AreThoseOfTheWorkerThatCannotMakeAVariable) {
+  expect_on_both(
+      [](auto& strategy) {
+        if (strategy.worker() == 0) {
+          const Variable v = strategy.variable("v", at::ones({2}));
+          strategy.variable("v", at::ones({2}));
+        } else {
+          const Variable v = strategy.variable("v", at::ones({2}));
+          strategy.variable("w", at::ones({2}));
+        }
+      },
+      {"expected a new name, got 'v'", "worker:0"});
+}
+
+TEST(MultiWorkerErrors, NameAnotherStep) {
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({2}));
+        const Variable w = strategy.variable("w", at::ones({2}));
+        train_once(strategy, strategy.worker() == 0 ? v : w);
+      },
+      {"expected one call on all workers", "variable 'v' float32[2] on worker:0",
+       "variable 'w' float32[2] on worker:1"});
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({2}));
+        const SGD sgd({v}, {.learning_rate = 1.0});
+        const Adam adam({v}, {.learning_rate = 1.0});
+        strategy.run([&] {
+          strategy.worker() == 0 ? sgd.minimize(v.tensor().sum()) : adam.minimize(v.tensor().sum());
+        });
+      },
+      {"apply_gradients(sgd) on worker:0", "apply_gradients(adam) on worker:1"});
+  // In later steps, which are one all_reduce().
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({2}));
+        const Variable w = strategy.variable("w", at::ones({2}));
+        const SGD of_v({v}, {.learning_rate = 1.0}), of_w({w}, {.learning_rate = 1.0});
+        for (int step = 0; step < 3; ++step) {
+          strategy.run([&] { of_v.minimize(v.tensor().sum()); });
+          strategy.run([&] { of_w.minimize(w.tensor().sum()); });
+        }
+        strategy.run([&] {
+          strategy.worker() == 0 ? of_v.minimize(v.tensor().sum())
+                                 : of_w.minimize(w.tensor().sum());
+        });
+      },
+      {"variable 'v' float32[2] on worker:0", "variable 'w' float32[2] on worker:1"});
+}
+
+TEST(MultiWorkerErrors, OfOneReplicaReachAllAndNobodyUpdates) {
+  for (const int replicas : {1, 2}) {
+    std::vector<double> values(2);
+    expect_on_both(
+        [&](auto& strategy) {
+          const Variable v = strategy.variable("v", at::ones({}));
+          const SGD sgd({v}, {.learning_rate = 1.0});
+          for (int step = 0; step < 2; ++step) strategy.run([&] { sgd.minimize(v.tensor() * 1); });
+          const auto fail = [&] {
+            strategy.run([&] {
+              const int last = strategy.num_replicas_in_sync() - 1;
+              if (get_replica_context()->replica_id_in_sync_group() == last)
+                throw std::runtime_error("no data");
+              sgd.minimize(v.tensor() * 1);
+            });
+          };
+          EXPECT_ANY_THROW(fail());
+          values[static_cast<std::size_t>(strategy.worker())] = v.read().template item<double>();
+          // The workers can go on.
+          strategy.run([&] { sgd.minimize(v.tensor() * 1); });
+          fail();
+        },
+        {"no data"}, {.replicas = replicas});
+    EXPECT_EQ(values, std::vector<double>(2, 1 - 2.0 * 2 * replicas));
+  }
+}
+
+TEST(MultiWorkerErrors, NameTheWorkerThatFailed) {
+  const auto errors = run_workers(2, {}, [](auto& strategy) {
+    const Variable v = strategy.variable("v", at::ones({}));
+    const SGD sgd({v}, {.learning_rate = 1.0});
+    strategy.run([&] {
+      if (strategy.worker() == 1) throw std::runtime_error("no data");
+      sgd.minimize(v.tensor() * 1);
+    });
+  });
+  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("no data"), HasSubstr("worker:1")));
+  EXPECT_THAT(text_of(errors[1]), HasSubstr("no data"));
+}
+
+TEST(MultiWorkerErrors, NameTheWorkerThatDoesNotCome) {
+  std::atomic<bool> has_ended = false;
+  const auto errors =
+      run_workers(2, {.timeout = std::chrono::milliseconds(200)}, [&](auto& strategy) {
+        if (strategy.worker() == 0) {
+          const auto notify = [&] {
+            has_ended = true;
+            has_ended.notify_all();
+          };
+          try {
+            strategy.variable("v", at::ones({}));
+          } catch (...) {
+            notify();
+            throw;
+          }
+          notify();
+        } else {
+          has_ended.wait(false);
+        }
+      });
+  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("deadline_exceeded"), HasSubstr("worker:1")));
+}
+
+TEST(MultiWorkerErrors, TellThatAWorkerHasLeft) {
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    const Variable v = strategy.variable("v", at::ones({}));
+    if (strategy.worker() == 0) train_once(strategy, v);
+  });
+  EXPECT_THAT(text_of(errors[0]), HasSubstr("worker:1"));
+}
+
+TEST(MultiWorkerErrors, RefuseOtherNumbersOfReplicas) {
+  const InProcessWorkers workers(2);
+  std::vector<std::exception_ptr> errors(2);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      try {
+        MultiWorkerMirroredStrategy strategy(workers.group(rank),
+                                             {.devices = testing::cpu_devices(rank + 1)});
+        strategy.variable("v", at::ones({}));
+      } catch (...) {
+        errors[static_cast<std::size_t>(rank)] = std::current_exception();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  for (const auto& error : errors) {
+    EXPECT_THAT(text_of(error), HasSubstr("got 1 on worker:0 and 2 on worker:1; give all workers "
+                                          "as many devices"));
+  }
+}
+
+TEST(MultiWorkerErrors, TellThatVariablesHaveBecomeDifferent) {
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({2}));
+        const SGD sgd({v}, {.learning_rate = 1.0});
+        for (int step = 0; step < 8; ++step) {
+          if (step == 2 && strategy.worker() == 1) v.assign(at::zeros({2}));
+          strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+        }
+      },
+      {"expected equal values of variable 'v' on all workers", "worker:1", "restore"});
+}
+
+TEST(MultiWorkerVariables, GetTheValueOfTheFirstWorker) {
+  const auto errors = run_workers(3, {.replicas = 2}, [](auto& strategy) {
+    const Variable v =
+        strategy.variable("v", at::full({2}, static_cast<double>(strategy.worker() + 5)));
+    EXPECT_TRUE(v.read().equal(at::full({2}, 5.0)));
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
+TEST(MultiWorkerVariables, TakeTheFirstWorkersHyperparameters) {
+  const auto errors = run_workers(2, {}, [](auto& strategy) {
+    const Variable v = strategy.variable("v", at::ones({}));
+    const SGD sgd({v}, {.learning_rate = strategy.worker() == 0 ? 0.5 : 100});
+    for (int step = 0; step < 2; ++step) strategy.run([&] { sgd.minimize(v.tensor() * 1); });
+    EXPECT_EQ(v.read().template item<double>(), 1 - 2 * 0.5 * 2);
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
+}  // namespace
+}  // namespace cohort
