@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/detail/mutex.h"

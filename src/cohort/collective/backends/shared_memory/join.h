@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 
 namespace cohort::collective::shared_memory {
 

@@ -11,7 +11,7 @@
 
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/backends/shared_memory/shared_file.h"
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"

@@ -12,7 +12,7 @@
 
 #include "cohort/collective/backends/tcp/connection.h"
 #include "cohort/collective/internal/call.h"
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 
 namespace cohort::collective::tcp {
 

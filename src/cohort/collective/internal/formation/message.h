@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 

@@ -14,7 +14,7 @@
 #include "cohort/collective/internal/formation/conversation.h"
 #include "cohort/collective/internal/formation/link_table.h"
 #include "cohort/collective/internal/formation/message.h"
-#include "cohort/collective/internal/links.h"
+#include "cohort/collective/detail/links.h"
 
 namespace cohort::collective::formation {
 
