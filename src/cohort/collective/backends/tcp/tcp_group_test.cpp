@@ -48,12 +48,12 @@ class TcpGroup : public ::testing::Test {
     for (int rank = 0; rank < size; ++rank)
       groups_.push_back(join(std::make_shared<testing::PairedLinks>(sockets_, rank)));
   }
-  // Damages what passes between the members 0 and 1 in a lane.
-  void connect_damaged(int size, const Damage& damage, int damaged_lane) {
+  // Damages the frames between the members 0 and 1.
+  void connect_damaged(int size, const Damage& damage) {
     groups_.clear();
     relays_ = std::make_unique<testing::Relays>();
-    connect(size, [this, damage, damaged_lane](int first, int second, int lane) {
-      if (first != 0 || second != 1 || lane != damaged_lane) return testing::unix_pair();
+    connect(size, [this, damage](int first, int second, int lane) {
+      if (first != 0 || second != 1 || lane != 0) return testing::unix_pair();
       return relays_->make(damage);
     });
   }
@@ -242,7 +242,7 @@ TEST_F(TcpGroup, DamagedBytesNeverGiveAWrongResult) {
     const int size = 2 + static_cast<int>(random() % 2);
     const bool is_large = damage.position > 1000;
     const std::int64_t count = is_large ? 100'000 : 20;
-    connect_damaged(size, damage, 0);
+    connect_damaged(size, damage);
     const auto all = errors([&](int rank, Group& member) {
       for (int call = 0; call < 100; ++call) {
         const at::Tensor mine = at::full({count}, rank + call, at::kFloat);
@@ -260,7 +260,7 @@ TEST_F(TcpGroup, DamagedBytesNeverGiveAWrongResult) {
 
 TEST_F(TcpGroup, AFlippedBitNamesTheConnectionsMember) {
   for (const std::size_t position : {5, 70}) {  // of the header, and of the payload
-    connect_damaged(3, {.kind = Damage::Kind::flip, .position = position}, 0);
+    connect_damaged(3, {.kind = Damage::Kind::flip, .position = position});
     const auto all = errors([&](int, Group& member) {
       member.all_reduce(at::ones({100}), ReduceOp::sum, late());
       member.barrier(late());
@@ -272,7 +272,7 @@ TEST_F(TcpGroup, AFlippedBitNamesTheConnectionsMember) {
 }
 
 TEST_F(TcpGroup, AMemberThatStopsInTheMiddleIsNamedAtTheDeadline) {
-  connect_damaged(3, {.kind = Damage::Kind::swallow, .position = 700'000}, 0);
+  connect_damaged(3, {.kind = Damage::Kind::swallow, .position = 700'000});
   const auto all = errors([&](int rank, Group& member) {
     // All deadlines pass at about the same time, as in a program.
     member.all_reduce(at::ones({2'000'000}), ReduceOp::sum,
