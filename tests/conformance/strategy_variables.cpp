@@ -100,7 +100,8 @@ Value create(const Step& step) {
 // Which class TensorFlow has for the variables of a strategy: with its own component for each
 // replica, or with a wrapper that aggregates what several replicas assign.
 bool is_of_distributed_class(const Strategy& strategy) {
-  return dynamic_cast<const MirroredStrategy*>(&strategy) != nullptr;
+  return dynamic_cast<const MirroredStrategy*>(&strategy) != nullptr ||
+         dynamic_cast<const MultiWorkerMirroredStrategy*>(&strategy) != nullptr;
 }
 bool is_of_wrapper_class(const Strategy& strategy) {
   return dynamic_cast<const CentralStorageStrategy*>(&strategy) != nullptr &&

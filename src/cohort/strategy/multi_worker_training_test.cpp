@@ -111,6 +111,58 @@ TEST(MultiWorkerTraining, HasTheBitsOfOneProcess) {
   }
 }
 
+// Steps of function(). In some of them one worker has another number of rows than before.
+TEST(MultiWorkerTraining, OfTracedStepsHasTheBitsOfOneProcess) {
+  for (const MakeOptimizer& make : optimizers()) {
+    const Train train = [&](SynchronousStrategy& strategy) {
+      const auto net = strategy.replicate(net_with_dropout);
+      set_values(net.variables());
+      const Variable seen =
+          strategy.variable("seen", torch::zeros({}), {.aggregation = VariableAggregation::sum});
+      const Optimizer optimizer = make(net.parameters());
+      const auto step = strategy.function([&](const at::Tensor& x, const at::Tensor& y) {
+        const at::Tensor loss = average_loss(losses_of(net->forward(x), y));
+        optimizer.minimize(loss);
+        seen.assign_add(loss.detach());
+        const ReplicaContext& replica = *get_replica_context();
+        const at::Tensor rows = replica.all_gather(y, 0);
+        return replica.all_reduce(ReduceOp::sum, loss.detach()) + rows.sum();
+      });
+      const SeededThread seeded(7);
+      Tensors values;
+      for (const std::int64_t rows : {13, 12, 13, 8, 12, 13}) {
+        const auto [x, y] = batch_of(static_cast<int>(values.size()));
+        const PerReplica<at::Tensor> losses = step(own_parts(x.narrow(0, 0, rows), strategy),
+                                                   own_parts(y.narrow(0, 0, rows), strategy));
+        values.push_back(losses[0]);
+      }
+      const Tensors of_net = testing::values_of(net.variables());
+      values.insert(values.end(), of_net.begin(), of_net.end());
+      values.push_back(seen.read());
+      return values;
+    };
+    expect_bits_of_one_process(2, 1, train);
+    expect_bits_of_one_process(2, 2, train);
+    expect_bits_of_one_process(3, 1, train);
+  }
+}
+
+TEST(MultiWorkerTraining, OfOtherTracedStepsIsRefusedOnAll) {
+  const auto errors = run_workers(2, {}, [](auto& strategy) {
+    const Variable v = strategy.variable("v", torch::ones({}));
+    const SGD sgd({v}, {.learning_rate = 1.0});
+    const auto step = strategy.function([&](const at::Tensor& x) {
+      if (strategy.worker() == 1) get_replica_context()->all_reduce(ReduceOp::sum, x);
+      sgd.minimize(v.tensor() * x.sum());
+    });
+    step(PerReplica<at::Tensor>({torch::ones({2})}));
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(text_of(error), ::testing::HasSubstr("all_reduce(sum)"));
+    EXPECT_THAT(text_of(error), ::testing::HasSubstr("worker:1"));
+  }
+}
+
 TEST(MultiWorkerTraining, ClipsTheGradientsOfAllReplicas) {
   const MakeOptimizer make = optimizers()[0];
   expect_bits_of_one_process(2, 1, net_training(make, /*clips=*/true));

@@ -265,8 +265,8 @@ class RecordedCollective final : public StepCall {
   }
 
   std::string text() const override { return text_; }
-  std::string details() const override {
-    return std::string(requires_graph_ ? ", whose value requires a gradient" : "") +
+  std::string text_over_workers() const override {
+    return text_ + std::string(requires_graph_ ? ", whose value requires a gradient" : "") +
            (enables_grad_ ? "" : ", without gradients");
   }
 

@@ -73,7 +73,7 @@ StepCalls step_calls_of(const ReplicaPrograms& members) {
   StepCalls calls;
   for (std::size_t i = 0; i < numbers[0].size(); ++i) {
     const StepCall& first = call_of(*members[0], numbers[0], i);
-    calls.text += "\n" + first.text() + first.details();
+    calls.text += "\n" + first.text_over_workers();
     std::int64_t& sum = calls.counts.emplace_back(0);
     for (std::size_t r = 0; r < members.size(); ++r)
       sum += call_of(*members[r], numbers[r], i).count();

@@ -71,8 +71,8 @@ class StepCall {
   // where the replicas' values cannot be combined.
   virtual std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const = 0;
 
-  // For several workers. What must be the same on all of them, beside the text.
-  virtual std::string details() const { return {}; }
+  // For several workers: the text that must be the same on all of them.
+  virtual std::string text_over_workers() const { return text(); }
   // A number that is summed over all replicas, and join() with the sum over the other workers.
   virtual std::int64_t count() const { return 0; }
   virtual std::unique_ptr<const JoinedCall> join_over_workers(

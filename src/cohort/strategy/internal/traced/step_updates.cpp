@@ -265,6 +265,13 @@ class ApplyCall final : public StepCall {
     return "apply_gradients(" + std::string(rule_.name()) + ", '" + optimizer_ + "')";
   }
 
+  // Without the optimizer's name, which may be numbered, in another order on each worker.
+  std::string text_over_workers() const override {
+    std::string text = "apply_gradients(" + std::string(rule_.name()) + ") to";
+    for (const Variable& each : variables_) text += " '" + each.name() + "'";
+    return text;
+  }
+
   std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
     std::vector<JoinedUpdate> updates;
     for (std::size_t r = 0; r < all.size(); ++r) check_variables(of(all[r]), r);
