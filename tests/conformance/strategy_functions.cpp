@@ -2,10 +2,11 @@
 // Steps that call functions: run, merge_call, and what bodies may do.
 #include <unistd.h>
 #include <chrono>
-#include <thread>
 
 #include <concepts>
 
+#include "cohort/core/clock.h"
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "tests/conformance/strategy_steps.h"
 
@@ -138,7 +139,12 @@ Value on_some_workers(const Step& step) {
 
 // While another worker waits.
 Value sleep(const Step& step) {
-  std::this_thread::sleep_for(std::chrono::duration<double>(member(step.json, "s").get<double>()));
+  Mutex mutex;
+  Condition never;
+  const auto time = std::chrono::duration<double>(member(step.json, "s").get<double>());
+  const Lock lock(mutex);
+  never.wait(mutex, Deadline::after(std::chrono::duration_cast<Duration>(time)),
+             [] { return false; });
   return {};
 }
 

@@ -192,8 +192,11 @@ void validate_multi_worker_cluster(const ClusterSpec& spec, const OptionalType& 
                spec.to_string(), ", got no ", task_type ? "index" : "type",
                "; set task.type and task.index in TF_CONFIG, or the resolver's task_type and "
                "task_id");
+  // As in TensorFlow, servers may be in the cluster. But one with a chief is that of a coordinator,
+  // whose workers run no program.
   COHORT_CHECK(
-      count_of(spec, "ps") == 0 && *task_type != "ps", ErrorCode::invalid_argument,
+      *task_type != "ps" && (count_of(spec, "ps") == 0 || count_of(spec, "chief") == 0),
+      ErrorCode::invalid_argument,
       "[cluster.validate] expected a cluster of workers, got the job \"ps\" in ", spec.to_string(),
       "; parameter servers belong to ParameterServerStrategy: remove the job, or start the "
       "program with `cohort launch --ps 0`");

@@ -57,10 +57,18 @@ TEST(ValidateMultiWorkerCluster, TakesTasksThatTrainAndEvaluatorsAlone) {
   EXPECT_EQ(of_multi_worker(kWorkers, "evaluator", 0), "accepted");
 }
 
+// As the documentation of tf.distribute has it.
+TEST(ValidateMultiWorkerCluster, TakesServersBesideWorkersWithoutAChief) {
+  EXPECT_EQ(of_multi_worker({{"worker", {"a:1", "b:1"}}, {"ps", {"p:1"}}}, "worker", 0),
+            "accepted");
+}
+
 TEST(ValidateMultiWorkerCluster, RefusesWhatCannotTrainTogether) {
   EXPECT_THAT(of_multi_worker(kWorkers), HasSubstr("got no type"));
   EXPECT_THAT(of_multi_worker(kWorkers, "worker"), HasSubstr("got no index"));
   EXPECT_THAT(of_multi_worker(kPs, "worker", 0), HasSubstr("`cohort launch --ps 0`"));
+  EXPECT_THAT(of_multi_worker({{"worker", {"a:1"}}, {"ps", {"p:1"}}}, "ps", 0),
+              HasSubstr("parameter servers belong to ParameterServerStrategy"));
   EXPECT_THAT(of_multi_worker({{"worker", {"a:1", "A:01"}}}, "worker", 0),
               HasSubstr("a different address for each task"));
   EXPECT_THAT(of_multi_worker({{"worker", {"a:1", "http://b:1"}}}, "worker", 0),

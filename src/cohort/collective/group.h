@@ -183,10 +183,10 @@ class COHORT_API Group {
   // at::tensor_split does: the first (rows % size()) members get one row more than the others.
   at::Tensor reduce_scatter(const at::Tensor& tensor, ReduceOp op, Deadline deadline);
   // Sends rows of `tensor` to each member: the first rows_of_each[0] rows to member 0, those after
-  // them to member 1, and so on (MPI_Alltoallv). Returns the rows that all members sent to this one,
-  // in the order of their ranks. rows_of_each has size() numbers, whose sum is the number of rows;
-  // members may send different numbers of rows. The dtype and the other sizes must be equal on all
-  // members.
+  // them to member 1, and so on (MPI_Alltoallv). Returns the rows that all members sent to this
+  // one, in the order of their ranks. rows_of_each has size() numbers, whose sum is the number of
+  // rows; members may send different numbers of rows. The dtype and the other sizes must be equal
+  // on all members.
   at::Tensor all_to_all(const at::Tensor& tensor, std::span<const std::int64_t> rows_of_each,
                         Deadline deadline);
   // Returns when all members have called it.

@@ -104,7 +104,7 @@ class ProcessGroups::State {
     const formation::PastGroup last = formation_.last();
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
-                              .has_values = last.number != 0 && has_values_,
+                              .has_values = last.number != 0,
                               .number_max = last.number,
                               .missed = missed,
                               .host = formation::own_host(),
@@ -112,8 +112,6 @@ class ProcessGroups::State {
                              deadline);
     return enter(former.run(), last, deadline);
   }
-
-  void mark_without_values() { has_values_ = false; }
 
  private:
   const WorkerTask& own() const { return options_.tasks[static_cast<std::size_t>(options_.self)]; }
@@ -139,7 +137,6 @@ class ProcessGroups::State {
     log_debug("[collective.form] group ", group.number, " of ", group.members.size(), " members");
     table_->begin(group.number);
     formation_.enter(std::move(now));
-    has_values_ = true;
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
         options_.backend, deadline);
@@ -166,7 +163,6 @@ class ProcessGroups::State {
   const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();
   formation::Formation formation_;
   std::atomic<bool> is_forming_ = false;
-  std::atomic<bool> has_values_ = true;
   formation::Listener listener_;
 };
 
@@ -176,7 +172,5 @@ ProcessGroups::ProcessGroups(ProcessGroupOptions options)
 ProcessGroups::~ProcessGroups() = default;
 
 Membership ProcessGroups::form(Deadline deadline) { return state_->form(deadline); }
-
-void ProcessGroups::mark_without_values() { state_->mark_without_values(); }
 
 }  // namespace cohort::collective

@@ -319,22 +319,6 @@ TEST(ProcessGroups, FormAgainWithAllMembers) {
   }
 }
 
-TEST(ProcessGroups, AMemberWithoutValuesIsNewAgain) {
-  WorkerProcesses workers(2);
-  workers.start_all();
-  Outcomes first = workers.form({0, 1});
-  workers.end(0);
-  workers.start(0);
-  Outcomes second = workers.form({0, 1});
-  EXPECT_EQ(second.at(0).membership->survivor, 1);
-  workers[0].mark_without_values();
-  Outcomes third = workers.form({0, 1});
-  expect_group(third, {0, 1});
-  EXPECT_EQ(third.at(0).membership->survivor, 1);
-  Outcomes fourth = workers.form({0, 1});
-  EXPECT_EQ(fourth.at(0).membership->survivor, 0);
-}
-
 TEST(ProcessGroups, AreNotDisturbedByStrangers) {
   WorkerProcesses workers(2);
   workers.start_all();

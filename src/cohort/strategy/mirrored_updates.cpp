@@ -208,8 +208,7 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
         constexpr std::string_view kCall = "optimizer.clip_by_global_norm";
         const c10::NoGradGuard no_grad;
         std::vector<Reduction::Parts> parts = local_sums(all, kCall, cross_device_ops_);
-        std::vector<double> no_numbers;
-        if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, no_numbers);
+        if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, {});
         std::vector<at::Tensor> of_all;
         for (const Reduction::Parts& each : parts) of_all.push_back(gradient_of_sum(each));
         return of_all;

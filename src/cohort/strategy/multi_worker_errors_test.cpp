@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that do not do the same get to know: all of them the same, by name, and nobody waits.
+// What workers that do not do the same get to know: all of them the same, by name, and nobody
+// waits.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -38,6 +39,29 @@ void expect_on_both(const Body& body, const std::vector<std::string>& texts,
 void train_once(MultiWorkerMirroredStrategy& strategy, const Variable& v) {
   const SGD sgd({v}, {.learning_rate = 1.0});
   strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+}
+
+// Regression: the first worker's learning rate was used, and that of the others was lost.
+TEST(MultiWorkerErrors, NameHyperparametersThatDiffer) {
+  expect_on_both(
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const Variable v = strategy.variable("v", at::ones({}));
+        const SGD sgd({v}, {.learning_rate = 0.1});
+        const auto step = [&] { strategy.run([&] { sgd.minimize(v.tensor().sum()); }); };
+        step();
+        step();
+        if (strategy.worker() == 1) sgd.set_hyperparameter("learning_rate", 0.2);
+        step();
+      },
+      {"expected one call on all workers", "hyperparameters 0.1", "on worker:0 and",
+       "hyperparameters 0.2", "on worker:1"});
+  expect_on_both(
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const Variable v = strategy.variable("v", at::ones({}));
+        const SGD sgd({v}, {.learning_rate = strategy.worker() == 0 ? 0.1 : 0.3});
+        strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+      },
+      {"hyperparameters 0.1", "hyperparameters 0.3"});
 }
 
 TEST(MultiWorkerErrors, NameTheFirstDifferenceOfVariables) {

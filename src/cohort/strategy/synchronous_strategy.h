@@ -226,8 +226,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   //
   // Without a cluster, and in an evaluator, this process is a worker alone. Throws invalid_argument
   // if the own task is not known, is no chief, worker or evaluator, or is not in the cluster, for a
-  // cluster with parameter servers, and for bad addresses and options; already_exists if the
-  // address is in use; deadline_exceeded, naming the tasks that have not come.
+  // cluster with a chief and parameter servers, and for bad addresses and options; already_exists
+  // if the address is in use; deadline_exceeded, naming the tasks that have not come.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
   // For workers that exchange bytes through `group`, such as threads of one process

@@ -84,7 +84,8 @@ class WorkerProcesses {
     return tasks_[static_cast<std::size_t>(task)].address;
   }
   collective::ProcessGroupOptions options(int task) const {
-    return {.tasks = tasks_, .self = task, .job = "test"};
+    // It connects members in their first call, so tests of links can keep one from it.
+    return {.tasks = tasks_, .self = task, .backend = collective::GroupBackend::tcp, .job = "test"};
   }
   void start(int task) { start(options(task)); }
   void start(collective::ProcessGroupOptions options) {

@@ -26,8 +26,8 @@ COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   std::optional<std::int64_t> task_id);
 
 // Also checks what MultiWorkerMirroredStrategy needs: an own task that trains or evaluates, at
-// least one task that trains, no ps, indices without holes, and that each address is "host:port"
-// and another one. An empty cluster is one worker alone, without an address.
+// least one task that trains, no ps beside a chief, indices without holes, and that each address is
+// "host:port" and another one. An empty cluster is one worker alone, without an address.
 COHORT_API void validate_multi_worker_cluster(const ClusterSpec& spec,
                                               const std::optional<std::string>& task_type,
                                               std::optional<std::int64_t> task_id);

@@ -67,9 +67,6 @@ class COHORT_API ProcessGroups {
   // The process of a worker that starts again while the others train waits until they form the next
   // group; so does a member that was left out. Throws deadline_exceeded if they do not.
   Membership form(Deadline deadline);
-  // Call this if this process could not get the values of the group from its survivor. In the next
-  // group it is new again, instead of a survivor with other values.
-  void mark_without_values();
 
  private:
   class State;

@@ -3,13 +3,14 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <charconv>
+#include <iterator>
 #include <utility>
 
 #include "cohort/core/bytes.h"
@@ -80,6 +81,23 @@ class Header {
   std::array<std::uint64_t, kSurprises> own_ = {};
 };
 
+std::uint64_t hash_of(std::span<const double> numbers) {
+  std::uint64_t hash = numbers.size();
+  for (const double number : numbers) hash = mix_seed(hash, std::bit_cast<std::uint64_t>(number));
+  return hash;
+}
+
+// With all digits, so that the texts differ if the numbers do.
+std::string text_of(std::span<const double> numbers) {
+  std::string text = "\nhyperparameters";
+  for (const double number : numbers) {
+    char digits[32];
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), number);
+    text += " " + std::string(std::begin(digits), end.ptr);
+  }
+  return text;
+}
+
 std::string shape_of(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
   return TensorSpec{type, sizes}.to_string();
 }
@@ -127,7 +145,7 @@ WorkerGradients::~WorkerGradients() = default;
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
-                          std::vector<double>& numbers) {
+                          std::span<const double> numbers) {
   const c10::NoGradGuard no_grad;
   const Step step{call, what, variables, sums};
   Plan& plan = plan_for(step);
@@ -160,15 +178,14 @@ WorkerGradients::Plan& WorkerGradients::plan_for(const Step& step) {
 }
 
 // The workers tell each other what they have, and reduce what the plan did not contain.
-void WorkerGradients::agree(Plan& plan, const Step& step, std::vector<double>& numbers) {
+void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double> numbers) {
   const auto make = [&]() -> StrategyWorkers::Message {
     ByteWriter writer;
     for (std::size_t i = 0; i < step.variables.size(); ++i) {
       writer.u8(static_cast<std::uint8_t>(step.layout(i)));
       writer.zigzag(step.sums[i].is_sparse() ? step.sums[i].indices.size(0) : 0);
     }
-    for (const double number : numbers) writer.f64(number);
-    return {plan.text + "\n" + std::to_string(numbers.size()) + " hyperparameters", writer.take()};
+    return {plan.text + text_of(numbers), writer.take()};
   };
   const std::vector<Bytes> all = workers_->exchange({.call = step.call}, make);
   std::vector<Layout> layouts(step.variables.size(), Layout::none);
@@ -189,10 +206,6 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::vector<double>& n
                    workers_->name_of(static_cast<int>(worker)), "; use it in the same way on each");
       if (layouts[i] == Layout::none) first_with[i] = worker;
       layouts[i] = own;
-    }
-    for (double& number : numbers) {
-      const double of_worker = reader.f64();
-      if (worker == 0) number = of_worker;
     }
   }
   std::vector<std::size_t> pending;
@@ -225,10 +238,37 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
 
 // Returns false if some worker has a gradient that the plan does not contain.
 bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
-                                     std::vector<double>& numbers) {
+                                     std::span<const double> numbers) {
   const std::size_t count = step.variables.size();
   Header header(count, static_cast<std::uint64_t>(workers_->count()));
-  header.set_alike(Header::kSteps, plan.fingerprint);
+  header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
+  if (std::has_single_bit(plan.steps + 1)) {
+    std::uint64_t hash = 0;
+    for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
+    header.set_alike(Header::kValues, hash);
+  }
+  std::vector<at::Tensor> tensors = {header.tensor()};
+  std::vector<std::size_t> planned;
+  for (std::size_t i = 0; i < count; ++i) {
+    const Layout layout = step.layout(i);
+    const bool is_planned = layout == plan.layouts[i];
+    header.set(Header::kFirstMask + i, is_planned && layout != Layout::none);
+    if (!is_planned && layout != Layout::none) header.set(Header::kSurprises, true);
+    if (plan.layouts[i] != Layout::dense) continue;
+    planned.push_back(i);
+    tensors.push_back(
+        is_planned ? on_cpu(step.sums[i].value)
+                   : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
+  }
+  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
+}
+
+// Returns false if some worker has a gradient that the plan does not contain.
+bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
+                                     std::span<const double> numbers) {
+  const std::size_t count = step.variables.size();
+  Header header(count, static_cast<std::uint64_t>(workers_->count()));
+  header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = 0;
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
@@ -255,14 +295,11 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
   workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
   if (!header.are_alike(Header::kSteps)) {
     // Throws on all workers, since what is exchanged differs.
-    workers_->exchange({.call = plan.call, .text = plan.text},
+    const std::string text = plan.text + text_of(numbers);
+    workers_->exchange({.call = plan.call, .text = text},
                        [] { return StrategyWorkers::Message{}; });
   }
   if (!header.are_alike(Header::kValues)) check_values(step);
-  if (!numbers.empty()) {
-    const double* const of_first = tensors.back().data_ptr<double>();
-    std::copy(of_first, of_first + numbers.size(), numbers.begin());
-  }
   for (std::size_t k = 0; k < planned.size(); ++k) {
     const std::size_t i = planned[k];
     // No worker has a dense gradient; one that has a sparse one is a surprise.

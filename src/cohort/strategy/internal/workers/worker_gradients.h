@@ -39,10 +39,10 @@ class WorkerGradients {
 
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
-  // none has a gradient; it becomes that over all workers. `numbers` become those of the first
-  // worker. Throws the same on all workers, and then the sums are of no use.
+  // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
+  // must be equal on all workers. Throws the same on all workers, and then the sums are of no use.
   void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
-           std::vector<Reduction::Parts>& sums, std::vector<double>& numbers);
+           std::vector<Reduction::Parts>& sums, std::span<const double> numbers);
 
  private:
   enum class Layout : std::uint8_t { none, dense, sparse };
@@ -50,8 +50,8 @@ class WorkerGradients {
   struct Step;
 
   Plan& plan_for(const Step& step);
-  void agree(Plan& plan, const Step& step, std::vector<double>& numbers);
-  bool reduce_planned(const Plan& plan, const Step& step, std::vector<double>& numbers);
+  void agree(Plan& plan, const Step& step, std::span<const double> numbers);
+  bool reduce_planned(const Plan& plan, const Step& step, std::span<const double> numbers);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
   void check_values(const Step& step);
