@@ -85,7 +85,7 @@ class WorkerProcesses {
   }
   collective::ProcessGroupOptions options(int task) const {
     // It connects members in their first call, so tests of links can keep one from it.
-    return {.tasks = tasks_, .self = task, .backend = collective::GroupBackend::tcp, .job = "test"};
+    return {.tasks = tasks_, .self = task, .backend = GroupBackend::tcp, .job = "test"};
   }
   void start(int task) { start(options(task)); }
   void start(collective::ProcessGroupOptions options) {

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
@@ -259,38 +260,6 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
     tensors.push_back(
         is_planned ? on_cpu(step.sums[i].value)
                    : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
-  }
-  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
-}
-
-// Returns false if some worker has a gradient that the plan does not contain.
-bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
-                                     std::span<const double> numbers) {
-  const std::size_t count = step.variables.size();
-  Header header(count, static_cast<std::uint64_t>(workers_->count()));
-  header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
-  if (std::has_single_bit(plan.steps + 1)) {
-    std::uint64_t hash = 0;
-    for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
-    header.set_alike(Header::kValues, hash);
-  }
-  std::vector<at::Tensor> tensors = {header.tensor()};
-  std::vector<std::size_t> planned;
-  for (std::size_t i = 0; i < count; ++i) {
-    const Layout layout = step.layout(i);
-    const bool is_planned = layout == plan.layouts[i];
-    header.set(Header::kFirstMask + i, is_planned && layout != Layout::none);
-    if (!is_planned && layout != Layout::none) header.set(Header::kSurprises, true);
-    if (plan.layouts[i] != Layout::dense) continue;
-    planned.push_back(i);
-    tensors.push_back(
-        is_planned ? on_cpu(step.sums[i].value)
-                   : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
-  }
-  if (!numbers.empty()) {
-    tensors.push_back(at::full({static_cast<std::int64_t>(numbers.size())}, -0.0, at::kDouble));
-    if (workers_->own() == 0)
-      std::copy(numbers.begin(), numbers.end(), tensors.back().data_ptr<double>());
   }
   workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
   if (!header.are_alike(Header::kSteps)) {
