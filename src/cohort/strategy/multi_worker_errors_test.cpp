@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that do not do the same get to know: all of them the same, by name, and nobody waits.
+// Workers that do not do the same: all get the same error, with names, and nobody waits.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

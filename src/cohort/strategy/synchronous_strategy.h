@@ -187,9 +187,18 @@ struct MultiWorkerMirroredOptions {
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program
-// (tf.distribute.MultiWorkerMirroredStrategy). Thread-safe, except that the calls in which workers
-// wait for each other (reduce, gather, distribute_datasets_from_function and iterators of its
-// datasets) must be made from one thread at a time, in the same order on all workers.
+// (tf.distribute.MultiWorkerMirroredStrategy). Training has the bits of MirroredStrategy with all
+// their replicas, if each worker has 1, 2, 4 or 8 and their random numbers begin alike
+// (torch::manual_seed() in each process; threads share one generator).
+//
+// The workers wait for each other where a call concerns the replicas of all: making variables and
+// modules, reduce, gather, iterators, reads of variables that are synchronized on read, steps of
+// function(); in run(): minimize(), all_reduce() and so on. All make these calls in the same order.
+// If they do not, all throw invalid_argument, which says what which worker did. If a run of one
+// throws, it waits for the next call of the others, which then throw that error; none of them has
+// made half of an update. Each wait has the timeout.
+//
+// Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
   // For workers that exchange bytes through `group`, such as threads of one process

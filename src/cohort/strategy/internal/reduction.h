@@ -71,8 +71,8 @@ inline constexpr std::string_view kRequiresGradRemedy =
     "call it inside of run()";
 
 // The sum of gradients before it is rounded to their type, in that tree and in memory of its own.
-// Undefined ones count as zero; if all are, it has no value. Throws as Reduction does; `call` is for
-// messages.
+// Undefined ones count as zero; if all are, it has no value. Throws as Reduction does; `call` is
+// for messages.
 Reduction::Parts sum_of_gradient_parts(
     const std::vector<at::Tensor>& gradients, std::string_view call,
     CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);

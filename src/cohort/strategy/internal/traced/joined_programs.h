@@ -56,8 +56,8 @@ class JoinedPrograms {
   mutable std::vector<std::unique_ptr<StepRun>> idle_ COHORT_GUARDED_BY(mutex_);
 };
 
-// For comparison with other workers: the calls that all replicas make together, a line each, and the
-// sums of their numbers. Throws as JoinedPrograms() does if replicas make other calls.
+// For comparison with other workers: the calls that all replicas make together, a line each, and
+// the sums of their numbers. Throws as JoinedPrograms() does if replicas make other calls.
 struct StepCalls {
   std::string text;
   std::vector<std::int64_t> counts;
