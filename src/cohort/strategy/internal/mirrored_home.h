@@ -209,7 +209,8 @@ class MirroredHome final : public VariableHome,
   // make this call.
   // The values of variables that are synchronized on read, which all workers ask for.
   std::vector<at::Tensor> reduced_over_all(
-      const std::vector<const MirroredVariable*>& variables) const;
+      const std::vector<const MirroredVariable*>& variables,
+      const std::function<void()>& check = [] {}) const;
   std::vector<std::vector<at::Tensor>> of_all_replicas(
       std::string_view call, const std::string& text,
       const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;
