@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <functional>
+#include <latch>
 #include <memory>
 #include <thread>
 #include <vector>
@@ -87,10 +88,9 @@ Json step_of_worker(const Json& step, std::size_t worker) {
   return own;
 }
 
-Verdict run_steps(const Json& content, const std::shared_ptr<collective::Group>& group) {
+Verdict run_steps(StrategyCase& test, const Json& content) {
   // TensorFlow multiplies a mean over workers by a rounded 1 / n.
-  const double tolerance = member_or(content, "tol", group == nullptr ? 0.0 : 2e-7);
-  StrategyCase test(content, group);
+  const double tolerance = member_or(content, "tol", test.workers() == 1 ? 0.0 : 2e-7);
   Frame top;  // destroyed first: it may be inside of scopes
   Json steps = member(content, "steps");
   for (Json& step : steps) step = step_of_worker(step, test.worker());
@@ -112,17 +112,21 @@ Verdict run_steps(const Json& content, const std::shared_ptr<collective::Group>&
 Verdict run_workers(const Json& content, int count) {
   const InProcessWorkers workers(count);
   std::vector<Verdict> verdicts(static_cast<std::size_t>(count));
+  std::latch have_ended(count);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       Verdict& own = verdicts[static_cast<std::size_t>(rank)];
+      std::unique_ptr<StrategyCase> test;
       try {
-        own = run_steps(content, workers.group(rank));
+        test = std::make_unique<StrategyCase>(content, workers.group(rank));
+        own = run_steps(*test, content);
       } catch (const std::exception& error) {
         own = {Status::failed, error.what()};
       }
       if (own.status != Status::passed)
         own.text = "worker " + std::to_string(rank) + ", " + own.text;
+      have_ended.arrive_and_wait();  // a worker that leaves earlier ends the group
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -139,8 +143,9 @@ Verdict run_strategy_case(const Json& content) {
   if (!reason.empty()) return {Status::skipped, reason};
   const Json spec = member_or(content, "strategy", Json::object());
   const bool has_workers = spec.value("kind", "") == "multi_worker_mirrored";
-  return has_workers ? run_workers(content, member(spec, "workers").get<int>())
-                     : run_steps(content, nullptr);
+  if (has_workers) return run_workers(content, member(spec, "workers").get<int>());
+  StrategyCase test(content);
+  return run_steps(test, content);
 }
 
 }  // namespace cohort::conformance::strategy

@@ -114,10 +114,12 @@ void MirroredHome::agree_on_module(std::string_view module,
 }
 
 std::vector<at::Tensor> MirroredHome::reduced_over_all(
-    const std::vector<const MirroredVariable*>& variables) const {
+    const std::vector<const MirroredVariable*>& variables,
+    const std::function<void()>& check) const {
   std::string text = "read";
   for (const MirroredVariable* each : variables) text += "\nvariable '" + each->name() + "'";
   const auto own = [&] {
+    check();
     std::vector<std::vector<at::Tensor>> values;
     for (const MirroredVariable* each : variables) values.push_back(each->values_to_reduce());
     return values;
@@ -131,22 +133,28 @@ std::vector<at::Tensor> MirroredHome::reduced_over_all(
 
 // All values that workers have together travel in one call.
 std::vector<at::Tensor> MirroredHome::read_over_workers(std::span<const Variable> variables) const {
-  check_agreement(variables);
   std::vector<at::Tensor> values(variables.size());
   std::vector<std::size_t> places;
   std::vector<const MirroredVariable*> together;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const auto [variable, component] = target_of(variables[i]);
-    if (component || !variable.is_on_read()) {
-      values[i] = variables[i].impl()->copy();
-      continue;
-    }
-    variable.check_use("read");
+    if (component || !variable.is_on_read()) continue;
     places.push_back(i);
     together.push_back(&variable);
   }
-  if (together.empty()) return values;
-  std::vector<at::Tensor> reduced = reduced_over_all(together);
+  // The others wait for this worker if it throws here.
+  const auto check = [&] {
+    check_agreement(variables);
+    for (std::size_t i = 0; i < variables.size(); ++i) {
+      const auto [variable, component] = target_of(variables[i]);
+      if (component || !variable.is_on_read()) values[i] = variables[i].impl()->copy();
+    }
+  };
+  if (together.empty()) {
+    check();
+    return values;
+  }
+  std::vector<at::Tensor> reduced = reduced_over_all(together, check);
   for (std::size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(reduced[k]);
   return values;
 }

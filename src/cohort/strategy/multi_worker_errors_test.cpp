@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What workers that do not do the same get to know: all of them the same, by name, and nobody
-// waits.
+// Workers that do not do the same: all get the same error, with names, and nobody waits.
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -46,7 +45,7 @@ TEST(MultiWorkerErrors, NameHyperparametersThatDiffer) {
   expect_on_both(
       [](MultiWorkerMirroredStrategy& strategy) {
         const Variable v = strategy.variable("v", at::ones({}));
-        const SGD sgd({v}, {.learning_rate = 0.1});
+        SGD sgd({v}, {.learning_rate = 0.1});
         const auto step = [&] { strategy.run([&] { sgd.minimize(v.tensor().sum()); }); };
         step();
         step();

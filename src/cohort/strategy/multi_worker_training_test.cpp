@@ -79,6 +79,10 @@ torch::nn::Sequential net_with_dropout() {
                                torch::nn::Linear(8, 4));
 }
 
+torch::nn::Sequential net_without_dropout() {
+  return torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::ReLU(), torch::nn::Linear(8, 4));
+}
+
 at::Tensor losses_of(const at::Tensor& logits, const at::Tensor& y) {
   return torch::cross_entropy_loss(logits, y, {}, at::Reduction::None);
 }
@@ -115,7 +119,7 @@ TEST(MultiWorkerTraining, HasTheBitsOfOneProcess) {
 TEST(MultiWorkerTraining, OfTracedStepsHasTheBitsOfOneProcess) {
   for (const MakeOptimizer& make : optimizers()) {
     const Train train = [&](SynchronousStrategy& strategy) {
-      const auto net = strategy.replicate(net_with_dropout);
+      const auto net = strategy.replicate(net_without_dropout);
       set_values(net.variables());
       const Variable seen =
           strategy.variable("seen", torch::zeros({}), {.aggregation = VariableAggregation::sum});
@@ -128,7 +132,6 @@ TEST(MultiWorkerTraining, OfTracedStepsHasTheBitsOfOneProcess) {
         const at::Tensor rows = replica.all_gather(y, 0);
         return replica.all_reduce(ReduceOp::sum, loss.detach()) + rows.sum();
       });
-      const SeededThread seeded(7);
       Tensors values;
       for (const std::int64_t rows : {13, 12, 13, 8, 12, 13}) {
         const auto [x, y] = batch_of(static_cast<int>(values.size()));
@@ -145,6 +148,23 @@ TEST(MultiWorkerTraining, OfTracedStepsHasTheBitsOfOneProcess) {
     expect_bits_of_one_process(2, 2, train);
     expect_bits_of_one_process(3, 1, train);
   }
+}
+
+TEST(MultiWorkerTraining, OfTracedStepsDrawsOtherRandomNumbersInEachReplica) {
+  const Train train = [&](SynchronousStrategy& strategy) {
+    const auto step = strategy.function([&](const at::Tensor& x) {
+      return get_replica_context()->all_gather(torch::dropout(x, 0.5, true), 0);
+    });
+    const PerReplica<at::Tensor> x =
+        own_parts(torch::ones({strategy.num_replicas_in_sync() * 64}), strategy);
+    step(x);  // a trace draws numbers too
+    const SeededThread seeded(7);
+    const at::Tensor first = step(x)[0];
+    EXPECT_FALSE(first.narrow(0, 0, 64).equal(first.narrow(0, 64, 64)));
+    return Tensors{first, step(x)[0]};
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
 }
 
 TEST(MultiWorkerTraining, OfOtherTracedStepsIsRefusedOnAll) {

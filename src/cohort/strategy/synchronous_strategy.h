@@ -213,9 +213,18 @@ struct MultiWorkerMirroredOptions {
 // Worker 0 is the chief, if the cluster has one, and the others follow in the order of their tasks.
 // After a loss, rebuild() lets the others go on. docs/guide/replicas.md has such a program.
 //
-// Thread-safe, except that the calls in which workers wait for each other (reduce, gather,
-// distribute_datasets_from_function, iterators of its datasets, and rebuild) must be made from one
-// thread at a time, in the same order on all workers.
+// Training has the bits of MirroredStrategy with all
+// their replicas, if each worker has 1, 2, 4 or 8 and their random numbers begin alike
+// (torch::manual_seed() in each process; threads share one generator).
+//
+// The workers wait for each other where a call concerns the replicas of all: making variables and
+// modules, reduce, gather, iterators, rebuild, reads of variables that are synchronized on read,
+// steps of function(); in run(): minimize(), all_reduce() and so on. All make these calls in the
+// same order. If they do not, all throw invalid_argument, which says what which worker did. If a
+// run of one throws, it waits for the next call of the others, which then throw that error; none of
+// them has made half of an update. Each wait has the timeout.
+//
+// Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
   // The workers are the tasks of the jobs chief and worker of TF_CONFIG (TfConfigResolver).

@@ -220,11 +220,12 @@ class MirroredHome final : public VariableHome,
       const std::vector<Assignment>& assignments,
       const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
   std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
-  // Of each variable what `own` has of this worker's replicas, of those of all workers, which all
-  // make this call.
-  // The values of variables that are synchronized on read, which all workers ask for.
+  // The values of variables synchronized on read, which all workers ask for. `check` throws
+  // if this one cannot.
   std::vector<at::Tensor> reduced_over_all(
-      const std::vector<const MirroredVariable*>& variables) const;
+      const std::vector<const MirroredVariable*>& variables,
+      const std::function<void()>& check = [] {}) const;
+  // Of each variable what `own` has of this worker's replicas, of those of all workers.
   std::vector<std::vector<at::Tensor>> of_all_replicas(
       std::string_view call, const std::string& text,
       const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;

@@ -67,8 +67,8 @@ class MirroredVariable final : public VariableImpl,
   // failed_precondition where another strategy is current.
   const at::Tensor& tensor() const override;
   std::vector<at::Tensor> other_tensors() const override;
-  // Of one that is synchronized on read: from the values of all replicas, those of each in the
-  // order of the replicas.
+  // Of one that is synchronized on read: the value of all replicas, from theirs in the order of the
+  // replicas.
   at::Tensor reduced(const std::vector<at::Tensor>& values) const;
   std::vector<at::Tensor> values_to_reduce() const;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
