@@ -11,6 +11,7 @@
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_state.h"
@@ -169,7 +170,8 @@ void check_same_optimizer(const PerReplica<Step>& steps) {
 MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
                                            std::span<const Update> updates,
                                            std::span<const double> hyper) const {
-  return replica.merge_call(
+  return StrategyAccess::merge(
+      replica, "apply_gradients",
       [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
                    const PerReplica<OptimizerStep>& steps) {
         constexpr std::string_view kCall = "optimizer.apply_gradients";
@@ -203,7 +205,8 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
   const Place place = place_here();
   if (place.kind != Place::Kind::replica || !has_several_replicas())
     return VariableHome::sum_over_replicas(gradients);
-  std::vector<at::Tensor> sums = place.replica->merge_call(
+  std::vector<at::Tensor> sums = StrategyAccess::merge(
+      *place.replica, "clip_by_global_norm",
       [this](Strategy&, const PerReplica<std::vector<Update>>& all) {
         constexpr std::string_view kCall = "optimizer.clip_by_global_norm";
         const c10::NoGradGuard no_grad;

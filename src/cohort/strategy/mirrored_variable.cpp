@@ -16,6 +16,7 @@
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/validation.h"
@@ -176,7 +177,8 @@ const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) 
                                                            component(home_->component_here())));
   }
   const at::Tensor value =
-      replica.merge_call([this](Strategy&) { return home_->reduced_over_all({this})[0]; });
+      StrategyAccess::merge(replica, "tensor() of a variable that is synchronized on read",
+                            [this](Strategy&) { return home_->reduced_over_all({this})[0]; });
   return SyncOnReadScope::kept(
       *this, on_device(value.clone(), component(home_->component_here()).device()));
 }

@@ -11,6 +11,7 @@
 #include "cohort/strategy/internal/combined_writes.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/rows.h"
 
@@ -133,7 +134,8 @@ void MirroredHome::assign(std::span<const Assignment> assignments) {
 
 void MirroredHome::assign_merged(const ReplicaContext& replica,
                                  std::vector<Assignment> assignments) {
-  replica.merge_call(
+  StrategyAccess::merge(
+      replica, "assign",
       [this](Strategy&, const PerReplica<std::vector<Assignment>>& all) {
         check_same_calls(all, "variable.assign");
         const std::vector<Assignment>& first = all[0];
@@ -180,7 +182,8 @@ void MirroredHome::scatter(std::span<const RowUpdate> updates) {
 }
 
 void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates) {
-  replica.merge_call(
+  StrategyAccess::merge(
+      replica, "scatter",
       [this](Strategy&, const PerReplica<std::vector<RowUpdate>>& all) {
         check_same_calls(all, "variable.scatter");
         std::vector<RowUpdate> together;

@@ -232,11 +232,11 @@ PerReplica<T> regrouped(std::vector<T> values, bool is_only, std::string_view ca
 template <class A>
 using Merged = PerReplica<std::decay_t<A>>;
 
-// What a replica brings to a merge_call(): a tuple of its arguments, which it keeps until the call
-// returns.
+// What a replica brings to a meeting: a tuple of arguments, which it keeps until the call returns.
 struct MergeOffer {
   const std::type_info* types;  // of the arguments and of the result
   const void* arguments;
+  std::string_view call = "merge_call";
 };
 // Merges the arguments of all replicas; null if the function returns void.
 using Merge = std::function<std::shared_ptr<const void>(const std::vector<const void*>& arguments)>;

@@ -386,8 +386,9 @@ Nest call_together(const ReplicaContext& context, const CollectiveCall& call, co
     for (const void* offer : all) offers.push_back(static_cast<const Offer*>(offer));
     return merged(context.strategy(), offers);
   };
+  const std::string name = call.gradient_of ? call.text() : std::string(call.name());
   const std::shared_ptr<const void> met =
-      StrategyAccess::meet(context, {&typeid(Offer), &own}, merge, call.name());
+      StrategyAccess::meet(context, {&typeid(Offer), &own, name}, merge);
   const Outcome& outcome = *static_cast<const Outcome*>(met.get());
   Tensors results =
       std::move(outcome.results[static_cast<std::size_t>(context.local_replica_id())]);

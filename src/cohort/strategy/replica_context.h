@@ -79,18 +79,7 @@ class COHORT_API ReplicaContext {
                   "ReplicaContext::merge_call() cannot call the function: its first parameter is "
                   "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
     if constexpr (kProblem == internal::CallProblem::none) {
-      using Result = internal::MergeResult<F, A...>;
-      using Arguments = std::tuple<std::decay_t<A>...>;
-      const Arguments own(std::forward<A>(arguments)...);
-      const std::shared_ptr<const void> merged = meet(
-          {&typeid(std::pair<Arguments, Result*>), &own}, [&](const std::vector<const void*>& all) {
-            return internal::merge_all<Result, Arguments>(merge_fn, strategy(),
-                                                          num_replicas_in_sync() == 1, all);
-          });
-      if constexpr (!std::is_void_v<Result>) {
-        return internal::own_component(*static_cast<const Result*>(merged.get()),
-                                       static_cast<std::size_t>(local_replica_id_));
-      }
+      return merge_as("merge_call", std::forward<F>(merge_fn), std::forward<A>(arguments)...);
     }
   }
 
@@ -137,12 +126,29 @@ class COHORT_API ReplicaContext {
   friend class internal::StrategyAccess;
   ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
                  internal::ReplicaRun* run);
+  // merge_call() for a call of another name.
+  template <class F, class... A>
+  auto merge_as(std::string_view call, F&& merge_fn, A&&... arguments) const {
+    using Result = internal::MergeResult<F, A...>;
+    using Arguments = std::tuple<std::decay_t<A>...>;
+    const Arguments own(std::forward<A>(arguments)...);
+    const std::shared_ptr<const void> merged =
+        meet({&typeid(std::pair<Arguments, Result*>), &own, call},
+             [&](const std::vector<const void*>& all) {
+               return internal::merge_all<Result, Arguments>(merge_fn, strategy(),
+                                                             num_replicas_in_sync() == 1, all);
+             });
+    if constexpr (!std::is_void_v<Result>) {
+      return internal::own_component(*static_cast<const Result*>(merged.get()),
+                                     static_cast<std::size_t>(local_replica_id_));
+    }
+  }
   // Throws failed_precondition, naming the call, if this is not the current context.
   void check_is_current(std::string_view call) const;
   // Checks that, meets the other replicas, and returns what `merge` made of their arguments in
   // cross-replica context.
-  std::shared_ptr<const void> meet(const internal::MergeOffer& offer, const internal::Merge& merge,
-                                   std::string_view call = "merge_call") const;
+  std::shared_ptr<const void> meet(const internal::MergeOffer& offer,
+                                   const internal::Merge& merge) const;
 
   Strategy* strategy_;
   int replica_id_;

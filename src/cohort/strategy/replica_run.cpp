@@ -51,9 +51,15 @@ ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& off
   try {
     std::vector<const void*> arguments;
     for (std::size_t i = 0; i < offers.size(); ++i) {
-      COHORT_CHECK(*offers[i]->types == *offers[0]->types, ErrorCode::invalid_argument,
-                   "[strategy.merge_call] expected the same call in all replicas, got other types "
-                   "of arguments in ",
+      const bool are_alike = *offers[i]->types == *offers[0]->types;
+      COHORT_CHECK(are_alike || offers[i]->call == offers[0]->call, ErrorCode::invalid_argument,
+                   "[strategy.run] expected the same call in all replicas, got ", offers[0]->call,
+                   " in ", name_of(0), " and ", offers[i]->call, " in ", name_of(i),
+                   "; make the calls in which replicas meet in the same order in each. A backward "
+                   "pass makes the call of a gradient only where a variable lies behind it");
+      COHORT_CHECK(are_alike, ErrorCode::invalid_argument, "[strategy.", offers[0]->call,
+                   "] expected the same call in all replicas, got other types of "
+                   "arguments in ",
                    name_of(i), " than in ", name_of(0));
       arguments.push_back(offers[i]->arguments);
     }

@@ -104,5 +104,22 @@ TEST_F(ReplicaUpdates, OfOtherOptimizersInSomeReplicasAreRefused) {
   EXPECT_EQ(v.read().item<float>(), -3);
 }
 
+// Regression: the error named merge_call(), which the program does not call, and no other call.
+TEST_F(ReplicaUpdates, ThatMeetABackwardPassAreNamed) {
+  const Variable v = two.variable("v", at::ones({1}));
+  const SGD one({v}, {.learning_rate = 1});
+  const auto step = [&](const at::Tensor& x) {
+    const ReplicaContext& replica = *get_replica_context();
+    const at::Tensor own = v.tensor().mul(x);
+    const bool is_first = replica.replica_id_in_sync_group() == 0;
+    const at::Tensor all = replica.all_gather(is_first ? own : own.detach(), 0);
+    one.minimize(all.sum().add(own.sum()));
+  };
+  EXPECT_THAT([&] { two.run(step, parts); },
+              throws_error(ErrorCode::invalid_argument,
+                           "[strategy.run] expected the same call in all replicas, got gradient of "
+                           "all_gather(axis 0) in replica 0 and apply_gradients in replica 1"));
+}
+
 }  // namespace
 }  // namespace cohort

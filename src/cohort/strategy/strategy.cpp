@@ -216,8 +216,8 @@ void ReplicaContext::check_is_current(std::string_view call) const {
 }
 
 std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& offer,
-                                                 const internal::Merge& merge,
-                                                 std::string_view call) const {
+                                                 const internal::Merge& merge) const {
+  const std::string_view call = offer.call;
   check_is_current(call);
   COHORT_CHECK(internal::ReplicaTrace::current() == nullptr, ErrorCode::unimplemented, "[strategy.",
                call, "] expected a step that a trace can record, got ", call,

@@ -14,6 +14,7 @@
 #include "cohort/strategy/internal/gpu/backward_context.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/workers/current_host.h"
@@ -209,7 +210,8 @@ Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor
   const auto make = [&] { return home_->create(name, initial_value, traits); };
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr || &replica->strategy() != this) return make();
-  return replica->merge_call(
+  return internal::StrategyAccess::merge(
+      *replica, "variable",
       [&](Strategy&, const PerReplica<std::string>& names) {
         for (std::size_t i = 1; i < names.size(); ++i) {
           COHORT_CHECK(names[i] == names[0], ErrorCode::failed_precondition,

@@ -18,6 +18,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 
@@ -283,7 +284,8 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
     own.gradients.push_back(of(replica)[i].grad());
     own.are_trained.push_back(of(replica)[i].requires_grad());
   }
-  const std::vector<at::Tensor> sums = home_->replica_here()->merge_call(
+  const std::vector<at::Tensor> sums = StrategyAccess::merge(
+      *home_->replica_here(), "TorchOptimizer::step",
       [this](Strategy&, const PerReplica<OwnGradients>& all) {
         return sums_of(all, variables_, used_, *home_);
       },
@@ -300,7 +302,7 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
 
 void OptimizedParameters::meet() const {
   if (!home_->has_several_replicas()) return;
-  home_->replica_here()->merge_call([this](Strategy&) {
+  StrategyAccess::merge(*home_->replica_here(), "TorchOptimizer::step", [this](Strategy&) {
     if (!home_->has_workers()) return;
     home_->workers()->exchange({.call = "TorchOptimizer", .text = "step with a change"},
                                [] { return StrategyWorkers::Message{}; });
@@ -309,7 +311,7 @@ void OptimizedParameters::meet() const {
 
 void OptimizedParameters::equalize() const {
   if (!home_->is_mixed()) return;
-  home_->replica_here()->merge_call([this](Strategy&) {
+  StrategyAccess::merge(*home_->replica_here(), "TorchOptimizer::step", [this](Strategy&) {
     const c10::NoGradGuard no_grad;
     for (std::size_t replica = 1; replica < replicas(); ++replica) {
       for (const std::size_t i : used_) of(replica)[i].copy_(of(0)[i]);

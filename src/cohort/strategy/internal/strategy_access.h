@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/strategy/strategy.h"
@@ -50,8 +51,14 @@ class StrategyAccess {
     context.check_is_current(call);
   }
   static std::shared_ptr<const void> meet(const ReplicaContext& context, const MergeOffer& offer,
-                                          const Merge& merge, std::string_view call) {
-    return context.meet(offer, merge, call);
+                                          const Merge& merge) {
+    return context.meet(offer, merge);
+  }
+  // ReplicaContext::merge_call() for what users call by another name, which messages have.
+  template <class F, class... A>
+  static auto merge(const ReplicaContext& context, std::string_view call, F&& merge_fn,
+                    A&&... arguments) {
+    return context.merge_as(call, std::forward<F>(merge_fn), std::forward<A>(arguments)...);
   }
 };
 
