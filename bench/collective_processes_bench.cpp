@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An all_reduce of float32 between processes of this machine, checked first.
-//
-//   collective_processes_bench [BACKEND [PROCESSES [ROUNDS]]]
+// An all_reduce of float32 between processes of this machine, by each of our backends and by Gloo as
+// c10d uses it, in turn. The sums are checked first. With 2 and with 4 processes, which the program
+// forks; all make the same calls.
+#include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/zeros.h>
@@ -12,111 +13,114 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "bench/gloo_peer.h"
+#include "bench/report.h"
 #include "cohort/collective/backends/shared_memory/join.h"
+#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/testing/forked_links.h"
 
 namespace cohort::bench {
 namespace {
 
 using collective::Group;
-using collective::Links;
 
-struct Backend {
+struct Size {
   std::string name;
-  std::function<std::shared_ptr<Group>(std::shared_ptr<Links>)> join;
+  std::int64_t bytes;
 };
-const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all = {
-      {"shared_memory",
-       [](std::shared_ptr<Links> links) { return collective::shared_memory::join(links); }},
-  };
-  return all;
-}
-
-constexpr std::int64_t kSizes[] = {8,         256,     1 << 10, 4 << 10,  16 << 10, 64 << 10,
-                                   256 << 10, 1 << 20, 4 << 20, 16 << 20, 100 << 20};
+const std::vector<Size> kSizes = {{"8 B", 8},         {"1 KiB", 1 << 10}, {"64 KiB", 64 << 10},
+                                  {"1 MiB", 1 << 20}, {"4 MiB", 4 << 20}, {"100 MiB", 100 << 20}};
 
 Deadline late() { return Deadline::after(std::chrono::seconds(60)); }
 
-bool is_sum_right(Group& group, std::int64_t count) {
-  const at::Tensor mine = at::arange(count).remainder(1000).to(at::kFloat).add(group.rank());
+// One way to sum a tensor over all processes.
+struct Way {
+  std::string name;
+  std::function<void(const at::Tensor&)> all_reduce;
+};
+
+bool is_sum_right(const Way& way, int rank, int size, std::int64_t count) {
+  const at::Tensor mine = at::arange(count).remainder(1000).to(at::kFloat).add(rank);
   const at::Tensor expected = at::arange(count).remainder(1000).to(at::kFloat);
-  const int size = group.size();
-  group.all_reduce(mine, ReduceOp::sum, late());
+  way.all_reduce(mine);
   return at::equal(mine, expected.mul(size).add(size * (size - 1) / 2));
 }
 
-// Microseconds of a call in each round, the least first.
-std::vector<double> measure(Group& group, std::int64_t bytes, int rounds) {
-  const at::Tensor tensor = at::zeros({bytes / 4});
-  const std::int64_t calls = std::clamp<std::int64_t>((64 << 20) / (bytes + 2000), 3, 20'000);
-  std::vector<double> figures;
-  for (int round = 0; round <= rounds; ++round) {
-    group.barrier(late());
-    const auto start = std::chrono::steady_clock::now();
-    for (std::int64_t i = 0; i < calls; ++i) group.all_reduce(tensor, ReduceOp::sum, late());
-    const std::chrono::duration<double, std::micro> time = std::chrono::steady_clock::now() - start;
-    if (round > 0) figures.push_back(time.count() / static_cast<double>(calls));
+void compare(const Bench& bench, const std::vector<Way>& ways, Group& group, const Size& size) {
+  const std::string title =
+      "all_reduce of " + std::to_string(group.size()) + " processes: " + size.name;
+  if (!bench.wants(title)) return;
+  const std::int64_t calls = std::clamp<std::int64_t>((32 << 20) / (size.bytes + 4000), 3, 4'000);
+  const at::Tensor tensor = at::zeros({size.bytes / 4});
+  std::vector<Contender> contenders;
+  for (const Way& way : ways) {
+    require(is_sum_right(way, group.rank(), group.size(), size.bytes / 4), way.name);
+    contenders.push_back({way.name, [&] {
+                            group.barrier(late());
+                            const double seconds = seconds_of([&] {
+                              for (std::int64_t i = 0; i < calls; ++i) way.all_reduce(tensor);
+                            });
+                            return 1e6 * seconds / static_cast<double>(calls);
+                          }});
   }
-  std::sort(figures.begin(), figures.end());
-  return figures;
+  bench.compare(title, {.unit = "us"}, contenders);
 }
 
-int run(const Backend& backend, testing::ForkedSockets& sockets, int rank, int rounds) {
-  try {
-    const auto group = backend.join(std::make_shared<testing::ForkedLinks>(sockets, rank));
-    for (const std::int64_t bytes : kSizes) {
-      if (!is_sum_right(*group, bytes / 4)) {
-        std::fprintf(stderr, "%s: wrong sum of %lld bytes\n", backend.name.c_str(),
-                     static_cast<long long>(bytes));
-        return 1;
-      }
-      const std::vector<double> figures = measure(*group, bytes, rounds);
-      if (rank == 0)
-        std::printf("%s, %d processes, %9lld bytes: fastest %10.2f us, median %10.2f us\n",
-                    backend.name.c_str(), group->size(), static_cast<long long>(bytes),
-                    figures.front(), figures[figures.size() / 2]);
-      std::fflush(stdout);
-    }
-    return 0;
-  } catch (const std::exception& error) {
-    std::fprintf(stderr, "member %d: %s\n", rank, error.what());
-    return 1;
-  }
+struct Sockets {
+  explicit Sockets(int size) : shared_memory(size), tcp(size) {}
+  testing::ForkedSockets shared_memory;
+  testing::ForkedSockets tcp;
+};
+
+Way way_of(const std::string& name, const std::shared_ptr<Group>& group) {
+  return {name,
+          [group](const at::Tensor& tensor) { group->all_reduce(tensor, ReduceOp::sum, late()); }};
 }
 
-int run_all(const Backend& backend, int size, int rounds) {
-  testing::ForkedSockets sockets(size);
+void run(const Bench& bench, Sockets& sockets, int rank, int size, const std::string& store) {
+  using testing::ForkedLinks;
+  const auto shared_memory =
+      collective::shared_memory::join(std::make_shared<ForkedLinks>(sockets.shared_memory, rank));
+  const auto tcp = collective::tcp::join(std::make_shared<ForkedLinks>(sockets.tcp, rank));
+  std::vector<Way> ways = {way_of("shared_memory", shared_memory), way_of("tcp", tcp)};
+#ifdef COHORT_BENCH_HAS_GLOO
+  const auto gloo = gloo_group(store, rank, size);
+  ways.push_back({"c10d on Gloo", [gloo](const at::Tensor& tensor) {
+                    std::vector<at::Tensor> tensors{tensor};
+                    gloo->allreduce(tensors)->wait();
+                  }});
+#endif
+  for (const Size& each : kSizes) compare(bench, ways, *shared_memory, each);
+}
+
+void run_processes(const Bench& bench, int size) {
+  Sockets sockets(size);
+  const std::string store = std::filesystem::temp_directory_path() /
+                            ("cohort_processes_bench_" + std::to_string(::getpid()));
+  std::fflush(stdout);
   for (int rank = 1; rank < size; ++rank) {
-    if (::fork() == 0) ::_exit(run(backend, sockets, rank, rounds));
+    if (::fork() != 0) continue;
+    if (std::freopen("/dev/null", "w", stdout) == nullptr) ::_exit(1);
+    run(bench, sockets, rank, size, store);
+    ::_exit(0);
   }
-  int result = run(backend, sockets, 0, rounds);
-  for (int rank = 1; rank < size; ++rank) {
-    int status = 0;
-    ::wait(&status);
-    if (status != 0) result = 1;
-  }
-  return result;
+  run(bench, sockets, 0, size, store);
+  for (int rank = 1; rank < size; ++rank) ::wait(nullptr);
+  std::filesystem::remove(store);
 }
 
 }  // namespace
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  const std::string wanted = argc > 1 ? argv[1] : "";
-  const int rounds = std::max(5, argc > 3 ? std::atoi(argv[3]) : 5);
-  int result = 0;
-  for (const auto& backend : cohort::bench::backends()) {
-    if (!wanted.empty() && backend.name != wanted) continue;
-    for (const int size : {2, 4}) {
-      if (argc > 2 && std::atoi(argv[2]) != size) continue;
-      result |= cohort::bench::run_all(backend, size, rounds);
-    }
-  }
-  return result;
+  at::set_num_threads(1);  // a forked process has no threads but its first one
+  const cohort::bench::Bench bench(argc, argv);
+  for (const int size : {2, 4}) cohort::bench::run_processes(bench, size);
+  return 0;
 }

@@ -18,6 +18,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "bench/gloo_peer.h"
 #include "bench/mlp_training.h"
 #include "bench/report.h"
 #include "cohort/cluster/cluster_resolver.h"
@@ -25,15 +26,8 @@
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
-// LibTorch 2 has another Reducer, and PyPI's has no headers of Gloo.
-#if __has_include(<gloo/algorithm.h>) && __has_include(<torch/csrc/distributed/c10d/reducer.hpp>)
-#include <torch/version.h>
-#if TORCH_VERSION_MAJOR == 1
-#define COHORT_BENCH_HAS_GLOO
-#include <torch/csrc/distributed/c10d/FileStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
+#ifdef COHORT_BENCH_HAS_GLOO
 #include <torch/csrc/distributed/c10d/reducer.hpp>
-#endif
 #endif
 
 namespace cohort::bench {
@@ -106,10 +100,7 @@ class ReducerOverGloo final : public Training {
   ReducerOverGloo(const Network& network, const std::string& file)
       : batch_(batch_of(network, own_worker())), weights_(weights_of(network)) {
     for (at::Tensor& weight : weights_) weight.requires_grad_();
-    const auto options = c10d::ProcessGroupGloo::Options::create();
-    options->devices.push_back(c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1"));
-    group_ = c10::make_intrusive<c10d::ProcessGroupGloo>(
-        c10::make_intrusive<c10d::FileStore>(file, kWorkers), own_worker(), kWorkers, options);
+    group_ = gloo_group(file, own_worker(), kWorkers);
     // As DistributedDataParallel begins; after the first step the Reducer makes buckets of 25 MiB.
     std::vector<std::size_t> all;
     std::unordered_map<std::size_t, std::string> names;
