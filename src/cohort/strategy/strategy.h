@@ -122,7 +122,7 @@ class COHORT_API Strategy {
   // Creates a variable where this strategy keeps variables. Throws failed_precondition inside the
   // scope of a different strategy or of the default one ("mixing strategies"); already_exists for a
   // name that another variable has; invalid_argument for options that do not fit each other or the
-  // value; unimplemented for strategies without variables: the default one, and several workers.
+  // value; unimplemented for a strategy without variables, the default one.
   Variable variable(std::string name, const at::Tensor& initial_value,
                     const VariableOptions& options = {});
   // The same, with an initial value that is computed from the strategy's seed and the name. Also
@@ -262,7 +262,7 @@ class COHORT_API Strategy {
   //
   // Results have no graph. Tensors arrive in row-major order. Random numbers are those of run().
   //
-  // Throws unimplemented for ParameterServerStrategy, several workers and GPUs, and for a step that
+  // Throws unimplemented for ParameterServerStrategy and for GPUs, and for a step that
   // calls merge_call(), gradients_in_parts(), a TorchOptimizer, or with several replicas
   // clip_by_global_norm() of pairs; failed_precondition for a variable made inside, and for
   // current_worker_index(); invalid_argument for what a trace cannot record, such as a number that

@@ -275,7 +275,7 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
 
 void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {
   const int replicas = num_local_replicas();
-  const int first = worker() * replicas;
+  const int first = home_->first_replica();
   if (home_->gpus() == 0) {
     internal::in_replica_contexts(*this, *threads_, first, replicas, body);
   } else {
