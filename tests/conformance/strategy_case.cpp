@@ -40,26 +40,24 @@ std::vector<std::string> devices_in(const Json& spec) {
 // Longer than a loaded machine needs for a case.
 constexpr Duration kWorkerTimeout = std::chrono::seconds(20);
 
-std::unique_ptr<Strategy> made_multi_worker(const Json& spec,
-                                            const std::shared_ptr<collective::Group>& group) {
+std::unique_ptr<Strategy> made_multi_worker(const Json& spec, const ClusterResolver* resolver) {
   const Json options = member_or(spec, "options", Json::object());
   const double seconds = member_or(options, "timeout_seconds", 0.0);
   return std::make_unique<MultiWorkerMirroredStrategy>(
-      group, MultiWorkerMirroredOptions{.devices = {"CPU:0"},
-                                        .timeout = seconds > 0
-                                                       ? std::chrono::duration_cast<Duration>(
-                                                             std::chrono::duration<double>(seconds))
-                                                       : kWorkerTimeout});
+      *resolver, MultiWorkerMirroredOptions{
+                     .devices = {"CPU:0"},
+                     .timeout = seconds > 0 ? std::chrono::duration_cast<Duration>(
+                                                  std::chrono::duration<double>(seconds))
+                                            : kWorkerTimeout});
 }
 
-std::unique_ptr<Strategy> made_strategy(const Json& spec,
-                                        const std::shared_ptr<collective::Group>& group) {
+std::unique_ptr<Strategy> made_strategy(const Json& spec, const ClusterResolver* resolver) {
   const auto kind = member(spec, "kind").get<std::string>();
   if (kind == "one_device") {
     return std::make_unique<OneDeviceStrategy>(
         device_text(member_or<std::string>(spec, "device", "cpu:0")));
   }
-  if (kind == "multi_worker_mirrored") return made_multi_worker(spec, group);
+  if (kind == "multi_worker_mirrored") return made_multi_worker(spec, resolver);
   if (kind == "mirrored") return std::make_unique<MirroredStrategy>(devices_in(spec));
   if (kind == "central_storage") {
     return std::make_unique<CentralStorageStrategy>(
@@ -147,8 +145,7 @@ void Frame::exit(const std::string& name) {
 
 // --- StrategyCase -------------------------------------------------------------------------------
 
-StrategyCase::StrategyCase(const Json& content, std::shared_ptr<collective::Group> group)
-    : group_(std::move(group)) {
+StrategyCase::StrategyCase(const Json& content, const WorkerPlace& place) : place_(place) {
   set_logical_cpu_devices(kHostDevices);
   strategies_["default"] = &default_strategy();
   add_strategy("S", member_or(content, "strategy", Json{{"kind", "default"}}));
@@ -172,7 +169,7 @@ void StrategyCase::add_strategy(const std::string& name, const Json& spec) {
     strategies_[name] = &default_strategy();
     return;
   }
-  std::unique_ptr<Strategy> made = made_strategy(spec, group_);
+  std::unique_ptr<Strategy> made = made_strategy(spec, place_.resolver);
   const std::lock_guard lock(mutex_);
   strategies_[name] = made.get();
   made_.push_back(std::move(made));

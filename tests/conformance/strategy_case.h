@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/group.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "tests/conformance/case_directory.h"
@@ -79,19 +79,25 @@ class Frame {
   std::vector<std::pair<std::string, std::unique_ptr<OpenContext>>> open_;
 };
 
+// One of several workers that run a case.
+struct WorkerPlace {
+  const ClusterResolver* resolver = nullptr;  // nullptr: there is one worker
+  std::size_t index = 0;
+  int count = 1;
+};
+
 // One case. Thread-safe, where it says so.
 class StrategyCase {
  public:
-  explicit StrategyCase(const Json& content) : StrategyCase(content, nullptr) {}
-  // On one of several workers; nullptr: there is one.
-  StrategyCase(const Json& content, std::shared_ptr<collective::Group> group);
+  explicit StrategyCase(const Json& content) : StrategyCase(content, WorkerPlace()) {}
+  StrategyCase(const Json& content, const WorkerPlace& place);
   ~StrategyCase();
   StrategyCase(const StrategyCase&) = delete;
   StrategyCase& operator=(const StrategyCase&) = delete;
 
   // The index of this worker.
-  std::size_t worker() const { return group_ ? static_cast<std::size_t>(group_->rank()) : 0; }
-  int workers() const { return group_ ? group_->size() : 1; }
+  std::size_t worker() const { return place_.index; }
+  int workers() const { return place_.count; }
   // Makes a strategy as the case describes it.
   void add_strategy(const std::string& name, const Json& spec);
   // Thread-safe. Throw a CaseFault for an unknown one.
@@ -139,7 +145,7 @@ class StrategyCase {
   };
   Origin& origin_of(const Variable& variable);
 
-  const std::shared_ptr<collective::Group> group_;
+  const WorkerPlace place_;
   CaseDirectory directory_{Json::array()};
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;

@@ -5,10 +5,13 @@
 #include <array>
 #include <functional>
 #include <latch>
+#include <map>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "cohort/rpc/detail/reserved_port.h"
 #include "tests/conformance/strategy_outcome.h"
 #include "tests/conformance/strategy_steps.h"
 
@@ -30,12 +33,6 @@ bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_i
 // function or a loop works; merge_call_test.cpp checks that a step of Strategy::function() refuses
 // it (decision 0065). For the same reason there is no trace to count.
 std::string reason_to_skip(const Json& content) {
-  const auto asks_for_resolver = [](const Json& step) {
-    return step.value("do", "") == "prop" && step.value("name", "") == "cluster_resolver";
-  };
-  if (member_or(content, "strategy", Json::object()).contains("workers") &&
-      is_any_step(member(content, "steps"), asks_for_resolver))
-    return "needs a cluster of processes, and the runner's workers are threads";
   const auto enters_device = [](const Json& step) { return step.value("what", "") == "device"; };
   if (is_any_step(member(content, "steps"), enters_device) && content.value("id", "") == "MWS-054")
     return "LibTorch's guards of devices are no scopes of the library";
@@ -108,18 +105,43 @@ Verdict run_steps(StrategyCase& test, const Json& content) {
   return {};
 }
 
-// Each worker is a thread.
+// A cluster on free ports of the loopback. The ports are reserved as long as it exists.
+class LocalWorkers {
+ public:
+  LocalWorkers(int count, bool has_chief) : ports_(static_cast<std::size_t>(count)) {
+    for (const rpc::ReservedPort& port : ports_) {
+      const bool is_chief = has_chief && tasks_.empty();
+      const TaskId task{is_chief ? "chief" : "worker", static_cast<std::int64_t>(tasks_.size()) -
+                                                           (has_chief && !is_chief ? 1 : 0)};
+      tasks_.push_back(task);
+      jobs_[task.job].push_back("127.0.0.1:" + std::to_string(port.number()));
+    }
+  }
+  SimpleResolver resolver(int worker) const {
+    const TaskId& task = tasks_[static_cast<std::size_t>(worker)];
+    return SimpleResolver(ClusterSpec(jobs_), {.task_type = task.job, .task_id = task.index});
+  }
+
+ private:
+  const std::vector<rpc::ReservedPort> ports_;
+  std::vector<TaskId> tasks_;
+  std::map<std::string, std::vector<std::string>> jobs_;
+};
+
+// Each worker is a thread, with a strategy that meets the others as processes do.
 Verdict run_workers(const Json& content, int count) {
-  const InProcessWorkers workers(count);
+  const LocalWorkers workers(count, member(content, "strategy").value("chief", false));
   std::vector<Verdict> verdicts(static_cast<std::size_t>(count));
   std::latch have_ended(count);
   std::vector<std::thread> threads;
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       Verdict& own = verdicts[static_cast<std::size_t>(rank)];
+      const SimpleResolver resolver = workers.resolver(rank);
       std::unique_ptr<StrategyCase> test;
       try {
-        test = std::make_unique<StrategyCase>(content, workers.group(rank));
+        test = std::make_unique<StrategyCase>(
+            content, WorkerPlace{&resolver, static_cast<std::size_t>(rank), count});
         own = run_steps(*test, content);
       } catch (const std::exception& error) {
         own = {Status::failed, error.what()};
