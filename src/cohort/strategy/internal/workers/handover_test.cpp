@@ -63,6 +63,7 @@ class Program {
   }
   // The home of a strategy that has created nothing yet.
   MirroredHome& empty_home() {
+    if (home_) return *home_;
     const Variable gone = strategy_.variable("gone", torch::zeros({}));
     home_ = std::dynamic_pointer_cast<MirroredHome>(gone.impl()->home());
     return *home_;
