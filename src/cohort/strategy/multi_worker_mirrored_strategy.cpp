@@ -14,6 +14,7 @@
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/workers/handover.h"
+#include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/internal/workers/worker_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
@@ -75,7 +76,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
     : SynchronousStrategy({.strategy = std::string(kName),
                            .group = checked(std::move(group)),
                            .timeout = wait_of(options)},
-                          options.devices, internal::VariableKind::mirrored) {}
+                          options.devices, internal::VariableKind::mirrored) {
+  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
+}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options)
     : MultiWorkerMirroredStrategy(TfConfigResolver(), options) {}
@@ -91,6 +94,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
                           options.devices, internal::VariableKind::mirrored),
       resolver_(std::move(resolver)),
       groups_(std::move(groups)) {
+  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
   if (resolver_ != nullptr)
     groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
   if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);

@@ -112,7 +112,30 @@ TEST(MultiWorkerTraining, HasTheBitsOfOneProcess) {
     expect_bits_of_one_process(2, 1, net_training(make));
     expect_bits_of_one_process(2, 2, net_training(make));
     expect_bits_of_one_process(3, 1, net_training(make));
+    expect_bits_of_one_process(4, 1, net_training(make));
   }
+}
+
+// Rounded, but alike on all workers.
+TEST(MultiWorkerTraining, CanSendGradientsAsBfloat16) {
+  const MakeOptimizer make = optimizers()[0];  // net_training() refers to it
+  const Train train = net_training(make);
+  std::vector<Tensors> exact(2), rounded(2);
+  const auto train_all = [&](std::vector<Tensors>& got, bool sends_bfloat16) {
+    const auto errors = run_workers(2, {.sends_bfloat16 = sends_bfloat16}, [&](auto& strategy) {
+      got[static_cast<std::size_t>(strategy.worker())] = train(strategy);
+    });
+    for (const auto& error : errors) ASSERT_EQ(text_of(error), "");
+  };
+  train_all(exact, false);
+  train_all(rounded, true);
+  bool has_difference = false;
+  for (std::size_t i = 0; i < exact[0].size(); ++i) {
+    EXPECT_TRUE(rounded[0][i].equal(rounded[1][i])) << i;
+    EXPECT_TRUE(rounded[0][i].allclose(exact[0][i], 0.02, 0.002)) << i;
+    has_difference = has_difference || !rounded[0][i].equal(exact[0][i]);
+  }
+  EXPECT_TRUE(has_difference);
 }
 
 // Steps of function(). In some of them one worker has another number of rows than before.

@@ -203,6 +203,10 @@ struct MultiWorkerMirroredOptions {
   // What carries the values of workers that are processes.
   GroupBackend backend = GroupBackend::automatic;
   CommunicationOptions communication = {};
+  // Dense float32 gradients travel between workers as bfloat16: half of the bytes, but each
+  // worker's sum is rounded to 8 bits before they are added (as float32) and once after that. So
+  // results differ from those of one process. All workers must have the same value.
+  bool sends_bfloat16_gradients = false;
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program

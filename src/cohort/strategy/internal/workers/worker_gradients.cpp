@@ -234,7 +234,21 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
     }
     tensors.push_back(parts.value);
   }
-  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
+  all_reduce(plan, tensors);
+}
+
+// The tensors of one call. Those of other types keep their own.
+void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors) {
+  const WorkerRequest request{.call = plan.call, .text = plan.text};
+  if (!sends_bfloat16_) return workers_->all_reduce(request, tensors);
+  std::vector<at::Tensor> sent = tensors;
+  for (at::Tensor& tensor : sent) {
+    if (tensor.scalar_type() == at::kFloat) tensor = tensor.to(at::kBFloat16);
+  }
+  workers_->all_reduce(request, sent);
+  for (std::size_t i = 0; i < sent.size(); ++i) {
+    if (!sent[i].is_same(tensors[i])) tensors[i].copy_(sent[i]);
+  }
 }
 
 // Returns false if some worker has a gradient that the plan does not contain.
@@ -261,7 +275,7 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
         is_planned ? on_cpu(step.sums[i].value)
                    : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
   }
-  workers_->all_reduce({.call = plan.call, .text = plan.text}, tensors);
+  all_reduce(plan, tensors);
   if (!header.are_alike(Header::kSteps)) {
     // Throws on all workers, since what is exchanged differs.
     const std::string text = plan.text + text_of(numbers);

@@ -37,6 +37,9 @@ class WorkerGradients {
   WorkerGradients(const WorkerGradients&) = delete;
   WorkerGradients& operator=(const WorkerGradients&) = delete;
 
+  // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as float32.
+  void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
+
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
   // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
@@ -52,11 +55,13 @@ class WorkerGradients {
   Plan& plan_for(const Step& step);
   void agree(Plan& plan, const Step& step, std::span<const double> numbers);
   bool reduce_planned(const Plan& plan, const Step& step, std::span<const double> numbers);
+  void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
   void check_values(const Step& step);
 
   const std::shared_ptr<StrategyWorkers> workers_;
+  bool sends_bfloat16_ = false;
   std::list<std::unique_ptr<Plan>> plans_;  // those used last come first
   std::uint64_t epoch_ = 0;                 // of the workers, in which the plans were made
 };

@@ -19,6 +19,7 @@ namespace cohort::testing {
 struct WorkersOptions {
   int replicas = 1;  // of each worker
   Duration timeout = std::chrono::minutes(1);
+  bool sends_bfloat16 = false;
 };
 
 inline std::vector<std::string> cpu_devices(int count) {
@@ -48,9 +49,10 @@ inline std::vector<std::exception_ptr> run_workers(
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        MultiWorkerMirroredStrategy strategy(
-            workers.group(rank),
-            {.devices = cpu_devices(options.replicas), .timeout = options.timeout});
+        MultiWorkerMirroredStrategy strategy(workers.group(rank),
+                                             {.devices = cpu_devices(options.replicas),
+                                              .timeout = options.timeout,
+                                              .sends_bfloat16_gradients = options.sends_bfloat16});
         body(strategy);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
