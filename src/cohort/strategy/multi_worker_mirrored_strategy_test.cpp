@@ -44,7 +44,7 @@ TEST(MultiWorkerMirroredStrategyCluster, RefusesAnUnknownOwnTask) {
 }
 
 TEST(MultiWorkerMirroredStrategyCluster, RefusesParameterServers) {
-  const ClusterSpec spec{{"worker", {"a:1"}}, {"ps", {"b:1"}}};
+  const ClusterSpec spec{{"chief", {"c:1"}}, {"worker", {"a:1"}}, {"ps", {"b:1"}}};
   expect_refusal(resolver_of(spec, "worker", 0), "`cohort launch --ps 0`");
   expect_refusal(resolver_of(spec, "ps", 0), "belong to ParameterServerStrategy");
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The programs of a step of strategy.function(): which there are, and when another one is traced.
 #include <algorithm>
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <mutex>
@@ -81,6 +82,7 @@ class ReplicaFunction::State {
     // A trace changes modes of modules and values of variables for a while.
     std::shared_lock no_trace(trace_mutex());
     const bool has_workers = host_.home != nullptr && host_.home->has_workers();
+    forget_earlier_group();
     std::shared_ptr<const JoinedPrograms> programs =
         has_workers ? nullptr : known_programs(arguments, settings());
     if (!programs) {
@@ -96,6 +98,18 @@ class ReplicaFunction::State {
   }
 
   void check_tensors(const std::vector<Nest>& arguments) const;
+  // Programs contain how many replicas there are, and who has which number.
+  void forget_earlier_group() {
+    if (host_.home == nullptr || host_.home->workers() == nullptr) return;
+    const std::uint64_t number = host_.home->workers()->group_number();
+    if (group_.load(std::memory_order_relaxed) == number) return;
+    const Lock lock(mutex_);
+    group_ = number;
+    for (std::vector<Program>& all : known_) all.clear();
+    joined_.clear();
+    numbered_.clear();
+    agreed_.clear();
+  }
 
   using Program = std::shared_ptr<const ReplicaProgram>;
   struct Joined {
@@ -139,6 +153,7 @@ class ReplicaFunction::State {
   };
   std::vector<Numbered> numbered_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> group_ = 0;  // StrategyWorkers::group_number()
   std::map<std::vector<std::uint64_t>, std::shared_ptr<const JoinedPrograms>> agreed_
       COHORT_GUARDED_BY(mutex_);
 };
@@ -303,7 +318,7 @@ std::uint64_t ReplicaFunction::State::number_of(const ReplicaPrograms& members) 
   const auto own = static_cast<std::size_t>(host_.home->workers()->own());
   if (found != numbered_.end()) {
     const bool is_stale = std::any_of(agreed_.begin(), agreed_.end(), [&](const auto& one) {
-      return one.first.at(own + 1) == found->number && !one.second->are_current();
+      return one.first.at(own) == found->number && !one.second->are_current();
     });
     if (!is_stale) return found->number;
     numbered_.erase(found);
@@ -332,7 +347,7 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::programs_over_work
     writer.u64(number_of(members));
     return {"", writer.take()};
   };
-  std::vector<std::uint64_t> key = {workers.group_number()};
+  std::vector<std::uint64_t> key;
   for (const Bytes& bytes :
        workers.exchange({.call = "function", .text = "a step of function()"}, make))
     key.push_back(ByteReader(bytes, "function").u64());

@@ -37,7 +37,8 @@ class WorkerGradients {
   WorkerGradients(const WorkerGradients&) = delete;
   WorkerGradients& operator=(const WorkerGradients&) = delete;
 
-  // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as float32.
+  // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as
+  // float32.
   void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
 
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
