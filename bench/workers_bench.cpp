@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -35,10 +36,16 @@ namespace {
 
 constexpr int kWorkers = 2;
 
-int own_worker() {
-  const char* const worker = std::getenv("COHORT_BENCH_WORKER");
-  return worker == nullptr ? 0 : std::atoi(worker);
+// Of this process, and the file by which the processes of Gloo find each other.
+struct Place {
+  int worker = 0;
+  std::string store;
+};
+Place& place() {
+  static Place own;
+  return own;
 }
+int own_worker() { return place().worker; }
 
 // Without other workers.
 class Alone final : public Training {
@@ -140,8 +147,7 @@ void compare(const Bench& bench, const Network& network, MultiWorkerMirroredStra
   std::vector<std::pair<std::string, Training*>> all = {
       {"one process alone, its own rows", &alone}, {"run()", &eager}, {"function()", &traced}};
 #ifdef COHORT_BENCH_HAS_GLOO
-  ReducerOverGloo reducer(network, std::string(std::getenv("COHORT_BENCH_STORE")) +
-                                       std::to_string(network.widths.size()));
+  ReducerOverGloo reducer(network, place().store + std::to_string(network.widths.size()));
   all.emplace_back("c10d's Reducer, Gloo", &reducer);
 #endif
   for (int i = 0; i < 20; ++i) {
@@ -187,16 +193,20 @@ pid_t start_second_worker(char** argv) {
   };
   const std::string store = std::filesystem::temp_directory_path() /
                             ("cohort_workers_bench_" + std::to_string(::getpid()));
-  ::setenv("COHORT_BENCH_STORE", store.c_str(), 1);
+  place().store = store;
   const pid_t parent = ::getpid();
   const pid_t second = ::fork();
   if (second == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) std::_Exit(1);
     ::setenv("TF_CONFIG", config(1).c_str(), 1);
-    ::setenv("COHORT_BENCH_WORKER", "1", 1);
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
-    ::execv("/proc/self/exe", argv);
+    std::string option = "--second-worker=" + store;
+    std::vector<char*> words;
+    for (char** word = argv; *word != nullptr; ++word) words.push_back(*word);
+    words.push_back(option.data());
+    words.push_back(nullptr);
+    ::execv("/proc/self/exe", words.data());
     std::_Exit(1);
   }
   ::setenv("TF_CONFIG", config(0).c_str(), 1);
@@ -208,9 +218,15 @@ pid_t start_second_worker(char** argv) {
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
-  const bool is_first = std::getenv("COHORT_BENCH_WORKER") == nullptr;
-  const pid_t second = is_first ? start_second_worker(argv) : -1;
+  constexpr std::string_view kOption = "--second-worker=";
+  const std::string_view last = argv[argc - 1];
+  if (last.starts_with(kOption)) {
+    place() = {.worker = 1, .store = std::string(last.substr(kOption.size()))};
+    cohort::bench::run(Bench(argc - 1, argv));
+    return 0;
+  }
+  const pid_t second = start_second_worker(argv);
   cohort::bench::run(Bench(argc, argv));
-  if (is_first) ::waitpid(second, nullptr, 0);
+  ::waitpid(second, nullptr, 0);
   return 0;
 }

@@ -93,7 +93,7 @@ Json property_of(Strategy& strategy, const std::string& name) {
   if (name == "worker_devices") return strategy.worker_devices();
   if (name == "parameter_devices") return strategy.parameter_devices();
   if (name == "cluster_resolver") {
-    return strategy.cluster_resolver() == nullptr ? Json() : Json("a resolver");
+    return strategy.cluster_resolver() == nullptr ? Json() : Json("present");
   }
   const auto* const workers = dynamic_cast<const SynchronousStrategy*>(&strategy);
   if (name == "worker_count") return workers->num_workers();

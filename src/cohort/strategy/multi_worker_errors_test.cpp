@@ -248,15 +248,5 @@ TEST(MultiWorkerVariables, GetTheValueOfTheFirstWorker) {
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
 }
 
-TEST(MultiWorkerVariables, TakeTheFirstWorkersHyperparameters) {
-  const auto errors = run_workers(2, {}, [](auto& strategy) {
-    const Variable v = strategy.variable("v", at::ones({}));
-    const SGD sgd({v}, {.learning_rate = strategy.worker() == 0 ? 0.5 : 100});
-    for (int step = 0; step < 2; ++step) strategy.run([&] { sgd.minimize(v.tensor() * 1); });
-    EXPECT_EQ(v.read().template item<double>(), 1 - 2 * 0.5 * 2);
-  });
-  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
-}
-
 }  // namespace
 }  // namespace cohort

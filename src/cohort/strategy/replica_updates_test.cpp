@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <functional>
 #include <vector>
 
@@ -76,7 +77,9 @@ TEST_F(ReplicaUpdates, OfOneReplicaAndOutsideOfReplicasAreApplied) {
 
 TEST_F(ReplicaUpdates, WorkersOfOneReplicaEachAreSeveral) {
   InProcessWorkers workers(2);
-  MultiWorkerMirroredStrategy strategy(workers.group(0), {.devices = {"CPU:0"}});
+  // After the error the worker waits for the other one, which does not come, to tell it.
+  MultiWorkerMirroredStrategy strategy(
+      workers.group(0), {.devices = {"CPU:0"}, .timeout = std::chrono::milliseconds(20)});
   EXPECT_THAT([&] { strategy.run([&] { w.assign_add(at::ones({1})); }); },
               throws_error(ErrorCode::unimplemented, "of 2 replicas"));
 }
@@ -112,13 +115,13 @@ TEST_F(ReplicaUpdates, ThatMeetABackwardPassAreNamed) {
     const ReplicaContext& replica = *get_replica_context();
     const at::Tensor own = v.tensor().mul(x);
     const bool is_first = replica.replica_id_in_sync_group() == 0;
-    const at::Tensor all = replica.all_gather(is_first ? own : own.detach(), 0);
+    const at::Tensor all = replica.all_reduce(ReduceOp::sum, is_first ? own : own.detach());
     one.minimize(all.sum().add(own.sum()));
   };
   EXPECT_THAT([&] { two.run(step, parts); },
               throws_error(ErrorCode::invalid_argument,
                            "[strategy.run] expected the same call in all replicas, got gradient of "
-                           "all_gather(axis 0) in replica 0 and apply_gradients in replica 1"));
+                           "all_reduce(sum) in replica 0 and apply_gradients in replica 1"));
 }
 
 }  // namespace
