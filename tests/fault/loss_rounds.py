@@ -78,10 +78,10 @@ class Network:
         run("ip", "-n", self.hub, "link", "set", "bridge", "up")
         for i, name in enumerate(self.names):
             run("ip", "netns", "add", name)
-            run("ip", "-n", self.hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "link", "netns", name)
+            run("ip", "-n", self.hub, "link", "add", f"port{i}", "type", "veth", "peer", "name", "eth0", "netns", name)
             run("ip", "-n", self.hub, "link", "set", f"port{i}", "master", "bridge", "up")
-            run("ip", "-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "link")
-            run("ip", "-n", name, "link", "set", "link", "up")
+            run("ip", "-n", name, "addr", "add", f"10.77.0.{i + 1}/24", "dev", "eth0")
+            run("ip", "-n", name, "link", "set", "eth0", "up")
             run("ip", "-n", name, "link", "set", "lo", "up")
 
     def addresses(self):

@@ -52,6 +52,9 @@ struct LaunchOptions {
   // parameter servers, only while no worker has ended with 0.
   int restarts = 0;
   std::chrono::milliseconds restart_delay{1000};
+  // When all workers but those that were started again have finished, those have this time left:
+  // one that came too late would wait for the others in vain.
+  std::chrono::milliseconds late_time{30'000};
   std::chrono::milliseconds grace{10'000};
   // The descriptors to which the lines of all but the chief are written.
   int out_fd = 1;

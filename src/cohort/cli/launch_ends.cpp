@@ -13,7 +13,8 @@ using std::chrono::steady_clock;
 
 // A task that ends with this code has a wrong configuration, so another start would not help.
 constexpr int kBadConfiguration = 64;
-constexpr int kPortTaken = 75;
+constexpr int kPeerLost = 69;
+constexpr int kPortTaken = 75;  // or another call that may be tried again
 // A server whose port is taken ends within this time after its start.
 constexpr std::chrono::minutes kEarly{1};
 
@@ -57,6 +58,9 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
     plan_restart(task);
   } else if (exit.shell_code() == 0) {
     worker_finished(id);
+  } else if (finished_ && task.restarts > 0 &&
+             (exit.code == kPeerLost || exit.code == kPortTaken)) {
+    say(id.to_string() + how(exit) + "; it came back too late to train with the others");
   } else if (cluster_.is_taken(id)) {
     port_was_lost(task);
   } else if (can_restart(task) && !is_bad_configuration(exit)) {
@@ -83,6 +87,21 @@ void LaunchLoop::worker_finished(const TaskId& id) {
         " has finished");
     if (failure_ == 0 && !task->is_killed) failure_ = task->report.last_exit.shell_code();
   }
+  const bool are_late = std::all_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
+    return task->process == nullptr || task->restarts > 0;
+  });
+  if (are_late && is_busy()) late_time_ = steady_clock::now() + options_.late_time;
+}
+
+void LaunchLoop::end_late_ones() {
+  late_time_.reset();
+  for (const auto& task : tasks_) {
+    if (task->process)
+      say(task->report.task.to_string() +
+          " was started again and has not finished with the "
+          "others; ending it");
+  }
+  end_all(failure_, SIGTERM);
 }
 
 // Another program has taken the port. The other tasks know the old address, so all tasks must start

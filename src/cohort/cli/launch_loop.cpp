@@ -185,6 +185,7 @@ void LaunchLoop::note_output_error(int error) {
 void LaunchLoop::run_planned(Time now) {
   if (kill_time_ && now >= *kill_time_) kill_all("did not end in time");
   if (is_ending()) return;
+  if (late_time_ && now >= *late_time_) return end_late_ones();
   std::erase_if(kills_, [&](const PlannedKill& kill) { return run_kill(kill, now); });
   for (const auto& task : tasks_) {
     if (!task->restart_time || now < *task->restart_time) continue;
@@ -224,6 +225,7 @@ std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
   std::optional<Time> next = kill_time_;
   const auto consider = [&next](Time time) { next = next ? std::min(*next, time) : time; };
   if (is_ending()) return next;
+  if (late_time_) consider(*late_time_);
   for (const PlannedKill& kill : kills_) {
     if (percent_ >= kill.at_percent) consider(start_time_ + kill.after);
   }

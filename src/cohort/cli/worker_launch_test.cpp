@@ -256,6 +256,30 @@ TEST_F(WorkerLaunchTest, AWorkerThatWaitsForItsRestartWhenAnotherFinishesFailsTh
   EXPECT_THAT(err(), HasSubstr("worker:1 is not started again, because worker:0 has finished"));
 }
 
+// Regression: the launch waited for the deadline of the worker, which found nobody, and failed.
+TEST_F(WorkerLaunchTest, AWorkerThatComesBackTooLateIsEndedAndNoFailure) {
+  scripts("await started1 again", "is_first_start && exit 8; mark again; exec sleep 1000");
+  options_.restarts = 1;
+  options_.late_time = milliseconds(1);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(result.tasks[1].starts, 2);
+  EXPECT_THAT(err(), HasSubstr("worker:1 was started again and has not finished with the others; "
+                               "ending it"));
+}
+
+TEST_F(WorkerLaunchTest, AWorkerThatComesBackAndFindsNobodyIsNoFailure) {
+  scripts("await started1 again",
+          "is_first_start && exit 8; mark again; "
+          "await_text 'worker:1 ended with exit code 8'; while kill -0 $(cat $dir/pid0) 2>&-; do "
+          ":; done; exit 69");
+  options_.program[2] = std::string(kWorkerPrelude) + "echo $$ >$dir/pid$index\n" +
+                        options_.program[2].substr(std::string(kWorkerPrelude).size());
+  options_.restarts = 1;
+  EXPECT_EQ(run().exit_code, 0);
+  EXPECT_THAT(err(), HasSubstr("it came back too late to train with the others"));
+}
+
 TEST_F(WorkerLaunchTest, APlannedKillIsNoFailureAndTheOthersGoOn) {
   scripts("await_text 'killed worker:1 after 0.0 s; it stays away, and the others may go on'",
           "exec sleep 1000");

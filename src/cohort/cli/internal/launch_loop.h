@@ -46,6 +46,7 @@ class LaunchLoop {
   void server_ended(Task& task, const ProcessExit& exit);
   void worker_ended(Task& task, const ProcessExit& exit);
   void worker_finished(const TaskId& id);
+  void end_late_ones();
   std::string why_the_job_fails(const ProcessExit& exit) const;
   void port_was_lost(const Task& task);
   // Plans the next start of a server that ended, if it has a restart left. Returns the text about
@@ -79,6 +80,7 @@ class LaunchLoop {
   std::vector<PlannedKill> kills_;  // those that are not done yet
   int percent_ = 0;                 // the part of the acting chief's steps that is done
   std::optional<TaskId> finished_;  // the first worker that ended with 0, if they run the program
+  std::optional<Time> late_time_;   // when workers that came back late are ended
   int failure_ = 0;                 // the exit code of a worker that did not come back before that
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
