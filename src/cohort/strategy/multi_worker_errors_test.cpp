@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that do not do the same: all get the same error, with names, and nobody waits.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
