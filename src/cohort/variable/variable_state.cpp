@@ -60,7 +60,8 @@ void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh
 void VariableState::take_slots(const Slots& slots, bool may_keep) {
   const at::AutoDispatchBelowADInplaceOrView raw;
   Slots taken;
-  for (const auto& [optimizer, given] : slots) {
+  for (const auto& [optimizer, of_rule] : slots) {
+    const RuleSlots& given = of_rule;  // clang lets no lambda capture the other name
     RuleSlots own{given.rule, {}};
     const auto [first, last] = slots_.equal_range(optimizer);
     const auto known =
