@@ -2,8 +2,9 @@
 // A worker of the tests in which workers are lost: trains two layers on batches that depend on the
 // number of the step alone, so that any number of workers computes the same up to rounding. After
 // the loss of a worker it goes on with the others.
-//   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY]
+//   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY [fork]]
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
+// With `fork` it has a child process, which lives some seconds longer than it.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
 #include <ATen/TensorOperators.h>
@@ -15,6 +16,8 @@
 #include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor_split.h>
 #include <ATen/ops/zeros.h>
+#include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -83,6 +86,15 @@ GroupBackend backend_of(const std::string& name) {
 
 std::int64_t step_of(const Model& model) { return model.num_steps.read().item<std::int64_t>(); }
 
+// Without exec, so that it has all that close-on-exec would keep from it.
+void fork_child() {
+  const pid_t parent = ::getpid();
+  if (::fork() != 0) return;
+  while (::getppid() == parent) ::poll(nullptr, 0, 20);
+  ::poll(nullptr, 0, 5000);
+  ::_exit(0);
+}
+
 int train(const Arguments& arguments) {
   const std::int64_t steps = std::stoll(arguments.values.at(0));
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
@@ -93,6 +105,7 @@ int train(const Arguments& arguments) {
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();
+  if (arguments.values.size() > 4) fork_child();
   const auto rebuild = [&] {
     strategy.rebuild(std::chrono::seconds(20));
     say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/wait.h>
+
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -30,9 +32,10 @@ constexpr int kSteps = 300;
 class Job {
  public:
   explicit Job(std::string backend, std::string steps = std::to_string(kSteps),
-               std::string rebuild_every = "1000000")
+               std::string rebuild_every = "1000000", int forking = -1)
       : arguments_{TRAINING_WORKER, std::move(steps), "3000", std::move(backend),
                    std::move(rebuild_every)},
+        forking_(forking),
         ports_(kWorkers) {
     for (int i = 0; i < kWorkers; ++i) workers_.push_back(start(i));
   }
@@ -48,12 +51,15 @@ class Job {
     const std::string config =
         "{\"cluster\": {\"worker\": [" + addresses +
         "]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(i) + "}}";
+    std::vector<std::string> words = arguments_;
+    if (i == forking_) words.push_back("fork");
     return std::make_unique<RunningProgram>(
-        arguments_, std::vector<std::pair<std::string, std::string>>{{"TF_CONFIG", config},
-                                                                     {"OMP_NUM_THREADS", "1"}});
+        words, std::vector<std::pair<std::string, std::string>>{{"TF_CONFIG", config},
+                                                                {"OMP_NUM_THREADS", "1"}});
   }
 
   const std::vector<std::string> arguments_;
+  const int forking_;  // the worker that has a child process
   std::vector<rpc::ReservedPort> ports_;
   std::vector<std::unique_ptr<RunningProgram>> workers_;
 };
@@ -139,6 +145,23 @@ TEST_P(LostWorker, ThatStartsAgainJoinsWhenTheOthersRebuild) {
     EXPECT_LT(distance, 1e-6);
   }
   EXPECT_GT(number_after(job.worker(loss.victim).out(), "begins at step "), 0);
+}
+
+// Regression: a child that the worker had forked kept its connections open, so that the others
+// noticed its death only at their deadline.
+TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
+  {
+    const Loss loss = random_loss();
+    Job job(GetParam(), std::to_string(kSteps), "1000000", loss.victim);
+    ASSERT_TRUE(job.worker(loss.victim).await("step " + std::to_string(loss.step) + "\n"))
+        << job.worker(loss.victim).err();
+    job.worker(loss.victim).signal(SIGKILL);
+    expect_survivors(job, loss);
+    const std::string& out = job.worker((loss.victim + 1) % kWorkers).out();
+    EXPECT_THAT(out, HasSubstr("lost: unavailable worker:" + std::to_string(loss.victim)));
+  }
+  while (::waitpid(-1, nullptr, 0) > 0) {  // the children end soon
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, LostWorker, ::testing::Values("shared_memory", "tcp"));

@@ -61,7 +61,7 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
   } else if (finished_ && task.restarts > 0 &&
              (exit.code == kPeerLost || exit.code == kPortTaken)) {
     say(id.to_string() + how(exit) + "; it came back too late to train with the others");
-  } else if (cluster_.is_taken(id)) {
+  } else if (exit.signal == 0 && task.restarts == 0 && cluster_.is_taken(id)) {
     port_was_lost(task);
   } else if (can_restart(task) && !is_bad_configuration(exit)) {
     say(id.to_string() + how(exit) + plan_restart(task));

@@ -52,7 +52,8 @@ Identity identity_of(const ProcessGroupOptions& options) {
   std::uint64_t hash = 0;
   for (const WorkerTask& task : options.tasks)
     hash = mix_seed(mix_seed(hash, task.name), task.address);
-  return {.job = options.job,
+  const std::string backend = " on backend " + std::to_string(static_cast<int>(options.backend));
+  return {.job = options.job + backend,
           .tasks_hash = hash,
           .torch_version = TORCH_VERSION,
           .self = {options.self, new_incarnation()}};
@@ -105,11 +106,16 @@ class ProcessGroups::State {
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
                               .has_values = last.number != 0,
-                              .number_max = last.number,
+                              .number_max = std::max(last.number, heard_),
                               .missed = missed,
                               .host = formation::own_host(),
                               .process = ::getpid()},
                              deadline);
+    struct Remember {
+      std::uint64_t& heard;
+      const formation::Former& former;
+      ~Remember() { heard = former.number_max(); }
+    } const remember{heard_, former};
     return enter(former.run(), last, deadline);
   }
 
@@ -163,6 +169,8 @@ class ProcessGroups::State {
   const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();
   formation::Formation formation_;
   std::atomic<bool> is_forming_ = false;
+  // The largest number of a group that it has heard of. Used only by form().
+  std::uint64_t heard_ = 0;
   formation::Listener listener_;
 };
 

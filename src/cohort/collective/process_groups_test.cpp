@@ -136,6 +136,20 @@ TEST(ProcessGroups, FormAfterAFormationThatFailed) {
   expect_group(outcomes, {0, 1});
 }
 
+// Regression: they waited until the deadline for connections of each other.
+TEST(ProcessGroups, RefuseAWorkerOfAnotherBackend) {
+  WorkerProcesses workers(2);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.backend = GroupBackend::shared_memory;
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr("and the same GroupBackend"));
+  }
+}
+
 TEST(ProcessGroups, RefuseAWorkerOfAnotherJob) {
   WorkerProcesses workers(2);
   workers.start(0);
@@ -147,7 +161,9 @@ TEST(ProcessGroups, RefuseAWorkerOfAnotherJob) {
     ASSERT_TRUE(outcomes.at(task).error);
     EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition);
     EXPECT_THAT(outcomes.at(task).error->message(),
-                HasSubstr(task == 0 ? "job 'test', got one of another" : "job 'other', got"));
+                HasSubstr(task == 0 ? "job 'test on " : "job 'other on "));
+    EXPECT_THAT(outcomes.at(task).error->message(),
+                HasSubstr("got one of another job; give all workers the same cluster"));
     EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr(workers.address(1 - task)));
   }
 }
@@ -168,7 +184,7 @@ TEST(ProcessGroups, ListenAtTheirAddress) {
   WorkerProcesses workers(2);
   workers.start(0);
   EXPECT_THAT([&] { ProcessGroups(workers.options(0)); },
-              throws_error(ErrorCode::already_exists, workers.address(0)));
+              throws_error(ErrorCode::resource_exhausted, workers.address(0)));
   EXPECT_THAT(
       [&] {
         ProcessGroups({.tasks = {{"worker:0", "127.0.0.1"}}});
@@ -260,6 +276,28 @@ TEST(ProcessGroups, GoOnAtTheDeadlineWithoutMembersThatDidNotCome) {
   expect_group(first, {0, 1, 2});
   Outcomes second = workers.form({1, 2}, 1500ms);
   expect_group(second, {1, 2});
+}
+
+// Regression: a process that others had left behind formed a group alone when they had ended, and
+// went on from its old values.
+TEST(ProcessGroups, DoNotGoOnAloneAfterANewerGroup) {
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  for (const int task : {0, 1}) {
+    EXPECT_THROW(first.at(task).membership->group->exchange({}, "nothing", Deadline::after(50ms)),
+                 Error);
+  }
+  Outcomes second = workers.form({0, 1});
+  expect_group(second, {0, 1});
+  Outcomes behind = workers.form({2}, 1s);
+  ASSERT_TRUE(behind.at(2).error);
+  EXPECT_THAT(behind.at(2).error->message(), HasSubstr("they train in group 2"));
+  workers.end(0);
+  workers.end(1);
+  behind = workers.form({2}, 1s);
+  ASSERT_TRUE(behind.at(2).error);
+  EXPECT_THAT(behind.at(2).error->message(), HasSubstr("If they have ended, start it again"));
 }
 
 TEST(ProcessGroups, RefuseSharedMemoryBetweenHosts) {

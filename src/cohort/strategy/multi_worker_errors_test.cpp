@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that do not do the same: all get the same error, with names, and nobody waits.
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -15,6 +16,8 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/testing/temporary_folder.h"
+#include "cohort/variable/saved_values.h"
 
 namespace cohort {
 namespace {
@@ -238,6 +241,51 @@ TEST(MultiWorkerErrors, TellThatVariablesHaveBecomeDifferent) {
         }
       },
       {"expected equal values of variable 'v' on all workers", "worker:1", "restore"});
+}
+
+// Regression: with one replica on each worker, what all had read together was reduced again.
+TEST(MultiWorkerVariables, AreReducedAndGatheredAsTheValuesOfReplicas) {
+  const auto errors = run_workers(4, {}, [](auto& strategy) {
+    const Variable count = strategy.variable("count", at::zeros({1}),
+                                             {.synchronization = VariableSynchronization::on_read,
+                                              .aggregation = VariableAggregation::sum});
+    strategy.run([&] {
+      const int replica = get_replica_context()->replica_id_in_sync_group();
+      count.assign_add(at::full({1}, static_cast<double>(replica + 1)));
+    });
+    EXPECT_TRUE(strategy.reduce(ReduceOp::sum, count).equal(at::full({1}, 10.0)));
+    EXPECT_TRUE(strategy.reduce(ReduceOp::mean, count).equal(at::full({1}, 2.5)));
+    EXPECT_TRUE(strategy.gather(count, 0).equal(at::arange(1, 5, at::kFloat)));
+    const Variable same = strategy.variable("same", at::full({1}, 0.1));
+    EXPECT_TRUE(strategy.reduce(ReduceOp::mean, same).equal(at::full({1}, 0.1)));
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
+// Regression: each worker wrote the file.
+TEST(MultiWorkerVariables, AreSavedByTheFirstWorkerAlone) {
+  const testing::TemporaryFolder folder;
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    const Variable v = strategy.variable("v", at::ones({1}));
+    save_values(folder.file("of_" + std::to_string(strategy.worker())), {{"v", v}});
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("of_0"));
+}
+
+TEST(MultiWorkerErrors, TellThatOneWorkerHasAssignedBeforeAStep) {
+  for (const int when : {0, 1}) {
+    expect_on_both(
+        [&](auto& strategy) {
+          const Variable v = strategy.variable("v", at::ones({2}));
+          const SGD sgd({v}, {.learning_rate = 1.0});
+          for (int step = 0; step < 8; ++step) {
+            if (step == when && strategy.worker() == 1) v.assign(at::zeros({2}));
+            strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+          }
+        },
+        {"expected equal values of variable 'v' on all workers"});
+  }
 }
 
 TEST(MultiWorkerVariables, GetTheValueOfTheFirstWorker) {

@@ -157,11 +157,18 @@ void Strategy::check_takes(const Variable& variable, std::string_view call) cons
 PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string_view call) const {
   check_takes(variable, call);
   const std::vector<Variable> components = components_of(variable);
-  if (components.size() == 1) return PerReplica<at::Tensor>::bare(variable.read());
-  std::vector<at::Tensor> values;
-  for (const Variable& component : components) values.push_back(component.read());
   const auto* const mirrored =
       dynamic_cast<const internal::MirroredVariable*>(variable.impl().get());
+  const bool are_elsewhere = num_replicas_in_sync() > num_local_replicas();
+  if (components.size() == 1 && (mirrored == nullptr || !are_elsewhere))
+    return PerReplica<at::Tensor>::bare(variable.read());
+  std::vector<at::Tensor> values;
+  if (components.size() == 1) {
+    // read() would be the value of all workers.
+    values.push_back(mirrored->component(0).detach().clone());
+  } else {
+    for (const Variable& component : components) values.push_back(component.read());
+  }
   return mirrored != nullptr && mirrored->is_on_read()
              ? PerReplica<at::Tensor>(std::move(values))
              : PerReplica<at::Tensor>::mirrored(std::move(values));

@@ -239,8 +239,9 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   //
   // Without a cluster, and in an evaluator, this process is a worker alone. Throws invalid_argument
   // if the own task is not known, is no chief, worker or evaluator, or is not in the cluster, for a
-  // cluster with a chief and parameter servers, and for bad addresses and options; already_exists
-  // if the address is in use; deadline_exceeded, naming the tasks that have not come.
+  // cluster with a chief and parameter servers, and for bad addresses and options;
+  // resource_exhausted if the address is in use; deadline_exceeded, naming the tasks that have not
+  // come.
   explicit MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                        const MultiWorkerMirroredOptions& options = {});
   // For workers that exchange bytes through `group`, such as threads of one process
@@ -262,7 +263,9 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // (on_read), the slots and the step numbers of optimizers, a TorchOptimizer's state as far as its
   // save() writes it, and the state of LibTorch's default generator where it has the same seed. It
   // is the first worker, in their order, that was in the last group, so a step that some had made
-  // when they failed is undone in those, or made in the others.
+  // when they failed is undone in those, or made in the others. That holds for one update: if a
+  // step has several (minimize(), assignments that are aggregated), those before the loss stay, and
+  // the step is made again. So count steps by Optimizer::iterations(), or outside of run().
   //
   // A worker that has come back, a process that starts again, takes over the same state when it
   // creates its variables and optimizers, under the same names as the others, in place of initial

@@ -90,6 +90,10 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   std::vector<Variable> handles;
   for (const auto& [key, variable] : variables) handles.push_back(variable);
   const std::vector<at::Tensor> read = read_values(handles);
+  const bool writes = std::all_of(handles.begin(), handles.end(), [](const Variable& each) {
+    return each.impl()->home()->writes_files();
+  });
+  if (!writes) return;
   std::map<std::string, at::Tensor> values;
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {

@@ -45,8 +45,8 @@ struct Membership {
 // but form() runs once at a time.
 class COHORT_API ProcessGroups {
  public:
-  // Listens from now on. Throws invalid_argument for bad options, already_exists if the address is
-  // in use.
+  // Listens from now on. Throws invalid_argument for bad options, resource_exhausted if the address
+  // is in use.
   explicit ProcessGroups(ProcessGroupOptions options);
   ~ProcessGroups();
   ProcessGroups(const ProcessGroups&) = delete;

@@ -155,6 +155,7 @@ class MirroredHome final : public VariableHome,
 
   void check_use(std::string_view method) const override;
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
+  bool writes_files() const override { return !has_workers() || workers_->own() == 0; }
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;

@@ -66,6 +66,8 @@ class COHORT_API VariableHome {
   virtual void check_use(std::string_view method) const = 0;
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
+  // Whether this process writes files for all that share the variables.
+  virtual bool writes_files() const { return true; }
   // Whether other strategies refuse the variables. Plain variables of this process are for all.
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.

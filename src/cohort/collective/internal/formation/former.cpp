@@ -240,7 +240,8 @@ void Former::check_deadline() const {
   COHORT_CHECK(left_behind_ == 0, ErrorCode::deadline_exceeded,
                "[collective.form] expected the others to form a new group before the deadline, but "
                "they train in group ",
-               left_behind_, "; this process joins when they call rebuild()");
+               left_behind_,
+               "; this process joins when they call rebuild(). If they have ended, start it again");
   cohort::internal::throw_error(
       ErrorCode::deadline_exceeded,
       "[collective.form] expected all workers to form a group before the deadline, got no ",

@@ -27,6 +27,8 @@ class Former {
   // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
   // failed_precondition, the first time, if another program answers for a task.
   Proposal run();
+  // The largest number of a group that this process has heard of.
+  std::uint64_t number_max() const { return join_.number_max; }
 
  private:
   std::optional<int> find_leader();

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cohort/core/clock.h"
+#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 
@@ -62,6 +63,9 @@ class Listener::Connections {
       FileDescriptor socket(::accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
       if (!socket.is_open()) {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+          if (!std::exchange(has_warned_, true))
+            log_warn("[collective.listen] cannot accept connections of other workers: ",
+                     text_of_errno(errno), "; raise the limit (ulimit -n), or close files");
           drop_oldest(true);
           accepts_again_ = Clock::system().now() + kAcceptPause;
         }
@@ -194,6 +198,7 @@ class Listener::Connections {
   All all_;
   std::uint64_t next_id_ = 1;
   TimePoint accepts_again_{};
+  bool has_warned_ = false;
 };
 
 Listener::Listener(std::vector<FileDescriptor> listening, Options options)

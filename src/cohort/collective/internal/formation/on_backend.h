@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "cohort/collective/group.h"
 #include "cohort/collective/detail/links.h"
+#include "cohort/collective/group.h"
 
 namespace cohort::collective::formation {
 

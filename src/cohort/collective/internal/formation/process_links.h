@@ -10,11 +10,11 @@
 #include <string_view>
 #include <vector>
 
+#include "cohort/collective/detail/links.h"
 #include "cohort/collective/detail/process_groups.h"
 #include "cohort/collective/internal/formation/conversation.h"
 #include "cohort/collective/internal/formation/link_table.h"
 #include "cohort/collective/internal/formation/message.h"
-#include "cohort/collective/detail/links.h"
 
 namespace cohort::collective::formation {
 

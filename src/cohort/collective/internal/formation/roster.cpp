@@ -109,6 +109,12 @@ void Roster::find_missing(const PastGroup& last, const Absent& absent) {
   for (const auto& [task, state] : absent) {
     if (state.number > last.number) left_behind_ = std::max(left_behind_, state.number);
   }
+  // Also after all members of that group have ended: values of an earlier one must not replace
+  // theirs.
+  for (const auto& [task, joined] : joined_) {
+    const std::uint64_t heard = joined.join.number_max;
+    if (last.number != 0 && heard > last.number) left_behind_ = std::max(left_behind_, heard);
+  }
   if (last.number == 0) {
     for (int task = 0; task < num_tasks_; ++task) {
       if (!has_joined(task)) missing_.push_back(task);

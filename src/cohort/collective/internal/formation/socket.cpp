@@ -15,6 +15,7 @@
 #include <limits>
 #include <utility>
 
+#include "cohort/collective/internal/formation/fork_guard.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
@@ -79,12 +80,14 @@ int listen_on(const addrinfo& address, FileDescriptor& socket) {
   if (!socket.is_open()) return errno;
   // The port may be reserved by a socket that does not listen, or be that of a process that ended.
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  keep_from_children(socket.get());
   if (::bind(socket.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
   return ::listen(socket.get(), SOMAXCONN) == 0 ? 0 : errno;
 }
 
 [[noreturn]] void fail_to_listen(const std::string& address, int error) {
-  COHORT_CHECK(error != EADDRINUSE, ErrorCode::already_exists,
+  // No mistake of the configuration: the process before may not have ended yet.
+  COHORT_CHECK(error != EADDRINUSE, ErrorCode::resource_exhausted,
                "[collective.listen] expected a free port, got ", address,
                ", which is in use; end the process that listens there, or choose another port");
   COHORT_CHECK(error != EADDRNOTAVAIL, ErrorCode::invalid_argument,
@@ -216,6 +219,7 @@ int connected_error(int fd) {
 }
 
 void tune_link(int fd) {
+  keep_from_children(fd);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
   set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);

@@ -56,8 +56,8 @@ class Lookup {
 // Throws invalid_argument unless it is "host:port", with an IPv6 address in brackets.
 void check_address(const std::string& address);
 
-// Listens on all addresses of the name that this host has. Throws already_exists if one is in use,
-// invalid_argument if this host has none.
+// Listens on all addresses of the name that this host has. Throws resource_exhausted if one is in
+// use, invalid_argument if this host has none.
 std::vector<FileDescriptor> listen_at(const std::string& address);
 
 // Starts to connect. Returns 0 or EINPROGRESS, or why it failed at once.
