@@ -166,7 +166,7 @@ TEST_F(WorkerLaunchTest, TheCodeIsThatOfTheLostWorkerNotOfOneThatLostIt) {
   std::thread reader([&] {
     pollfd room{pipe[1], POLLOUT, 0};
     while (::poll(&room, 1, 0) == 1) std::this_thread::yield();
-    std::ofstream(path("full"));
+    const std::ofstream full(path("full"));
     while (!has_ended("pid0") || !has_ended("pid1")) std::this_thread::yield();
     char bytes[4096];
     while (::read(pipe[0], bytes, sizeof bytes) > 0) {

@@ -42,7 +42,9 @@ class PairedSockets {
     opening.arrived.insert(rank);
     changed_.notify_all();
     const auto are_all_here = [&] { return static_cast<int>(opening.arrived.size()) == size_; };
-    const auto is_settled = [&] { return are_all_here() || first_gone(opening) >= 0; };
+    const auto is_settled = [&]() COHORT_REQUIRES(mutex_) {
+      return are_all_here() || first_gone(opening) >= 0;
+    };
     changed_.wait(mutex_, deadline, is_settled);
     if (!are_all_here() && first_gone(opening) >= 0) {
       const std::string name = "worker:" + std::to_string(first_gone(opening));

@@ -94,7 +94,8 @@ void Memory::open(Deadline deadline) {
   if (is_open()) return;
   {
     const Lock lock(mutex_);
-    const bool is_free = changed_.wait(mutex_, deadline, [&] { return !is_opening_; });
+    const bool is_free =
+        changed_.wait(mutex_, deadline, [&]() COHORT_REQUIRES(mutex_) { return !is_opening_; });
     COHORT_CHECK(
         is_free, ErrorCode::deadline_exceeded,
         "[collective.open] expected all workers to connect in time, got nothing from some; "

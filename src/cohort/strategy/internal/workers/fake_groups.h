@@ -34,7 +34,8 @@ class FakeFormations {
     arrived_.insert(task);
     if (arrived_ == tasks_) begin(number);
     changed_.notify_all();
-    if (!changed_.wait(mutex_, deadline, [&] { return formed_ >= number; })) {
+    if (!changed_.wait(mutex_, deadline,
+                       [&]() COHORT_REQUIRES(mutex_) { return formed_ >= number; })) {
       arrived_.erase(task);
       internal::throw_error(ErrorCode::deadline_exceeded, "[testing.form] waited for other tasks");
     }
