@@ -3,7 +3,7 @@
 #pragma once
 
 // LibTorch 2 has another interface, and PyPI's has no headers of Gloo.
-#if __has_include(<gloo/algorithm.h>) && __has_include(<torch/csrc/distributed/c10d/reducer.hpp>)
+#if __has_include(<gloo/algorithm.h>) && __has_include(<torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>)
 #include <torch/version.h>
 #if TORCH_VERSION_MAJOR == 1
 #define COHORT_BENCH_HAS_GLOO

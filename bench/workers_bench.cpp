@@ -3,6 +3,7 @@
 // with c10d's Reducer over Gloo, on which torch's DistributedDataParallel stands. The program
 // starts itself as the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
+#include <ATen/ops/cat.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -16,7 +17,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <unordered_map>
 #include <vector>
 
 #include "bench/gloo_peer.h"
@@ -26,10 +26,6 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
-
-#ifdef COHORT_BENCH_HAS_GLOO
-#include <torch/csrc/distributed/c10d/reducer.hpp>
-#endif
 
 namespace cohort::bench {
 namespace {
@@ -102,32 +98,27 @@ class Workers final : public Training {
 };
 
 #ifdef COHORT_BENCH_HAS_GLOO
-class ReducerOverGloo final : public Training {
+// All gradients in one tensor, as a program that uses c10d from C++ sends them: Debian's LibTorch has
+// no header with which DistributedDataParallel's Reducer could be used.
+class FlatOverGloo final : public Training {
  public:
-  ReducerOverGloo(const Network& network, const std::string& file)
-      : batch_(batch_of(network, own_worker())), weights_(weights_of(network)) {
+  FlatOverGloo(const Network& network, const std::string& file)
+      : batch_(batch_of(network, own_worker())),
+        weights_(weights_of(network)),
+        group_(gloo_group(file, own_worker(), kWorkers)) {
     for (at::Tensor& weight : weights_) weight.requires_grad_();
-    group_ = gloo_group(file, own_worker(), kWorkers);
-    // As DistributedDataParallel begins; after the first step the Reducer makes buckets of 25 MiB.
-    std::vector<std::size_t> all;
-    std::unordered_map<std::size_t, std::string> names;
-    for (std::size_t i = 0; i < weights_.size(); ++i)
-      all.push_back(i), names[i] = std::to_string(i);
-    reducer_ = std::make_unique<c10d::Reducer>(weights_, std::vector<std::vector<std::size_t>>{all},
-                                               std::vector<std::size_t>{std::size_t{25} << 20},
-                                               group_, std::vector<bool>(weights_.size(), false),
-                                               std::int64_t{25} << 20, false, true, names,
-                                               std::int64_t{1} << 20);
   }
   void step() override {
-    if (reducer_->should_rebuild_buckets()) reducer_->rebuild_buckets();
-    const at::Tensor loss = loss_of(batch_[0], batch_[1], weights_);
-    reducer_->prepare_for_backward({loss});
-    torch::autograd::backward({loss});
+    Tensors gradients =
+        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_).div(kWorkers)}, weights_);
     const at::NoGradGuard no_grad;
+    for (at::Tensor& gradient : gradients) gradient = gradient.reshape({-1});
+    Tensors flat{at::cat(gradients)};
+    group_->allreduce(flat)->wait();
+    std::int64_t first = 0;
     for (at::Tensor& weight : weights_) {
-      weight.sub_(weight.grad(), kRate);
-      weight.mutable_grad().zero_();
+      weight.sub_(flat[0].narrow(0, first, weight.numel()).view_as(weight), kRate);
+      first += weight.numel();
     }
   }
   Tensors weights() const override { return weights_; }
@@ -135,8 +126,7 @@ class ReducerOverGloo final : public Training {
  private:
   const Tensors batch_;
   Tensors weights_;
-  c10::intrusive_ptr<c10d::ProcessGroup> group_;
-  std::unique_ptr<c10d::Reducer> reducer_;
+  const c10::intrusive_ptr<c10d::ProcessGroup> group_;
 };
 #endif
 
@@ -147,15 +137,15 @@ void compare(const Bench& bench, const Network& network, MultiWorkerMirroredStra
   std::vector<std::pair<std::string, Training*>> all = {
       {"one process alone, its own rows", &alone}, {"run()", &eager}, {"function()", &traced}};
 #ifdef COHORT_BENCH_HAS_GLOO
-  ReducerOverGloo reducer(network, place().store + std::to_string(network.widths.size()));
-  all.emplace_back("c10d's Reducer, Gloo", &reducer);
+  FlatOverGloo gloo(network, place().store + std::to_string(network.widths.size()));
+  all.emplace_back("c10d on Gloo, one tensor", &gloo);
 #endif
   for (int i = 0; i < 20; ++i) {
     for (const auto& [name, training] : all) training->step();
   }
   require(are_close(traced.weights(), eager.weights(), 0), network.title + ": function()");
 #ifdef COHORT_BENCH_HAS_GLOO
-  require(are_close(reducer.weights(), eager.weights(), 1e-5), network.title + ": Reducer");
+  require(are_close(gloo.weights(), eager.weights(), 1e-5), network.title + ": Gloo");
 #endif
   std::vector<Contender> contenders;
   for (const auto& [name, training] : all) {
