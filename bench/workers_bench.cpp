@@ -98,8 +98,8 @@ class Workers final : public Training {
 };
 
 #ifdef COHORT_BENCH_HAS_GLOO
-// All gradients in one tensor, as a program that uses c10d from C++ sends them: Debian's LibTorch has
-// no header with which DistributedDataParallel's Reducer could be used.
+// All gradients in one tensor, as a program that uses c10d from C++ sends them: Debian's LibTorch
+// has no header with which DistributedDataParallel's Reducer could be used.
 class FlatOverGloo final : public Training {
  public:
   FlatOverGloo(const Network& network, const std::string& file)
