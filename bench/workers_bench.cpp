@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step in two processes that sum their gradients: with cohort, eagerly and traced, and
-// with c10d's Reducer over Gloo, on which torch's DistributedDataParallel stands. The program
-// starts itself as the second worker, which makes the same steps.
+// with c10d over Gloo. The program starts itself as the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <sys/prctl.h>
