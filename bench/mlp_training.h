@@ -10,6 +10,7 @@
 #include <ATen/ops/randint.h>
 #include <ATen/ops/randn.h>
 #include <ATen/ops/relu.h>
+#include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
 #include <string>
@@ -74,6 +75,26 @@ class Training {
   Training& operator=(const Training&) = delete;
   virtual void step() = 0;
   virtual Tensors weights() const = 0;
+};
+
+// With LibTorch alone, on the rows of one replica.
+class Plain final : public Training {
+ public:
+  Plain(const Network& network, int replica)
+      : batch_(batch_of(network, replica)), weights_(weights_of(network)) {
+    for (at::Tensor& weight : weights_) weight.requires_grad_();
+  }
+  void step() override {
+    const Tensors gradients =
+        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_)}, weights_);
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(gradients[i], kRate);
+  }
+  Tensors weights() const override { return weights_; }
+
+ private:
+  const Tensors batch_;
+  Tensors weights_;
 };
 
 inline Tensors values_of(const std::vector<Variable>& variables) {

@@ -3,7 +3,6 @@
 // the same step without a strategy and in a loop of LibTorch alone. Also a step with many weights,
 // whose gradients take longer to add.
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/autograd.h>
 
 #include <functional>
 #include <memory>
@@ -17,25 +16,6 @@
 
 namespace cohort::bench {
 namespace {
-
-class Plain final : public Training {
- public:
-  explicit Plain(const Network& network)
-      : batch_(batch_of(network, 0)), weights_(weights_of(network)) {
-    for (at::Tensor& weight : weights_) weight.requires_grad_();
-  }
-  void step() override {
-    const Tensors gradients =
-        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_)}, weights_);
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(gradients[i], kRate);
-  }
-  Tensors weights() const override { return weights_; }
-
- private:
-  const Tensors batch_;
-  Tensors weights_;
-};
 
 class WithoutStrategy final : public Training {
  public:
@@ -100,7 +80,7 @@ class Replicas final : public Training {
 
 void compare(const Bench& bench, const Network& network) {
   if (!bench.wants(network.title)) return;
-  Plain plain(network);
+  Plain plain(network, 0);
   WithoutStrategy alone(network);
   Replicas run_1(network, 1, false), function_1(network, 1, true);
   Replicas run_2(network, 2, false), function_2(network, 2, true);

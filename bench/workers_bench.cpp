@@ -42,26 +42,6 @@ Place& place() {
 }
 int own_worker() { return place().worker; }
 
-// Without other workers.
-class Alone final : public Training {
- public:
-  explicit Alone(const Network& network)
-      : batch_(batch_of(network, own_worker())), weights_(weights_of(network)) {
-    for (at::Tensor& weight : weights_) weight.requires_grad_();
-  }
-  void step() override {
-    const Tensors gradients =
-        torch::autograd::grad({loss_of(batch_[0], batch_[1], weights_)}, weights_);
-    const at::NoGradGuard no_grad;
-    for (std::size_t i = 0; i < weights_.size(); ++i) weights_[i].sub_(gradients[i], kRate);
-  }
-  Tensors weights() const override { return weights_; }
-
- private:
-  const Tensors batch_;
-  Tensors weights_;
-};
-
 class Workers final : public Training {
  public:
   Workers(const Network& network, MultiWorkerMirroredStrategy& strategy, bool is_traced)
@@ -131,7 +111,7 @@ class FlatOverGloo final : public Training {
 
 void compare(const Bench& bench, const Network& network, MultiWorkerMirroredStrategy& strategy) {
   if (!bench.wants(network.title)) return;
-  Alone alone(network);
+  Plain alone(network, own_worker());
   Workers eager(network, strategy, false), traced(network, strategy, true);
   std::vector<std::pair<std::string, Training*>> all = {
       {"one process alone, its own rows", &alone}, {"run()", &eager}, {"function()", &traced}};

@@ -22,7 +22,6 @@ namespace cohort {
 namespace {
 
 using ::testing::HasSubstr;
-using ::testing::Not;
 using testing::RunningProgram;
 
 constexpr int kWorkers = 3;
