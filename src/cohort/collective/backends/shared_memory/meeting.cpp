@@ -58,7 +58,8 @@ Error error_of(Ending ending, bool is_late, const Meeting::Caller& caller, const
                                       " has waited in vain for " + names + remedy};
     case Ending::died:
       return {ErrorCode::unavailable,
-              start + names + part + " in" + call + ", got the end of its process, or of its part in the group" + remedy,
+              start + names + part + " in" + call +
+                  ", got the end of its process, or of its part in the group" + remedy,
               ErrorCause::peer_lost};
     case Ending::failed:
       return {ErrorCode::aborted, start + names + part + " in" + call +

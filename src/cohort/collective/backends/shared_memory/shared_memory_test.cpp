@@ -8,6 +8,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <chrono>
 #include <filesystem>
 #include <fstream>
@@ -73,8 +74,9 @@ class SharedMemory : public ::testing::Test {
 
 TEST_F(SharedMemory, AMissedDeadlineNamesTheSameMemberOnAllOthers) {
   begin(3);
+  const Deadline in_a_second = Deadline::after(std::chrono::seconds(1));
   const std::vector<std::string> errors = on_workers<std::string>(
-      2, [&](int rank) { return error_of([&] { member(rank).barrier(in_a_moment()); }); });
+      2, [&](int rank) { return error_of([&] { member(rank).barrier(in_a_second); }); });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("deadline_exceeded worker:2"),
                                  HasSubstr("got nothing from worker:2;"))));
   EXPECT_THAT(error_of([&] { member(2).barrier(in_a_minute()); }),
@@ -82,13 +84,22 @@ TEST_F(SharedMemory, AMissedDeadlineNamesTheSameMemberOnAllOthers) {
   EXPECT_THAT(sockets->missed(), ElementsAre(Pair(0, 2), Pair(1, 2)));
 }
 
-// Both gave up in the same moment, and each took the other for missing.
+// Both gave up in the same moment, and each took the other for missing. A member that a busy machine
+// does not run before the deadline is missing, so such a round gets more time.
 TEST_F(SharedMemory, MembersThatGiveUpTogetherBlameOnlyWhoIsMissing) {
   for (int round = 0; round < 20; ++round) {
-    begin(4);
-    const Deadline deadline = Deadline::after(std::chrono::milliseconds(2));
-    const std::vector<std::string> errors = on_workers<std::string>(
-        3, [&](int rank) { return error_of([&] { member(rank).barrier(deadline); }); });
+    std::vector<std::string> errors;
+    for (const int time : {2, 50, 2000}) {
+      begin(4);
+      Deadline deadline;
+      std::barrier started(
+          3, [&]() noexcept { deadline = Deadline::after(std::chrono::milliseconds(time)); });
+      errors = on_workers<std::string>(3, [&](int rank) {
+        started.arrive_and_wait();
+        return error_of([&] { member(rank).barrier(deadline); });
+      });
+      if (::testing::Value(errors, Each(HasSubstr("got nothing from worker:3;")))) break;
+    }
     EXPECT_THAT(errors, Each(HasSubstr("got nothing from worker:3;")));
   }
 }

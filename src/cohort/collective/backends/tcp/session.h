@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/connection.h"
-#include "cohort/collective/internal/call.h"
 #include "cohort/collective/detail/links.h"
+#include "cohort/collective/internal/call.h"
 
 namespace cohort::collective::tcp {
 
