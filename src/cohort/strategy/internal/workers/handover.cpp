@@ -4,6 +4,7 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 
 #include <cstring>
 #include <mutex>
