@@ -44,12 +44,16 @@ std::unique_ptr<Strategy> made_multi_worker(const Json& spec, const WorkerPlace&
   const Json options = member_or(spec, "options", Json::object());
   const double seconds = member_or(options, "timeout_seconds", 0.0);
   return std::make_unique<MultiWorkerMirroredStrategy>(
-      *place.resolver, MultiWorkerMirroredOptions{
-                           .devices = {"CPU:0"},
-                           .timeout = seconds > 0 ? std::chrono::duration_cast<Duration>(
-                                                        std::chrono::duration<double>(seconds))
-                                                  : kWorkerTimeout,
-                           .backend = place.backend});
+      *place.resolver,
+      MultiWorkerMirroredOptions{
+          .devices = {"CPU:0"},
+          .timeout = seconds > 0 ? std::chrono::duration_cast<Duration>(
+                                       std::chrono::duration<double>(seconds))
+                                 : kWorkerTimeout,
+          .backend = place.backend,
+          .communication = {.bytes_per_pack = member_or<std::int64_t>(options, "bytes_per_pack", 0),
+                            .implementation = communication_implementation(
+                                member_or<std::string>(options, "implementation", "AUTO"))}});
 }
 
 std::unique_ptr<Strategy> made_strategy(const Json& spec, const WorkerPlace& place) {

@@ -142,7 +142,9 @@ class RunningWorker {
   std::string failure(std::chrono::milliseconds deadline, bool may_die) const {
     const std::string name = "worker " + std::to_string(index_) + ", ";
     if (verdict_ && verdict_->status != Status::passed) return name + verdict_->text;
-    const std::string where = verdict_ ? "after its last step" : "at step " + step_;
+    const std::string where = verdict_        ? "after its last step"
+                              : step_.empty() ? "before its steps"
+                                              : "at step " + step_;
     if (!has_ended())
       return name + where + ": no end within " + std::to_string(deadline.count()) + " ms";
     if (verdict_ && exit_->shell_code() == 0) return "";
@@ -184,7 +186,7 @@ class RunningWorker {
   std::string out_, err_;
   bool is_out_open_ = true, is_err_open_ = true;
   bool is_ready_ = false;
-  std::string step_ = "none";
+  std::string step_;
   std::optional<Verdict> verdict_;
   std::optional<cli::ProcessExit> exit_;
 };
@@ -228,18 +230,20 @@ class ProcessesOfACase {
  private:
   // Until all are so; false if that takes too long.
   bool wait_for(bool (RunningWorker::*is_so)() const) {
-    for (;;) {
-      std::vector<pollfd> events;
-      for (const auto& worker : running_) worker->add_to(events);
+    const auto are_all = [&] {
+      return std::all_of(running_.begin(), running_.end(),
+                         [is_so](const auto& worker) { return (worker.get()->*is_so)(); });
+    };
+    while (!are_all()) {
       const auto left =
           std::chrono::duration_cast<std::chrono::milliseconds>(until_ - Clock::now()).count();
       if (left <= 0) return false;
+      std::vector<pollfd> events;
+      for (const auto& worker : running_) worker->add_to(events);
       ::poll(events.data(), events.size(), static_cast<int>(left));
       for (const auto& worker : running_) worker->take();
-      if (std::all_of(running_.begin(), running_.end(),
-                      [is_so](const auto& worker) { return (worker.get()->*is_so)(); }))
-        return true;
     }
+    return true;
   }
 
   const bool may_die_;
