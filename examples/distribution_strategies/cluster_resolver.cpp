@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Asks the strategy which task of the cluster this process is. Its TF_CONFIG must be set, as that of
+// Asks the strategy which task of the cluster this process is. TF_CONFIG must be set, here and in
 // the other worker; servers may be in the cluster, and have no part in the training.
 #include "page_text.h"
 

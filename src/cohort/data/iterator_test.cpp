@@ -200,9 +200,9 @@ class IteratorTimes : public IteratorStats {
  protected:
   // Runs the dataset on the clock.
   Iterator started(const Dataset& dataset) {
-    const auto profiler = std::make_shared<StageProfiler>(clock_);
-    return Iterator(dataset.node()->start(
-        StageContext({}, Purpose::run, dataset.options()).profiled_by(profiler)));
+    const StageContext context({.collect_stats = true}, Purpose::run, dataset.options());
+    context.profiler()->measure_with(clock_);
+    return Iterator(dataset.node()->start(context));
   }
   static std::vector<std::string> own_seconds(const Iterator& iterator) {
     std::vector<std::string> all;

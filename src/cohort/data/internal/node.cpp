@@ -73,12 +73,6 @@ StageContext StageContext::noting(std::shared_ptr<OpenedFiles> files) const {
   return context;
 }
 
-StageContext StageContext::profiled_by(std::shared_ptr<StageProfiler> profiler) const {
-  StageContext context = *this;
-  context.profiler_ = std::move(profiler);
-  return context;
-}
-
 StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) const {
   StageContext context = input(i);
   if (epoch > 0) context.epoch_ = mix_seed(epoch_, epoch);

@@ -89,7 +89,6 @@ class StageContext {
   StageContext noting(std::shared_ptr<OpenedFiles> files) const;
   // Null unless IterationOptions::collect_stats.
   const std::shared_ptr<StageProfiler>& profiler() const { return profiler_; }
-  StageContext profiled_by(std::shared_ptr<StageProfiler> profiler) const;
   // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
   // IterationOptions::seed.
   std::uint64_t random_seed() const;

@@ -134,8 +134,13 @@ class MeasuredStage final : public Stage {
 StageProfiler::Entry& StageProfiler::entry(const std::string& place, std::string_view op) {
   const Lock lock(mutex_);
   std::unique_ptr<Entry>& entry = entries_[{place, std::string(op)}];
-  if (!entry) entry = std::make_unique<Entry>(clock_);
+  if (!entry) entry = std::make_unique<Entry>(*clock_);
   return *entry;
+}
+
+void StageProfiler::measure_with(const Clock& clock) {
+  const Lock lock(mutex_);
+  clock_ = &clock;
 }
 
 std::vector<StageStats> StageProfiler::stats() const {

@@ -86,8 +86,8 @@ TEST_F(SharedMemory, AMissedDeadlineNamesTheSameMemberOnAllOthers) {
   EXPECT_THAT(sockets->missed(), ElementsAre(Pair(0, 2), Pair(1, 2)));
 }
 
-// Both gave up in the same moment, and each took the other for missing. A member that a busy machine
-// does not run before the deadline is missing, so such a round gets more time.
+// Both gave up in the same moment, and each took the other for missing. A member that a busy
+// machine does not run before the deadline is missing, so such a round gets more time.
 TEST_F(SharedMemory, MembersThatGiveUpTogetherBlameOnlyWhoIsMissing) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::string> errors;
