@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Shows which elements each worker reads, by auto-shard policy. There are two workers with one
-// replica each, which are threads of this process.
+// replica each, which are processes:
+//
+//   cohort launch --workers 2 --ps 0 -- sharding
 #include <unistd.h>
 
 #include <cstdio>
-#include <exception>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "numpy_text.h"
 
@@ -16,10 +16,9 @@ namespace {
 using cohort::AutoShardPolicy;
 using cohort::Dataset;
 
-constexpr int kWorkers = 2;
 constexpr std::int64_t kGlobalBatchSize = 4;
 
-// A temporary folder of text files; the destructor removes it.
+// A temporary folder of text files, as on a disk of each worker; the destructor removes it.
 class Folder {
  public:
   Folder() { std::filesystem::create_directory(path_); }
@@ -49,48 +48,27 @@ Dataset lines_of(const std::vector<std::string>& files, AutoShardPolicy policy) 
       .with_options(options);
 }
 
-std::string seen_by(std::shared_ptr<cohort::collective::Group> group, const Dataset& dataset) {
-  cohort::MultiWorkerMirroredStrategy strategy(std::move(group), {.devices = {"CPU:0"}});
-  std::string text = "  worker " + std::to_string(strategy.worker()) + "\n";
+void print(const char* title, cohort::MultiWorkerMirroredStrategy& strategy,
+           const Dataset& dataset) {
+  std::printf("%s\n  worker %d\n", title, strategy.worker());
   int number = 0;
   for (const auto& step : strategy.distribute_dataset(dataset)) {
-    text += "    batch " + std::to_string(++number) + " = replica " +
-            std::to_string(strategy.worker() + 1) + ": " + guide::list(step[0].tensor()) + "\n";
+    std::printf("    batch %d = replica %d: %s\n", ++number, strategy.worker() + 1,
+                guide::list(step[0].tensor()).c_str());
   }
-  return text;
-}
-
-void print(const char* title, const Dataset& dataset) {
-  const cohort::InProcessWorkers workers(kWorkers);
-  std::vector<std::string> texts(kWorkers);
-  std::vector<std::exception_ptr> errors(kWorkers);
-  std::vector<std::thread> threads;
-  for (int worker = 0; worker < kWorkers; ++worker) {
-    threads.emplace_back([&, worker] {
-      try {
-        texts[worker] = seen_by(workers.group(worker), dataset);
-      } catch (...) {
-        errors[worker] = std::current_exception();
-      }
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  for (const std::exception_ptr& error : errors) {
-    if (error) std::rethrow_exception(error);
-  }
-  std::printf("%s\n%s%s", title, texts[0].c_str(), texts[1].c_str());
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
   return cohort::run_main(argc, argv, [](const cohort::Arguments&) {
+    cohort::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0"}});
     Folder folder;
     const std::string one = folder.write("one", 0, 6), two = folder.write("two", 6, 12);
     const std::string all = folder.write("all", 0, 12);
-    print("FILE", lines_of({one, two}, AutoShardPolicy::file));
-    print("DATA", lines_of({all}, AutoShardPolicy::data));
-    print("OFF", lines_of({all}, AutoShardPolicy::off));
+    print("FILE", strategy, lines_of({one, two}, AutoShardPolicy::file));
+    print("DATA", strategy, lines_of({all}, AutoShardPolicy::data));
+    print("OFF", strategy, lines_of({all}, AutoShardPolicy::off));
     return 0;
   });
 }

@@ -3,9 +3,12 @@
 #include <CLI/CLI.hpp>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <string>
 
 #include "cohort/core/log.h"
 #include "tests/conformance/runner.h"
+#include "tests/conformance/strategy_worker_process.h"
 
 namespace {
 
@@ -29,8 +32,26 @@ int main(int argc, char** argv) {
   app.add_option("--filter", options.filter, "only cases whose id contains TEXT");
   app.add_option("--deadline", seconds, "seconds that one case may take")
       ->check(CLI::PositiveNumber);
+  std::string workers = "processes";
+  app.add_option("--workers", workers, "what the workers of a case with several are")
+      ->check(CLI::IsMember({"processes", "threads"}))
+      ->capture_default_str();
+  const std::map<std::string, cohort::GroupBackend> backends = {
+      {"automatic", cohort::GroupBackend::automatic},
+      {"shared_memory", cohort::GroupBackend::shared_memory},
+      {"tcp", cohort::GroupBackend::tcp}};
+  app.add_option("--backend", options.workers.backend, "what carries the values of such workers")
+      ->transform(CLI::Transformer(backends));
+  int socket = -1;  // of the runner that has started this process as a worker
+  app.add_option("--worker", socket)->group("");
   CLI11_PARSE(app, argc, argv);
+  options.workers.are_threads = workers == "threads";
   options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
+  options.workers.deadline = options.deadline * 9 / 10;
+  if (socket >= 0) {
+    cohort::set_log_level(cohort::LogLevel::off);
+    return strategy::work_as_process(socket);
+  }
   std::cout << "cases of " << directory << std::endl;
   cohort::set_log_level(cohort::LogLevel::off);
   try {

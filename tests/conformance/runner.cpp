@@ -101,11 +101,11 @@ std::vector<Case> read_cases(const std::filesystem::path& directory) {
   return cases;
 }
 
-Verdict run_case(const Case& test_case) {
+Verdict run_case(const Case& test_case, const WorkerOptions& workers) {
   if (!test_case.fault.empty()) return {Status::failed, test_case.fault};
   try {
     if (strategy::is_strategy_case(test_case.json)) {
-      return strategy::run_strategy_case(test_case.json);
+      return strategy::run_strategy_case(test_case.json, workers);
     }
     if (may_skip(test_case.json)) return {Status::skipped, "needs ragged or sparse elements"};
     return compared(test_case.json);
@@ -129,7 +129,7 @@ Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std:
   Totals totals;
   run_isolated(
       chosen.size(), options.deadline,
-      [&](std::size_t index) { return text_of(run_case(*chosen[index])); },
+      [&](std::size_t index) { return text_of(run_case(*chosen[index], options.workers)); },
       [&](std::size_t index, const Ended& ended) {
         const Verdict verdict = verdict_of(ended, options.deadline);
         totals.passed += verdict.status == Status::passed ? 1 : 0;

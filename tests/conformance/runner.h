@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "cohort/collective/group.h"
 #include "tests/conformance/json.h"
 
 namespace cohort::conformance {
@@ -27,9 +28,19 @@ struct Case {
   std::string file = {};  // its name, such as "run.json"
 };
 
+// How the workers of a strategy case with several run.
+struct WorkerOptions {
+  bool are_threads = false;                // of the process of the case; else each is a process
+  std::string program = "/proc/self/exe";  // of these processes: cohort_conformance
+  GroupBackend backend = GroupBackend::automatic;
+  // After which the workers that have not ended are named, and killed. Shorter than that of cases.
+  std::chrono::milliseconds deadline = std::chrono::seconds(55);
+};
+
 struct RunOptions {
   std::string filter;  // runs the cases whose id contains it; empty: all
   std::chrono::milliseconds deadline = std::chrono::minutes(1);  // for each case
+  WorkerOptions workers = {};
 };
 
 struct Totals {
@@ -42,7 +53,7 @@ struct Totals {
 // file names. Throws a CaseFault if there is no file.
 std::vector<Case> read_cases(const std::filesystem::path& directory);
 // Runs a case in this process, without a deadline.
-Verdict run_case(const Case& test_case);
+Verdict run_case(const Case& test_case, const WorkerOptions& workers = {});
 // Runs each case in isolation (isolation.h). Writes failures and skipped cases to `out`, then the
 // files of strategy cases that are not reached yet, which it does not run, and finally the totals.
 Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std::ostream& out);

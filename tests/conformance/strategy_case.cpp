@@ -40,24 +40,29 @@ std::vector<std::string> devices_in(const Json& spec) {
 // Longer than a loaded machine needs for a case.
 constexpr Duration kWorkerTimeout = std::chrono::seconds(20);
 
-std::unique_ptr<Strategy> made_multi_worker(const Json& spec, const ClusterResolver* resolver) {
+std::unique_ptr<Strategy> made_multi_worker(const Json& spec, const WorkerPlace& place) {
   const Json options = member_or(spec, "options", Json::object());
   const double seconds = member_or(options, "timeout_seconds", 0.0);
   return std::make_unique<MultiWorkerMirroredStrategy>(
-      *resolver, MultiWorkerMirroredOptions{
-                     .devices = {"CPU:0"},
-                     .timeout = seconds > 0 ? std::chrono::duration_cast<Duration>(
-                                                  std::chrono::duration<double>(seconds))
-                                            : kWorkerTimeout});
+      *place.resolver,
+      MultiWorkerMirroredOptions{
+          .devices = {"CPU:0"},
+          .timeout = seconds > 0 ? std::chrono::duration_cast<Duration>(
+                                       std::chrono::duration<double>(seconds))
+                                 : kWorkerTimeout,
+          .backend = place.backend,
+          .communication = {.bytes_per_pack = member_or<std::int64_t>(options, "bytes_per_pack", 0),
+                            .implementation = communication_implementation(
+                                member_or<std::string>(options, "implementation", "AUTO"))}});
 }
 
-std::unique_ptr<Strategy> made_strategy(const Json& spec, const ClusterResolver* resolver) {
+std::unique_ptr<Strategy> made_strategy(const Json& spec, const WorkerPlace& place) {
   const auto kind = member(spec, "kind").get<std::string>();
   if (kind == "one_device") {
     return std::make_unique<OneDeviceStrategy>(
         device_text(member_or<std::string>(spec, "device", "cpu:0")));
   }
-  if (kind == "multi_worker_mirrored") return made_multi_worker(spec, resolver);
+  if (kind == "multi_worker_mirrored") return made_multi_worker(spec, place);
   if (kind == "mirrored") return std::make_unique<MirroredStrategy>(devices_in(spec));
   if (kind == "central_storage") {
     return std::make_unique<CentralStorageStrategy>(
@@ -169,7 +174,7 @@ void StrategyCase::add_strategy(const std::string& name, const Json& spec) {
     strategies_[name] = &default_strategy();
     return;
   }
-  std::unique_ptr<Strategy> made = made_strategy(spec, place_.resolver);
+  std::unique_ptr<Strategy> made = made_strategy(spec, place_);
   const std::lock_guard lock(mutex_);
   strategies_[name] = made.get();
   made_.push_back(std::move(made));

@@ -84,6 +84,7 @@ struct WorkerPlace {
   const ClusterResolver* resolver = nullptr;  // nullptr: there is one worker
   std::size_t index = 0;
   int count = 1;
+  GroupBackend backend = GroupBackend::automatic;
 };
 
 // One case. Thread-safe, where it says so.

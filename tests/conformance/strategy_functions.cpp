@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "tests/conformance/strategy_steps.h"
+#include "tests/conformance/strategy_worker_process.h"
 
 namespace cohort::conformance::strategy {
 namespace {
@@ -170,7 +171,7 @@ Value raise(const Step& step) {
   throw UserError(message);
 }
 
-Value die(const Step&) { ::_exit(1); }
+Value die(const Step&) { ::_exit(kExitCodeOfDie); }
 
 Value eval(const Step& step) { return step.value("value"); }
 

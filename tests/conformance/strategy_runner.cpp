@@ -4,16 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <functional>
-#include <latch>
-#include <map>
-#include <memory>
 #include <string>
-#include <thread>
-#include <vector>
 
-#include "cohort/rpc/detail/reserved_port.h"
 #include "tests/conformance/strategy_outcome.h"
 #include "tests/conformance/strategy_steps.h"
+#include "tests/conformance/strategy_workers.h"
 
 namespace cohort::conformance::strategy {
 namespace {
@@ -85,7 +80,14 @@ Json step_of_worker(const Json& step, std::size_t worker) {
   return own;
 }
 
-Verdict run_steps(StrategyCase& test, const Json& content) {
+}  // namespace
+
+bool has_step(const Json& steps, const char* kind) {
+  return is_any_step(steps, [&](const Json& step) { return step.value("do", "") == kind; });
+}
+
+Verdict run_steps(StrategyCase& test, const Json& content,
+                  const std::function<void(std::size_t step)>& begins) {
   // TensorFlow multiplies a mean over workers by a rounded 1 / n.
   const double tolerance = member_or(content, "tol", test.workers() == 1 ? 0.0 : 2e-7);
   Frame top;  // destroyed first: it may be inside of scopes
@@ -95,6 +97,7 @@ Verdict run_steps(StrategyCase& test, const Json& content) {
     const auto at_step = [&](const std::string& text) {
       return "step " + std::to_string(i) + " " + brief(steps[i], 160) + ":\n  " + text;
     };
+    begins(i);
     try {
       const std::string found = difference(steps[i], outcome_of(test, top, steps[i]), tolerance);
       if (!found.empty()) return {Status::failed, at_step(found)};
@@ -105,69 +108,13 @@ Verdict run_steps(StrategyCase& test, const Json& content) {
   return {};
 }
 
-// A cluster on free ports of the loopback. The ports are reserved as long as it exists.
-class LocalWorkers {
- public:
-  LocalWorkers(int count, bool has_chief) : ports_(static_cast<std::size_t>(count)) {
-    for (const rpc::ReservedPort& port : ports_) {
-      const bool is_chief = has_chief && tasks_.empty();
-      const TaskId task{is_chief ? "chief" : "worker", static_cast<std::int64_t>(tasks_.size()) -
-                                                           (has_chief && !is_chief ? 1 : 0)};
-      tasks_.push_back(task);
-      jobs_[task.job].push_back("127.0.0.1:" + std::to_string(port.number()));
-    }
-  }
-  SimpleResolver resolver(int worker) const {
-    const TaskId& task = tasks_[static_cast<std::size_t>(worker)];
-    return SimpleResolver(ClusterSpec(jobs_), {.task_type = task.job, .task_id = task.index});
-  }
-
- private:
-  const std::vector<rpc::ReservedPort> ports_;
-  std::vector<TaskId> tasks_;
-  std::map<std::string, std::vector<std::string>> jobs_;
-};
-
-// Each worker is a thread, with a strategy that meets the others as processes do.
-Verdict run_workers(const Json& content, int count) {
-  const LocalWorkers workers(count, member(content, "strategy").value("chief", false));
-  std::vector<Verdict> verdicts(static_cast<std::size_t>(count));
-  std::latch have_ended(count);
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < count; ++rank) {
-    threads.emplace_back([&, rank] {
-      Verdict& own = verdicts[static_cast<std::size_t>(rank)];
-      const SimpleResolver resolver = workers.resolver(rank);
-      std::unique_ptr<StrategyCase> test;
-      try {
-        test = std::make_unique<StrategyCase>(
-            content, WorkerPlace{&resolver, static_cast<std::size_t>(rank), count});
-        own = run_steps(*test, content);
-      } catch (const std::exception& error) {
-        own = {Status::failed, error.what()};
-      }
-      if (own.status != Status::passed)
-        own.text = "worker " + std::to_string(rank) + ", " + own.text;
-      have_ended.arrive_and_wait();  // a worker that leaves earlier ends the group
-    });
-  }
-  for (std::thread& thread : threads) thread.join();
-  const auto failed = std::find_if(verdicts.begin(), verdicts.end(), [](const Verdict& each) {
-    return each.status != Status::passed;
-  });
-  return failed == verdicts.end() ? Verdict{} : *failed;
-}
-
-}  // namespace
-
-Verdict run_strategy_case(const Json& content) {
+Verdict run_strategy_case(const Json& content, const WorkerOptions& workers) {
   const std::string reason = reason_to_skip(content);
   if (!reason.empty()) return {Status::skipped, reason};
   const Json spec = member_or(content, "strategy", Json::object());
-  const bool has_workers = spec.value("kind", "") == "multi_worker_mirrored";
-  if (has_workers) return run_workers(content, member(spec, "workers").get<int>());
+  if (spec.value("kind", "") == "multi_worker_mirrored") return run_workers(content, workers);
   StrategyCase test(content);
-  return run_steps(test, content);
+  return run_steps(test, content, [](std::size_t) {});
 }
 
 }  // namespace cohort::conformance::strategy

@@ -4,7 +4,17 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
+#include <barrier>
+#include <chrono>
+#include <cmath>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "cohort/core/clock.h"
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/stage.h"
+#include "cohort/data/internal/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -153,27 +163,90 @@ TEST_F(IteratorStats, KeepTimesOfTheirOwnApart) {
   EXPECT_NEAR(own, stats[0].seconds, 1e-6);
 }
 
-// This stage spins, the others do almost nothing, and prefetch waits.
-TEST_F(IteratorStats, NameTheStageThatTakesMost) {
-  const auto busy = [](at::Tensor x) {
-    volatile std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < 3'000'000; ++i) sum = sum + i;
+// Time that passes only where a test says so, so that a busy machine changes no measurement. Notes
+// how often the thread that made it, which reads the elements, has asked for the time. Thread-safe.
+class StageClock final : public Clock {
+ public:
+  TimePoint now() const override {
+    const std::lock_guard lock(mutex_);
+    if (std::this_thread::get_id() == reader_) ++asked_;
+    changed_.notify_all();
+    return now_;
+  }
+  bool wait_until(std::unique_lock<std::mutex>&, std::condition_variable&, TimePoint,
+                  const std::function<bool()>& ready) override {
+    return ready();
+  }
+  void advance(Duration duration) {
+    const std::lock_guard lock(mutex_);
+    now_ += duration;
+  }
+  // Until the reader waits for an element: it begins a call of two stages, and then its wait.
+  // Returns false after 20 s.
+  bool await_waiting_reader() const {
+    std::unique_lock lock(mutex_);
+    return changed_.wait_for(lock, std::chrono::seconds(20), [this] { return asked_ >= 3; });
+  }
+
+ private:
+  const std::thread::id reader_ = std::this_thread::get_id();
+  mutable std::mutex mutex_;
+  mutable std::condition_variable changed_;
+  mutable int asked_ = 0;
+  TimePoint now_{std::chrono::seconds(1000)};
+};
+
+class IteratorTimes : public IteratorStats {
+ protected:
+  // Runs the dataset on the clock.
+  Iterator started(const Dataset& dataset) {
+    const StageContext context({.collect_stats = true}, Purpose::run, dataset.options());
+    context.profiler()->measure_with(clock_);
+    return Iterator(dataset.node()->start(context));
+  }
+  static std::vector<std::string> own_seconds(const Iterator& iterator) {
+    std::vector<std::string> all;
+    for (const StageStats& stage : iterator.stats())
+      all.push_back(stage.op + " " + std::to_string(std::lround(stage.seconds_exclusive * 10)));
+    return all;
+  }
+
+  const MapOptions number_{.output_spec = ElementSpec({at::kLong, {{}}})};  // asks no example
+  StageClock clock_;
+};
+
+// A second passes in this stage, none in the others, and prefetch waits.
+TEST_F(IteratorTimes, NameTheStageThatTakesMost) {
+  const auto busy = [this](at::Tensor x) {
+    EXPECT_TRUE(clock_.await_waiting_reader());
+    clock_.advance(std::chrono::seconds(1));
     return x;
   };
-  Iterator iterator = measured(rows(4).map(busy).prefetch(1).batch(2));
-  drain(iterator);
+  Iterator iterator = started(rows(1).map(busy, number_).prefetch(1).batch(2));
+  EXPECT_THAT(drain(iterator), ElementsAre("[0]"));
   EXPECT_EQ(iterator.bottleneck(), "map at /0/0");
+  EXPECT_THAT(own_seconds(iterator), ElementsAre("batch 0", "prefetch 0", "map 10", "range 0"));
+  EXPECT_NEAR(iterator.stats()[0].seconds, 1, 1e-6);  // batch has waited for it
 }
 
-TEST_F(IteratorStats, AddTheWorkOfOtherThreads) {
-  const auto busy = [](at::Tensor x) {
-    volatile std::int64_t sum = 0;
-    for (std::int64_t i = 0; i < 3'000'000; ++i) sum = sum + i;
+// The same second passes in two threads of the stage.
+TEST_F(IteratorTimes, AddTheWorkOfOtherThreads) {
+  std::barrier both(2);
+  const auto busy = [&](at::Tensor x) {
+    both.arrive_and_wait();
+    if (x.item<std::int64_t>() == 0) {
+      EXPECT_TRUE(clock_.await_waiting_reader());
+      clock_.advance(std::chrono::seconds(1));
+    }
+    both.arrive_and_wait();
     return x;
   };
-  Iterator iterator = measured(rows(4).map(busy, {.num_parallel_calls = 2}).batch(2));
-  drain(iterator);
+  MapOptions options = number_;
+  options.num_parallel_calls = 2;
+  Iterator iterator = started(rows(2).map(busy, options).batch(2));
+  EXPECT_THAT(drain(iterator), ElementsAre("[0, 1]"));
   EXPECT_EQ(iterator.bottleneck(), "map at /0");
+  EXPECT_THAT(own_seconds(iterator), ElementsAre("batch 0", "map 20", "range 0"));
 }
 
 TEST_F(IteratorStats, LeaveElementsAndPositionsAlone) {

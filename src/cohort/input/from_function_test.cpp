@@ -200,6 +200,30 @@ TEST_F(FromFunctionOnWorkers, AWorkerThatRunsDryGoesOnWithDummies) {
                           "([0,1]); ([2,3]); ([4,5]); ([6,7]); ([8]); end"));
 }
 
+// VAL-04 of spec/strategy.md: the function batches for a replica and takes its worker's share.
+TEST_F(FromFunctionOnWorkers, AFunctionThatBatchesAndShardsGivesEachWorkerItsPart) {
+  const InProcessWorkers group(2);
+  const std::vector<std::int64_t> sums = testing::on_workers<std::int64_t>(2, [&](int worker) {
+    auto steps = DistributedDataset::from_function(
+                     worker_of(group, worker, 1),
+                     [](const InputContext& context) {
+                       return Dataset::range(100)
+                           .batch(context.get_per_replica_batch_size(10))
+                           .shard(context.num_input_pipelines, context.input_pipeline_id);
+                     },
+                     {})
+                     .iterator();
+    return steps.get_next().value().tensor().sum().item<std::int64_t>();
+  });
+  EXPECT_THAT(sums, ElementsAre(10, 35));
+}
+
+// VAL-06 of spec/strategy.md: the last batch of one worker is smaller than that of the other.
+TEST_F(FromFunctionOnWorkers, WorkersMayHaveBatchesOfOtherSizes) {
+  EXPECT_THAT(seen(2, 1, [](std::int64_t id) { return Dataset::range(14).batch(4).shard(2, id); }),
+              ElementsAre("([0,1,2,3]); ([8,9,10,11]); end", "([4,5,6,7]); ([12,13]); end"));
+}
+
 TEST_F(FromFunctionOnWorkers, AnErrorOnOneIsRaisedOnAllAndNoneWaits) {
   const auto make = [](std::int64_t id) {
     return Dataset::range(4)

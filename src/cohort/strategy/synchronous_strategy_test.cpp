@@ -357,6 +357,17 @@ TEST(MultiWorkerMirroredTest, ElementsWithoutAnOrderAreNotTakenByNumber) {
               throws_error(ErrorCode::invalid_argument, "set deterministic to true"));
 }
 
+// Section 4.3 of spec/strategy.md.
+TEST(MultiWorkerMirroredTest, APipelineForEachReplicaIsUnimplemented) {
+  InProcessWorkers workers(2);
+  MultiWorkerMirroredStrategy strategy(workers.group(0));
+  const auto make = [](const InputContext&) { return Dataset::range(4); };
+  const InputOptions options{.fetch_to_device = false,
+                             .replication_mode = ReplicationMode::per_replica};
+  EXPECT_THAT([&] { strategy.distribute_datasets_from_function(make, options); },
+              throws_error(ErrorCode::unimplemented, "expected replication_mode per_worker"));
+}
+
 TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {
   const InProcessWorkers workers(2);
   std::vector<std::int64_t> sums(2);

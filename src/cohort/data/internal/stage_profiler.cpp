@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/internal/stage_profiler.h"
 
+#include <chrono>
 #include <optional>
 
 #include "cohort/data/internal/stage.h"
@@ -8,10 +9,8 @@
 namespace cohort::data {
 namespace {
 
-using Clock = std::chrono::steady_clock;
-
-std::int64_t nanoseconds_since(Clock::time_point start) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count();
+std::int64_t nanoseconds_since(TimePoint start, const Clock& clock) {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(clock.now() - start).count();
 }
 
 // One call of a stage. Calls nest as the stages of a thread do; each excludes the time of inner
@@ -19,12 +18,12 @@ std::int64_t nanoseconds_since(Clock::time_point start) {
 class Call {
  public:
   explicit Call(StageProfiler::Entry& entry)
-      : entry_(entry), around_(innermost_), start_(Clock::now()) {
+      : entry_(entry), around_(innermost_), start_(entry.clock.now()) {
     innermost_ = this;
   }
 
   ~Call() {
-    const std::int64_t taken = nanoseconds_since(start_);
+    const std::int64_t taken = nanoseconds_since(start_, entry_.clock);
     entry_.nanoseconds.fetch_add(taken, std::memory_order_relaxed);
     entry_.own_nanoseconds.fetch_add(taken - others_, std::memory_order_relaxed);
     innermost_ = around_;
@@ -41,6 +40,10 @@ class Call {
   static void add_others(std::int64_t nanoseconds) {
     if (innermost_ != nullptr) innermost_->others_ += nanoseconds;
   }
+  // The clock of the innermost call of this thread; nullptr if there is none.
+  static const Clock* clock() {
+    return innermost_ != nullptr ? &innermost_->entry_.clock : nullptr;
+  }
 
  private:
   static thread_local Call* innermost_;
@@ -48,7 +51,7 @@ class Call {
   StageProfiler::Entry& entry_;
   Call* around_;
   std::int64_t others_ = 0;  // in inner calls, and waiting
-  Clock::time_point start_;
+  TimePoint start_;
 };
 
 thread_local Call* Call::innermost_ = nullptr;
@@ -131,8 +134,13 @@ class MeasuredStage final : public Stage {
 StageProfiler::Entry& StageProfiler::entry(const std::string& place, std::string_view op) {
   const Lock lock(mutex_);
   std::unique_ptr<Entry>& entry = entries_[{place, std::string(op)}];
-  if (!entry) entry = std::make_unique<Entry>();
+  if (!entry) entry = std::make_unique<Entry>(*clock_);
   return *entry;
+}
+
+void StageProfiler::measure_with(const Clock& clock) {
+  const Lock lock(mutex_);
+  clock_ = &clock;
 }
 
 std::vector<StageStats> StageProfiler::stats() const {
@@ -160,14 +168,21 @@ StageProfiler::Entry* entry_of(const Node& node, const StageContext& context) {
 }
 
 ScopedWork::ScopedWork(StageProfiler::Entry* entry) : entry_(entry) {
-  if (entry_ != nullptr) start_ = Clock::now();
+  if (entry_ != nullptr) start_ = entry_->clock.now();
 }
 
 ScopedWork::~ScopedWork() {
   if (entry_ == nullptr) return;
-  entry_->own_nanoseconds.fetch_add(nanoseconds_since(start_), std::memory_order_relaxed);
+  entry_->own_nanoseconds.fetch_add(nanoseconds_since(start_, entry_->clock),
+                                    std::memory_order_relaxed);
 }
 
-ScopedWait::~ScopedWait() { Call::add_others(nanoseconds_since(start_)); }
+ScopedWait::ScopedWait() : clock_(Call::clock()) {
+  if (clock_ != nullptr) start_ = clock_->now();
+}
+
+ScopedWait::~ScopedWait() {
+  if (clock_ != nullptr) Call::add_others(nanoseconds_since(start_, *clock_));
+}
 
 }  // namespace cohort::data

@@ -3,13 +3,13 @@
 #pragma once
 
 #include <atomic>
-#include <chrono>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/node.h"
 
@@ -19,6 +19,9 @@ namespace cohort::data {
 class StageProfiler {
  public:
   struct Entry {
+    explicit Entry(const Clock& measuring) : clock(measuring) {}
+
+    const Clock& clock;
     std::atomic<std::int64_t> elements = 0;
     std::atomic<std::int64_t> nanoseconds = 0;
     std::atomic<std::int64_t> own_nanoseconds = 0;
@@ -27,11 +30,14 @@ class StageProfiler {
   // The entry of an op at a place, which the stages of all epochs share. Lives as long as the
   // profiler.
   Entry& entry(const std::string& place, std::string_view op);
+  // For entries that are made from here on. Tests have a clock of their own.
+  void measure_with(const Clock& clock);
   // One per op, the sink first.
   std::vector<StageStats> stats() const;
 
  private:
   mutable Mutex mutex_;
+  const Clock* clock_ COHORT_GUARDED_BY(mutex_) = &Clock::system();
   std::map<std::pair<std::string, std::string>, std::unique_ptr<Entry>> entries_
       COHORT_GUARDED_BY(mutex_);
 };
@@ -52,7 +58,7 @@ class ScopedWork {
 
  private:
   StageProfiler::Entry* entry_;
-  std::chrono::steady_clock::time_point start_;
+  TimePoint start_;
 };
 
 // For ScopedWork: the entry of the stage that `node` starts in `context`, which lives as long as
@@ -63,13 +69,14 @@ StageProfiler::Entry* entry_of(const Node& node, const StageContext& context);
 // only from the thread that made it.
 class ScopedWait {
  public:
-  ScopedWait() : start_(std::chrono::steady_clock::now()) {}
+  ScopedWait();
   ~ScopedWait();
   ScopedWait(const ScopedWait&) = delete;
   ScopedWait& operator=(const ScopedWait&) = delete;
 
  private:
-  std::chrono::steady_clock::time_point start_;
+  const Clock* clock_;  // nullptr: no stage of this thread is profiled
+  TimePoint start_;
 };
 
 }  // namespace cohort::data

@@ -163,6 +163,31 @@ void Memory::create() {
   }
 }
 
+// Throws, naming the first member, whose connection has ended.
+void Memory::lose_first() const {
+  const std::string& name = links_->member_name(0);
+  links_->missed(0, "its connection broke");
+  throw Error(ErrorCode::unavailable,
+              "[collective.open] expected " + name +
+                  " to share memory, got the end of its connection; begin a new group on all "
+                  "workers",
+              ErrorCause::peer_lost)
+      .at(name);
+}
+
+// The file of the first member. It may have ended after its invitation: then its connection ends
+// too, a moment later at most.
+SharedFile Memory::file_of_first(int descriptor, std::uint64_t bytes) const {
+  constexpr int kMoment = 1000;  // milliseconds
+  try {
+    return SharedFile::open(links_->process(0), descriptor, bytes);
+  } catch (const Error&) {
+    pollfd ended{.fd = sockets_[0].get(), .events = POLLRDHUP, .revents = 0};
+    if (::poll(&ended, 1, kMoment) > 0) lose_first();
+    throw;
+  }
+}
+
 void Memory::attach(Deadline deadline) {
   Invitation invitation;
   const std::span bytes = std::as_writable_bytes(std::span(&invitation, 1));
@@ -178,13 +203,7 @@ void Memory::attach(Deadline deadline) {
     if (got > 0) {
       received += static_cast<std::size_t>(got);
     } else if (got == 0 || (errno != EAGAIN && errno != EINTR)) {
-      links_->missed(0, "its connection broke");
-      throw Error(ErrorCode::unavailable,
-                  "[collective.open] expected " + name +
-                      " to share memory, got the end of its connection; begin a new group on all "
-                      "workers",
-                  ErrorCause::peer_lost)
-          .at(name);
+      lose_first();
     } else if (deadline.has_expired()) {
       links_->missed(0, "it did not share memory in time");
       throw Error(ErrorCode::deadline_exceeded, "[collective.open] expected " + name +
@@ -197,8 +216,7 @@ void Memory::attach(Deadline deadline) {
                ErrorCode::failed_precondition, "[collective.open] expected ", name,
                " to share memory as this process does, got another version's; run one version "
                "on all workers");
-  file_ = SharedFile::open(links_->process(0), static_cast<int>(invitation.descriptor),
-                           invitation.bytes);
+  file_ = file_of_first(static_cast<int>(invitation.descriptor), invitation.bytes);
   head_ = file_.map(0, room_offset(0));
   COHORT_CHECK(head().token.load(std::memory_order_seq_cst) == invitation.token,
                ErrorCode::failed_precondition, "[collective.shared_memory] expected the memory of ",

@@ -57,6 +57,8 @@ class Memory {
   void connect(Deadline deadline);
   void create();
   void attach(Deadline deadline);
+  [[noreturn]] void lose_first() const;
+  SharedFile file_of_first(int descriptor, std::uint64_t bytes) const;
   std::uint64_t room_offset(int index) const;
   Head& head() const { return *reinterpret_cast<Head*>(head_.data()); }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/socket.h>
 
 #include <barrier>
 #include <chrono>
@@ -17,6 +18,7 @@
 #include <memory>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -84,8 +86,8 @@ TEST_F(SharedMemory, AMissedDeadlineNamesTheSameMemberOnAllOthers) {
   EXPECT_THAT(sockets->missed(), ElementsAre(Pair(0, 2), Pair(1, 2)));
 }
 
-// Both gave up in the same moment, and each took the other for missing. A member that a busy machine
-// does not run before the deadline is missing, so such a round gets more time.
+// Both gave up in the same moment, and each took the other for missing. A member that a busy
+// machine does not run before the deadline is missing, so such a round gets more time.
 TEST_F(SharedMemory, MembersThatGiveUpTogetherBlameOnlyWhoIsMissing) {
   for (int round = 0; round < 20; ++round) {
     std::vector<std::string> errors;
@@ -207,6 +209,32 @@ TEST_F(SharedMemory, MembersThatNeverConnectEndTheGroup) {
               throws_error(ErrorCode::deadline_exceeded, "worker:1"));
   EXPECT_THAT([&] { group->barrier(in_a_minute()); },
               throws_error(ErrorCode::aborted, "got the failure of an earlier try"));
+}
+
+// Regression: a member that ended while others opened its memory was no lost member for them, but
+// a wrong set-up of the processes.
+TEST_F(SharedMemory, AFirstMemberThatEndsBeforeOthersOpenItsMemoryIsLost) {
+  testing::SocketPair to_first, to_second;
+  sockets = std::make_shared<testing::PairedSockets>(2, [&](int, int, int) {
+    to_first = testing::unix_pair();
+    to_second = testing::unix_pair();
+    return testing::SocketPair{std::move(to_first[1]), std::move(to_second[1])};
+  });
+  std::string error;
+  std::thread second([&] {
+    error =
+        error_of([&] { join(std::make_shared<testing::PairedLinks>(sockets, 1), in_a_minute()); });
+  });
+  // Its group ends at once.
+  const Deadline soon = Deadline::after(std::chrono::seconds(1));
+  (void)error_of([&] { join(std::make_shared<testing::PairedLinks>(sockets, 0), soon); });
+  char invitation[256];
+  const ssize_t size = ::recv(to_first[0].get(), invitation, sizeof invitation, MSG_DONTWAIT);
+  EXPECT_GT(size, 0);
+  EXPECT_EQ(::send(to_second[0].get(), invitation, static_cast<std::size_t>(size), 0), size);
+  to_second[0] = FileDescriptor();
+  second.join();
+  EXPECT_THAT(error, HasSubstr("unavailable worker:0 [collective.open]"));
 }
 
 TEST_F(SharedMemory, WorkersOfSeveralHostsAreRefused) {
