@@ -31,6 +31,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 
 #include "cohort/cohort.h"
@@ -104,9 +105,23 @@ std::int64_t step_of(const Model& model) { return model.num_steps.read().item<st
 
 // A proxy may damage the forming of a group, too.
 constexpr int kRebuildsMax = 3;
+constexpr int kBeginningsMax = 10;
 
 std::string text_of(const Error& error) {
   return std::string(name_of(error.code())) + " " + error.origin() + " " + error.what();
+}
+
+// On a busy machine some workers start later than others wait for them.
+std::unique_ptr<MultiWorkerMirroredStrategy> joined_group(
+    const MultiWorkerMirroredOptions& options) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return std::make_unique<MultiWorkerMirroredStrategy>(options);
+    } catch (const Error& error) {
+      say("did not begin: " + text_of(error));
+      if (error.code() != ErrorCode::deadline_exceeded || attempt == kBeginningsMax) throw;
+    }
+  }
 }
 
 // Without exec, so that it has all that close-on-exec would keep from it.
@@ -123,9 +138,9 @@ int train(const Arguments& arguments) {
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
   const std::int64_t rebuild_every =
       arguments.values.size() > 3 ? std::stoll(arguments.values[3]) : steps + 1;
-  MultiWorkerMirroredStrategy strategy(
-      TfConfigResolver(),
-      {.timeout = timeout, .backend = testing::backend_of(arguments.values.at(2))});
+  const std::unique_ptr<MultiWorkerMirroredStrategy> joined =
+      joined_group({.timeout = timeout, .backend = testing::backend_of(arguments.values.at(2))});
+  MultiWorkerMirroredStrategy& strategy = *joined;
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();
@@ -148,8 +163,10 @@ int train(const Arguments& arguments) {
       model.step(strategy, strategy.worker(), strategy.num_workers());
       const std::int64_t step = step_of(model);
       say("step " + std::to_string(step));
-      const bool is_time = step % rebuild_every == 0 || (rebuild_every < steps && step == steps);
-      if (strategy.num_workers() < all_workers && is_time) rebuild();
+      if (strategy.num_workers() < all_workers && step % rebuild_every == 0) rebuild();
+      // Those that were left behind would find nobody later.
+      const int attempts_max = rebuild_every < steps && step == steps ? 20 : 0;
+      for (int i = 0; i < attempts_max && strategy.num_workers() < all_workers; ++i) rebuild();
     } catch (const Error& error) {
       say("lost: " + text_of(error));
       rebuild();
@@ -164,7 +181,8 @@ int train(const Arguments& arguments) {
 
 // Instead of the C library's: the workers know each other by the addresses of TF_CONFIG, at which
 // proxies listen.
-extern "C" int bind(int fd, const sockaddr* address, socklen_t size) noexcept {
+extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address,
+                                                           socklen_t size) noexcept {
   sockaddr_storage to{};
   std::memcpy(&to, address, size);
   const char* const port = std::getenv("LISTEN_AT");
