@@ -22,6 +22,7 @@
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/worker_config.h"
+#include "cohort/testing/worker_processes.h"
 
 namespace cohort {
 namespace {
@@ -177,6 +178,17 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, LostWorker, ::testing::Values("shared_memory", "tcp"));
+
+// So that what started it tries again.
+TEST(TrainingWorker, EndsWithTheCodeOfAPortInUse) {
+  const std::vector<rpc::ReservedPort> port(1);
+  const std::string address = testing::loopback_addresses(port).front();
+  const FileDescriptor other = testing::silent_listener(address);
+  RunningProgram worker({TRAINING_WORKER, "1", "3000", "tcp"},
+                        {{"TF_CONFIG", testing::tf_config_of({address, "127.0.0.1:1"}, 0)}});
+  EXPECT_EQ(worker.wait().to_string(), "exit code 75");
+  EXPECT_THAT(worker.err(), HasSubstr("expected a free port, got " + address));
+}
 
 // loss_rounds.py has more kinds and places, such as the forming of groups.
 class DamagedLink : public testing::LeavesNoProcess,
