@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Three processes train together, and one of them is killed or stopped at a random step. The others
-// name it, form a new group and end with the weights of one process. Or a connection between them is
-// damaged, and all of them end with those weights.
+// name it, form a new group and end with the weights of one process. Or a connection between them
+// is damaged, and all of them end with those weights.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -122,6 +122,7 @@ TEST(ProcessGroups, NameMissingWorkersOnAllOthers) {
   for (const int task : {0, 1}) {
     ASSERT_TRUE(outcomes.at(task).error);
     EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::deadline_exceeded);
+    EXPECT_EQ(outcomes.at(task).error->origin(), "worker:2");
     EXPECT_THAT(outcomes.at(task).error->message(),
                 AllOf(HasSubstr("worker:2 (" + workers.address(2)), Not(HasSubstr("worker:0")),
                       Not(HasSubstr("worker:1"))));
