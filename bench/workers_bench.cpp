@@ -25,6 +25,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/worker_config.h"
 
 namespace cohort::bench {
 namespace {
@@ -155,11 +156,7 @@ void run(const Bench& bench) {
 // Starts this program again as worker 1; returns its process.
 pid_t start_second_worker(char** argv) {
   const rpc::ReservedPort ports[kWorkers];
-  const auto config = [&](int worker) {
-    return "{\"cluster\": {\"worker\": [\"127.0.0.1:" + std::to_string(ports[0].number()) +
-           "\", \"127.0.0.1:" + std::to_string(ports[1].number()) +
-           "\"]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(worker) + "}}";
-  };
+  const std::vector<std::string> addresses = testing::loopback_addresses(ports);
   const std::string store = std::filesystem::temp_directory_path() /
                             ("cohort_workers_bench_" + std::to_string(::getpid()));
   place().store = store;
@@ -168,7 +165,7 @@ pid_t start_second_worker(char** argv) {
   if (second == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) std::_Exit(1);
-    ::setenv("TF_CONFIG", config(1).c_str(), 1);
+    ::setenv("TF_CONFIG", testing::tf_config_of(addresses, 1).c_str(), 1);
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
     std::string option = "--second-worker=" + store;
     std::vector<char*> words;
@@ -178,7 +175,7 @@ pid_t start_second_worker(char** argv) {
     ::execv("/proc/self/exe", words.data());
     std::_Exit(1);
   }
-  ::setenv("TF_CONFIG", config(0).c_str(), 1);
+  ::setenv("TF_CONFIG", testing::tf_config_of(addresses, 0).c_str(), 1);
   return second;
 }
 

@@ -1,44 +1,65 @@
 // SPDX-License-Identifier: Apache-2.0
 // A worker of the tests in which workers are lost: trains two layers on batches that depend on the
-// number of the step alone, so that any number of workers computes the same up to rounding. After
-// the loss of a worker it goes on with the others.
+// number of the step alone. All products and sums are exact, so that any number of workers computes
+// the same bits. After the loss of a worker it goes on with the others.
 //   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY [fork]]
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // With `fork` it has a child process, which lives some seconds longer than it.
+// LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cos.h>
+#include <ATen/ops/clamp.h>
+#include <ATen/ops/floor.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/remainder.h>
+#include <ATen/ops/round.h>
 #include <ATen/ops/sin.h>
-#include <ATen/ops/tanh.h>
 #include <ATen/ops/tensor_split.h>
 #include <ATen/ops/zeros.h>
+#include <netinet/in.h>
 #include <poll.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
 #include <string>
 
 #include "cohort/cohort.h"
+#include "cohort/testing/worker_config.h"
 
 namespace cohort {
 namespace {
 
-constexpr std::int64_t kRows = 24;
+// A power of two, so that the mean is exact.
+constexpr std::int64_t kRows = 32;
+constexpr double kGrid = 4096;
+
+// Whole numbers from -3 to 3.
+at::Tensor inputs_of(std::int64_t step) {
+  const at::Tensor place = at::arange(kRows * 8, at::kDouble) + static_cast<double>(step * 131);
+  return at::remainder(at::floor(place * place / 8), 7).view({kRows, 8}) - 3;
+}
+at::Tensor targets_of(const at::Tensor& inputs) { return at::remainder(inputs.sum(1, true), 4); }
 
 at::Tensor wave(std::int64_t rows, std::int64_t columns, double frequency) {
   return at::sin(at::arange(rows * columns, at::kDouble) * frequency).view({rows, columns});
 }
-at::Tensor inputs_of(std::int64_t step) {
-  return wave(kRows, 8, 0.37 + 0.01 * static_cast<double>(step % 50));
+// Multiples of 1 / kGrid, with the gradient of the weights themselves. So no product or sum of a
+// step needs more than 53 bits, and their order does not matter.
+at::Tensor rounded(const at::Tensor& weights) {
+  const at::Tensor to = at::round(weights.detach() * kGrid) / kGrid;
+  return weights + (to - weights.detach());
 }
-at::Tensor targets_of(const at::Tensor& inputs) { return at::cos(inputs.sum(1, true)); }
 
 // The two layers and what trains them.
 struct Model {
@@ -53,7 +74,8 @@ struct Model {
     const at::Tensor all = inputs_of(num_steps.read().item<std::int64_t>());
     const at::Tensor inputs = at::tensor_split(all, workers)[static_cast<std::size_t>(worker)];
     strategy.run([&] {
-      const at::Tensor out = at::tanh(inputs.matmul(first.tensor())).matmul(second.tensor());
+      const at::Tensor hidden = at::clamp(inputs.matmul(rounded(first.tensor())), -1, 1);
+      const at::Tensor out = hidden.matmul(rounded(second.tensor()));
       adam.minimize(average_loss((out - targets_of(inputs)).square().sum(1)));
     });
     num_steps.assign_add(at::ones_like(num_steps.read()));
@@ -79,12 +101,28 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-GroupBackend backend_of(const std::string& name) {
-  if (name == "shared_memory") return GroupBackend::shared_memory;
-  return name == "tcp" ? GroupBackend::tcp : GroupBackend::automatic;
+std::int64_t step_of(const Model& model) { return model.num_steps.read().item<std::int64_t>(); }
+
+// A proxy may damage the forming of a group, too.
+constexpr int kRebuildsMax = 3;
+constexpr int kBeginningsMax = 10;
+
+std::string text_of(const Error& error) {
+  return std::string(name_of(error.code())) + " " + error.origin() + " " + error.what();
 }
 
-std::int64_t step_of(const Model& model) { return model.num_steps.read().item<std::int64_t>(); }
+// On a busy machine some workers start later than others wait for them.
+std::unique_ptr<MultiWorkerMirroredStrategy> joined_group(
+    const MultiWorkerMirroredOptions& options) {
+  for (int attempt = 1;; ++attempt) {
+    try {
+      return std::make_unique<MultiWorkerMirroredStrategy>(options);
+    } catch (const Error& error) {
+      say("did not begin: " + text_of(error));
+      if (error.code() != ErrorCode::deadline_exceeded || attempt == kBeginningsMax) throw;
+    }
+  }
+}
 
 // Without exec, so that it has all that close-on-exec would keep from it.
 void fork_child() {
@@ -100,14 +138,23 @@ int train(const Arguments& arguments) {
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
   const std::int64_t rebuild_every =
       arguments.values.size() > 3 ? std::stoll(arguments.values[3]) : steps + 1;
-  MultiWorkerMirroredStrategy strategy(
-      TfConfigResolver(), {.timeout = timeout, .backend = backend_of(arguments.values.at(2))});
+  const std::unique_ptr<MultiWorkerMirroredStrategy> joined =
+      joined_group({.timeout = timeout, .backend = testing::backend_of(arguments.values.at(2))});
+  MultiWorkerMirroredStrategy& strategy = *joined;
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();
   if (arguments.values.size() > 4) fork_child();
   const auto rebuild = [&] {
-    strategy.rebuild(std::chrono::seconds(20));
+    for (int attempt = 1;; ++attempt) {
+      try {
+        strategy.rebuild(std::chrono::seconds(20));
+        break;
+      } catch (const Error& error) {
+        say("did not rebuild: " + text_of(error));
+        if (attempt == kRebuildsMax) throw;
+      }
+    }
     say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +
         std::to_string(strategy.num_workers()) + " at step " + std::to_string(step_of(model)));
   };
@@ -117,9 +164,11 @@ int train(const Arguments& arguments) {
       const std::int64_t step = step_of(model);
       say("step " + std::to_string(step));
       if (strategy.num_workers() < all_workers && step % rebuild_every == 0) rebuild();
+      // Those that were left behind would find nobody later.
+      const int attempts_max = rebuild_every < steps && step == steps ? 20 : 0;
+      for (int i = 0; i < attempts_max && strategy.num_workers() < all_workers; ++i) rebuild();
     } catch (const Error& error) {
-      say("lost: " + std::string(name_of(error.code())) + " " + error.origin() + " " +
-          error.what());
+      say("lost: " + text_of(error));
       rebuild();
     }
   }
@@ -129,5 +178,18 @@ int train(const Arguments& arguments) {
 
 }  // namespace
 }  // namespace cohort
+
+// Instead of the C library's: the workers know each other by the addresses of TF_CONFIG, at which
+// proxies listen.
+extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockaddr* address,
+                                                           socklen_t size) noexcept {
+  sockaddr_storage to{};
+  std::memcpy(&to, address, size);
+  const char* const port = std::getenv("LISTEN_AT");
+  auto& in = reinterpret_cast<sockaddr_in&>(to);
+  if (port != nullptr && to.ss_family == AF_INET && in.sin_port != 0)
+    in.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
+  return static_cast<int>(::syscall(SYS_bind, fd, &to, size));
+}
 
 int main(int argc, char** argv) { return cohort::run_main(argc, argv, cohort::train); }

@@ -19,6 +19,7 @@
 #include <tuple>
 
 #include "cohort/cohort.h"
+#include "cohort/testing/worker_config.h"
 
 namespace cohort {
 namespace {
@@ -65,16 +66,11 @@ struct Net {
   SGD sgd;
 };
 
-GroupBackend backend_of(const std::string& name) {
-  if (name == "shared_memory") return GroupBackend::shared_memory;
-  return name == "tcp" ? GroupBackend::tcp : GroupBackend::automatic;
-}
-
 int train(const Arguments& arguments) {
   const bool has_parts = arguments.values.at(1) == "parts";
-  MultiWorkerMirroredStrategy strategy(
-      TfConfigResolver(),
-      {.timeout = std::chrono::seconds(60), .backend = backend_of(arguments.values.at(0))});
+  MultiWorkerMirroredStrategy strategy(TfConfigResolver(),
+                                       {.timeout = std::chrono::seconds(60),
+                                        .backend = testing::backend_of(arguments.values.at(0))});
   const Net net(strategy);
   const auto worker = static_cast<std::size_t>(strategy.worker());
   const int own_parts = kParts / strategy.num_workers();

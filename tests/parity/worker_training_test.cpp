@@ -15,6 +15,7 @@
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/temporary_folder.h"
+#include "cohort/testing/worker_config.h"
 #include "cohort/variable/saved_values.h"
 
 namespace cohort {
@@ -29,16 +30,9 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
     const std::string file =
         folder_.file(backend + std::to_string(workers) + mode + ".safetensors");
     const std::vector<rpc::ReservedPort> ports(static_cast<std::size_t>(workers));
-    std::string addresses;
-    for (const rpc::ReservedPort& port : ports) {
-      addresses += addresses.empty() ? "" : ", ";
-      addresses += "\"127.0.0.1:" + std::to_string(port.number()) + "\"";
-    }
     std::vector<std::unique_ptr<RunningProgram>> programs;
     for (int i = 0; i < workers; ++i) {
-      const std::string config =
-          "{\"cluster\": {\"worker\": [" + addresses +
-          "]}, \"task\": {\"type\": \"worker\", \"index\": " + std::to_string(i) + "}}";
+      const std::string config = testing::tf_config_of(testing::loopback_addresses(ports), i);
       programs.push_back(std::make_unique<RunningProgram>(
           std::vector<std::string>{DIGITS_WORKER, backend, mode, file},
           std::vector<std::pair<std::string, std::string>>{{"TF_CONFIG", config},

@@ -218,6 +218,29 @@ TEST_F(WorkerLaunchTest, AllWorkersMayStartAgainAtOnce) {
   EXPECT_EQ(result.exit_code, 0) << err();
 }
 
+// Regression: all workers began anew on other ports, as at the first start.
+TEST_F(WorkerLaunchTest, AWorkerWhosePortIsInUseWhenItStartsAgainTriesAgain) {
+  scripts("await again", R"sh(is_first_start && exit 8
+if [ ! -e $dir/listens ]; then
+  port=${TF_CONFIG#*,\"127.0.0.1:}; port=${port%%\"*}
+  setsid python3 -c "
+import os, socket, time
+server = socket.create_server(('127.0.0.1', $port))
+open('$dir/listens', 'w').close()
+while not os.path.exists('$dir/again'): time.sleep(0.01)" &
+  await listens; exit 75
+fi
+mark again)sh");
+  options_.restarts = 3;
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0) << err();
+  EXPECT_EQ(result.tasks[0].starts, 1);
+  EXPECT_EQ(result.tasks[1].starts, 3);
+  EXPECT_THAT(err(), AllOf(HasSubstr("worker:1 ended with exit code 75; it starts again soon "
+                                     "(restart 2 of 3)"),
+                           Not(HasSubstr("was taken by another program"))));
+}
+
 TEST_F(WorkerLaunchTest, AWorkerWithoutARestartLeftEndsTheJob) {
   scripts("exec sleep 1000", "exit 9");
   options_.restarts = 2;

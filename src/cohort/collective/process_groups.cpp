@@ -105,7 +105,6 @@ class ProcessGroups::State {
     const formation::PastGroup last = formation_.last();
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
-                              .has_values = last.number != 0,
                               .number_max = std::max(last.number, heard_),
                               .missed = missed,
                               .host = formation::own_host(),

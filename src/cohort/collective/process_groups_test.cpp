@@ -20,6 +20,7 @@
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
+#include "cohort/testing/without_descriptors.h"
 #include "cohort/testing/worker_processes.h"
 
 namespace cohort::collective {
@@ -121,6 +122,7 @@ TEST(ProcessGroups, NameMissingWorkersOnAllOthers) {
   for (const int task : {0, 1}) {
     ASSERT_TRUE(outcomes.at(task).error);
     EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::deadline_exceeded);
+    EXPECT_EQ(outcomes.at(task).error->origin(), "worker:2");
     EXPECT_THAT(outcomes.at(task).error->message(),
                 AllOf(HasSubstr("worker:2 (" + workers.address(2)), Not(HasSubstr("worker:0")),
                       Not(HasSubstr("worker:1"))));
@@ -365,6 +367,19 @@ TEST(ProcessGroups, AreNotDisturbedByStrangers) {
   garbage.write(std::vector<std::byte>(1000, std::byte{0x47}));
   Outcomes outcomes = workers.form({0, 1});
   expect_group(outcomes, {0, 1});
+}
+
+// Regression: the others waited for this worker, and nothing said why.
+TEST(ProcessGroups, SayThatTheyHaveNoDescriptors) {
+  WorkerProcesses workers(1);
+  workers.start(0);
+  Warnings warnings;
+  const testing::WithoutDescriptors few(1);  // for the end that asks
+  const RawSocket asking = RawSocket::connected(workers.address(0));
+  const Deadline deadline = Deadline::after(20s);
+  while (warnings.text().empty() && !deadline.has_expired()) std::this_thread::yield();
+  EXPECT_THAT(warnings.text(), HasSubstr("cannot accept connections of other workers"));
+  EXPECT_THAT(warnings.text(), HasSubstr("raise the limit (ulimit -n)"));
 }
 
 TEST(ProcessGroups, SplitsOpenInAnyOrder) {

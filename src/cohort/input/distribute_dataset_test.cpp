@@ -76,6 +76,29 @@ TEST_F(DistributeDataset, AnErrorTakesThePlaceOfItsBatch) {
             "([0] | [1]); !data_loss; ([4] | [5]); ([6] | [7]); end");
 }
 
+// Regression: workers with different datasets trained on parts of each.
+TEST_F(DistributeDataset, AnotherOnOneWorkerIsRefused) {
+  const auto seen_with = [](const Dataset& first, const Dataset& other) {
+    const InProcessWorkers group(2);
+    return testing::on_workers<std::string>(2, [&](int worker) {
+      const Dataset& own = worker == 0 ? first : other;
+      return drained(DistributedDataset::from_dataset(worker_of(group, worker, 1), own, {}));
+    });
+  };
+  const Dataset batches = Dataset::range(12).batch(4);
+  EXPECT_THAT([&] { seen_with(batches, Dataset::range(20).batch(4)); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected the same dataset on all workers, got 3 batches of 4 rows on "
+                           "worker:0 and 5 batches of 4 rows on worker:1"));
+  EXPECT_THAT([&] { seen_with(batches, Dataset::range(18).batch(6)); },
+              throws_error(ErrorCode::invalid_argument, "3 batches of 6 rows on worker:1"));
+  EXPECT_THAT([&] { seen_with(batches, batches.repeat()); },
+              throws_error(ErrorCode::invalid_argument, "infinitely many batches of 4 rows"));
+  // Without a policy each worker reads what it was given.
+  EXPECT_NO_THROW(seen_with(with_policy(batches, AutoShardPolicy::off),
+                            with_policy(Dataset::range(8).batch(4), AutoShardPolicy::off)));
+}
+
 TEST_F(DistributeDataset, WhatIsNotBatchedIsRefused) {
   EXPECT_THAT([] { mirror(Dataset::range(10), 2); },
               throws_error(ErrorCode::invalid_argument, "batch()"));

@@ -168,7 +168,11 @@ struct Optimizer::State final : AttachedState {
                  "[optimizer.load] expected the rule '", rule.name(), "' for ", key(), ", got '",
                  saved_rule, "'; make the same optimizers on all workers");
     const double rate = in.f64();
-    for (std::size_t i = 1; i < hyper.size(); ++i) cohort::set_hyperparameter(hyper[i], in.f64());
+    for (std::size_t i = 1; i < hyper.size(); ++i) {
+      const double value = in.f64();
+      warn_of_replaced(i, hyperparameter_value(hyper[i]), value);
+      cohort::set_hyperparameter(hyper[i], value);
+    }
     in.expect_end();
     learning_rate.set_count(count);
     if (is_schedule) {
@@ -176,8 +180,19 @@ struct Optimizer::State final : AttachedState {
         log_warn("[optimizer.load] ", key(), " has the learning rate ", learning_rate.value(),
                  " here, and a schedule on other workers; set the same schedule here");
     } else if (varies_with_updates(hyper.front()) || learning_rate.value() != rate) {
+      warn_of_replaced(0, learning_rate.value(), rate);
       learning_rate.set_value([rate](std::int64_t) { return rate; }, /*varies=*/false);
     }
+  }
+  std::string alike_in_steps(std::string_view optimizer) const override {
+    if (optimizer != claimed.get()) return {};
+    return key() + " after " + std::to_string(learning_rate.count()) + " updates";
+  }
+  void warn_of_replaced(std::size_t i, double own, double of_others) const {
+    if (own == of_others) return;
+    log_warn("[optimizer.load] ", key(), " has ", rule.hyperparameter_names()[i], " ", own,
+             " here, and takes over ", of_others,
+             " of the other workers; give all workers the same number");
   }
   // Of each home of its variables. `self`: this.
   void attach_to_homes(const std::shared_ptr<State>& self) const {

@@ -198,13 +198,19 @@ void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   attached_.push_back(state);
 }
 
-std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() {
+std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() const {
   std::vector<std::shared_ptr<AttachedState>> all;
   const Lock lock(mutex_);
   for (const auto& weak : attached_) {
     if (auto state = weak.lock()) all.push_back(std::move(state));
   }
   return all;
+}
+
+std::string MirroredHome::alike_in_steps(std::string_view optimizer) const {
+  std::string text;
+  for (const auto& state : attached()) text += state->alike_in_steps(optimizer);
+  return text;
 }
 
 std::vector<Variable> MirroredHome::variables() {

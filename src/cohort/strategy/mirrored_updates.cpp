@@ -181,7 +181,8 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         const c10::NoGradGuard no_grad;
         std::vector<Reduction::Parts> sums = local_sums(all, kCall, cross_device_ops_);
         if (has_workers()) {
-          gradients_->sum(kCall, key.rule.name(), variables_of(first), sums, reduced.hyper);
+          gradients_->sum(kCall, key.rule.name(), variables_of(first), sums, reduced.hyper,
+                          [&] { return alike_in_steps(key.optimizer); });
         }
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);

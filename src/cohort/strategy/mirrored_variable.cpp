@@ -54,6 +54,13 @@ MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> ten
                "[variable.create] expected a floating-point variable for aggregation mean, got ",
                spec_.to_string(), " (variable '", name_,
                "'), whose mean may be no whole number; use sum or only_first_replica");
+  COHORT_CHECK(is_plain() || !is_on_read() || traits_.aggregation != VariableAggregation::sum ||
+                   spec_.dtype != at::kBool,
+               ErrorCode::invalid_argument,
+               "[variable.create] expected a variable of numbers for on_read with aggregation sum, "
+               "got ",
+               spec_.to_string(), " (variable '", name_,
+               "'), which has no sum; use int64, or only_first_replica");
   for (const at::Tensor& tensor : tensors_) {
     variable::check_tensor(name_, tensor, traits_.is_trainable,
                            home_->devices().at(accumulators_.size()));

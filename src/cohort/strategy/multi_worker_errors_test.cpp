@@ -67,6 +67,42 @@ TEST(MultiWorkerErrors, NameHyperparametersThatDiffer) {
       {"hyperparameters 0.1", "hyperparameters 0.3"});
 }
 
+// Regression: with a constant rate nobody noticed it.
+TEST(MultiWorkerErrors, NameOtherNumbersOfUpdates) {
+  for (const int when : {0, 3}) {
+    for (const bool is_traced : {false, true}) {
+      expect_on_both(
+          [&](MultiWorkerMirroredStrategy& strategy) {
+            const Variable v = strategy.variable("v", at::ones({}));
+            SGD sgd({v}, {.learning_rate = 0.1, .name = "sgd"});
+            const auto traced = strategy.function([&] { sgd.minimize(v.tensor().sum()); });
+            for (int step = 0; step < 9; ++step) {
+              if (step == when && strategy.worker() == 1) sgd.set_iterations(50);
+              if (is_traced) {
+                traced();
+              } else {
+                strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+              }
+            }
+          },
+          {"expected one call on all workers, got optimizer 'sgd' of 'v' after ",
+           "on worker:0 and optimizer 'sgd' of 'v' after 5", "on worker:1"});
+    }
+  }
+}
+
+// Regression: LibTorch's error came when the sum was first assigned.
+TEST(MultiWorkerErrors, RefuseASumOfBools) {
+  expect_on_both(
+      [](MultiWorkerMirroredStrategy& strategy) {
+        strategy.variable("seen", at::zeros({}, at::kBool),
+                          {.synchronization = VariableSynchronization::on_read,
+                           .aggregation = VariableAggregation::sum});
+      },
+      {"expected a variable of numbers for on_read with aggregation sum, got bool[]", "'seen'",
+       "use int64"});
+}
+
 TEST(MultiWorkerErrors, NameTheFirstDifferenceOfVariables) {
   const auto make = [](const std::string& name, const at::Tensor& value,
                        const VariableOptions& options = {}) {

@@ -23,7 +23,6 @@ namespace {
 constexpr std::size_t kHeaderBytes = 48;
 constexpr std::size_t kSumBytes = 4;
 constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
-constexpr auto kDelay = std::chrono::milliseconds(50);
 
 sockaddr_in loopback(int port) {
   sockaddr_in where{};
@@ -295,7 +294,7 @@ FaultyProxy::Fate FaultyProxy::pass_on(Frame& frame, const Fault& fault, int to)
       return Fate::passes;
     case Fault::Kind::delay: {
       const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline::after(kDelay),
+      changed_.wait(mutex_, Deadline::after(fault.late),
                     [this]() COHORT_REQUIRES(mutex_) { return is_ending_; });
       break;
     }

@@ -3,6 +3,7 @@
 // (docs/formats/frame.md), or into pieces of the stream if the bytes are no frames.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <list>
@@ -12,6 +13,7 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/detail/mutex.h"
 
 namespace cohort::testing {
@@ -22,7 +24,7 @@ struct Fault {
     repeat,   // sends the frame, or a piece of it, twice
     lose,     // drops the frame, or a piece of it; the connection stays open
     cut,      // closes the connection inside the frame or after it
-    delay,    // sends the frame later
+    delay,    // sends the frame after `late`
     swallow,  // drops the frame and all later bytes of this direction; the connection stays open
   };
   // The fault applies to the next frame that has this part; `piece`: to the next piece of a stream
@@ -34,6 +36,7 @@ struct Fault {
   Direction direction = Direction::to_server;
   Part part = Part::any;
   std::uint64_t random = 0;  // determines the position, the bit and the length
+  Duration late = std::chrono::milliseconds(50);
 };
 // "flip a bit of the metadata on its way to the server (7)"; for messages of tests.
 std::string to_string(const Fault& fault);

@@ -51,6 +51,12 @@ class InputDistribution {
   ShardingMode sharding_mode() const { return sharding_mode_; }
   // The cardinality of this worker's dataset, as the user wrote it.
   std::int64_t cardinality() const { return datasets_.front().cardinality(); }
+  // Whether all workers are given one dataset, of which each reads its part.
+  bool divides_one_dataset() const {
+    return sharding_mode_ == ShardingMode::by_data || sharding_mode_ == ShardingMode::by_graph;
+  }
+  // Of distribute_dataset() for several replicas; -1: not known.
+  std::int64_t global_batch_size() const { return global_batch_size_; }
   const DistributedSpec& spec() const { return spec_; }
   std::string user_spec() const { return datasets_.front().element_spec().to_string(); }
   bool handles_partial_batches() const { return handles_partial_batches_; }

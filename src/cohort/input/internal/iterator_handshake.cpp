@@ -31,6 +31,15 @@ bool fit(const TensorSpec& a, const TensorSpec& b) {
   return true;
 }
 
+std::string text_of_data(const IteratorHandshake& one) {
+  std::string text = one.cardinality == kInfiniteCardinality ? "infinitely many batches"
+                     : one.cardinality == kUnknownCardinality
+                         ? "an unknown number of batches"
+                         : std::to_string(one.cardinality) + " batches";
+  if (one.global_batch_size > 0) text += " of " + std::to_string(one.global_batch_size) + " rows";
+  return text;
+}
+
 bool fit(const IteratorHandshake& a, const IteratorHandshake& b) {
   if (a.structure != b.structure || a.fields.size() != b.fields.size()) return false;
   for (std::size_t i = 0; i < a.fields.size(); ++i) {
@@ -48,6 +57,9 @@ IteratorHandshake IteratorHandshake::of(const InputDistribution& distribution) {
           .structure = spec.structure.structure(),
           .fields = spec.fields,
           .spec = spec.to_string(),
+          .cardinality = distribution.divides_one_dataset() ? distribution.cardinality() : 0,
+          .global_batch_size =
+              distribution.divides_one_dataset() ? distribution.global_batch_size() : 0,
           .is_infinite = distribution.cardinality() == kInfiniteCardinality,
           .cannot_fail = distribution.cannot_fail(),
           .steps = distribution.num_steps()};
@@ -61,6 +73,8 @@ Bytes IteratorHandshake::encode() const {
   writer.varint(fields.size());
   for (const TensorSpec& field : fields) write_spec(writer, field);
   writer.text(spec);
+  writer.zigzag(cardinality);
+  writer.zigzag(global_batch_size);
   writer.u8(is_infinite ? 1 : 0);
   writer.u8(cannot_fail ? 1 : 0);
   writer.zigzag(steps.value_or(-1));
@@ -79,6 +93,8 @@ IteratorHandshake IteratorHandshake::decode(const Bytes& bytes) {
     handshake.fields.push_back(read_spec(reader));
   }
   handshake.spec = reader.text();
+  handshake.cardinality = reader.zigzag();
+  handshake.global_batch_size = reader.zigzag();
   handshake.is_infinite = reader.u8() != 0;
   handshake.cannot_fail = reader.u8() != 0;
   if (const std::int64_t steps = reader.zigzag(); steps >= 0) handshake.steps = steps;
@@ -97,6 +113,16 @@ void check_alike(const std::vector<IteratorHandshake>& handshakes) {
                  "[input.iterator] expected one sharding mode on all workers, got ", first.replicas,
                  " replicas on worker:0 and ", handshakes[i].replicas, " on worker:", i,
                  ", or other policies; build the same dataset and strategy on all");
+  }
+  for (std::size_t i = 1; i < handshakes.size(); ++i) {
+    COHORT_CHECK(handshakes[i].global_batch_size == first.global_batch_size &&
+                     handshakes[i].cardinality == first.cardinality,
+                 ErrorCode::invalid_argument,
+                 "[input.iterator] expected the same dataset on all workers, got ",
+                 text_of_data(first), " on worker:0 and ", text_of_data(handshakes[i]),
+                 " on worker:", i,
+                 "; give all the same dataset, which is divided between them, or let each make its "
+                 "own with distribute_datasets_from_function()");
   }
   for (std::size_t i = 0; i < handshakes.size(); ++i) {
     for (std::size_t k = 0; k < i; ++k) {

@@ -20,6 +20,10 @@ struct IteratorHandshake {
   std::string structure = {};  // of the elements
   std::vector<TensorSpec> fields = {};
   std::string spec = {};  // for messages
+  // Of a dataset that the workers divide between them, which must be the same on all; 0 for those
+  // of a function or without a policy, which may differ.
+  std::int64_t cardinality = 0;
+  std::int64_t global_batch_size = 0;  // -1: not known
   bool is_infinite = false;
   bool cannot_fail = false;
   std::optional<std::int64_t> steps = {};
@@ -31,8 +35,8 @@ struct IteratorHandshake {
   static IteratorHandshake decode(const Bytes& bytes);
 };
 
-// invalid_argument unless all have the same sharding mode and replicas, and specs that fit each
-// other.
+// invalid_argument unless all have the same sharding mode, replicas, number of batches and batch
+// size, and specs that fit each other.
 void check_alike(const std::vector<IteratorHandshake>& handshakes);
 
 }  // namespace cohort::input

@@ -166,7 +166,9 @@ class MirroredHome final : public VariableHome,
 
   // The state of optimizers of these variables.
   void attach(const std::shared_ptr<AttachedState>& state) override;
-  std::vector<std::shared_ptr<AttachedState>> attached();
+  std::vector<std::shared_ptr<AttachedState>> attached() const;
+  // AttachedState::alike_in_steps() of all.
+  std::string alike_in_steps(std::string_view optimizer) const;
   bool keeps_newer_values() const override { return received_.awaits_first_run(); }
   // For a handover of values between workers.
   ReceivedState& received() { return received_; }

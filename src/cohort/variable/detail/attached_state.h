@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/export.h"
@@ -21,6 +22,12 @@ class COHORT_API AttachedState {
   virtual Bytes save() const = 0;
   // Throws invalid_argument for the state of something else. Then it may be changed in part.
   virtual void load(std::span<const std::byte> state) = 0;
+  // What must be alike on all workers in a step of this optimizer, beside its hyperparameters; for
+  // messages, too. Empty for other optimizers.
+  virtual std::string alike_in_steps(std::string_view optimizer) const {
+    static_cast<void>(optimizer);
+    return {};
+  }
 };
 
 }  // namespace cohort

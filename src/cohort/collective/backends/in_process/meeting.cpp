@@ -49,9 +49,12 @@ void Meeting::meet(const Caller& caller, const Offer& offer, Deadline deadline) 
   if (!gate_.wait(is_settled, deadline)) {
     const std::string missing = give_up(caller);
     if (!missing.empty())
-      internal::throw_error(ErrorCode::deadline_exceeded, "[collective.", name_of(caller.kind),
-                            "] expected all workers in call ", caller.call, " to take part in ",
-                            caller.what, " in time, got nothing from ", missing);
+      throw Error(ErrorCode::deadline_exceeded, "[collective." + std::string(name_of(caller.kind)) +
+                                                    "] expected all workers in call " +
+                                                    std::to_string(caller.call) +
+                                                    " to take part in " + std::string(caller.what) +
+                                                    " in time, got nothing from " + missing)
+          .at(missing.substr(0, missing.find(',')));
     gate_.wait(is_settled, Deadline());
   }
   if (have_all_begun(caller.call)) return;

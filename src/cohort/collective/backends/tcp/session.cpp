@@ -235,8 +235,7 @@ void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
               prefix(caller) + "all workers in call " + std::to_string(caller.call) +
                   " to take part in " + std::string(caller.what) + " in time, got " +
                   (has_begun ? "only a part from " : "nothing from ") + names);
-  if (culprits.size() > 1) throw error;
-  throw std::move(error).at(names);
+  throw std::move(error).at(links_->member_name(culprits.front()));
 }
 
 void Session::check_fault(const Connection& connection, const Caller& caller, int rank) {
@@ -280,12 +279,13 @@ void Session::apply(int from, const Farewell& farewell, const Caller& caller) {
   }
   // The first call that learns of it gets the same error as the member that noticed it.
   Error error = ended_error(is_culprit ? ErrorCode::aborted : farewell.code, caller, reason_);
-  if (farewell.culprits.size() != 1) throw error;
+  if (farewell.culprits.empty()) throw error;
   throw std::move(error).at(links_->member_name(farewell.culprits.front()));
 }
 
 void Session::end(const Farewell& farewell) noexcept {
   has_ended_ = true;
+  culprit_ = farewell.culprits.empty() ? -1 : farewell.culprits.front();
   for (const auto& connection : connections_) {
     if (connection) connection->close_with(farewell);
   }
@@ -294,7 +294,9 @@ void Session::end(const Farewell& farewell) noexcept {
 
 void Session::refuse(const Caller& caller) const {
   if (left_ >= 0) throw left_error(caller, links_->member_name(left_));
-  throw ended_error(ErrorCode::aborted, caller, reason_);
+  Error error = ended_error(ErrorCode::aborted, caller, reason_);
+  if (culprit_ < 0) throw error;
+  throw std::move(error).at(links_->member_name(culprit_));
 }
 
 std::string Session::names_of(const std::vector<int>& ranks) const {

@@ -84,6 +84,7 @@ class Session {
   bool has_ended_ = false;
   int left_ = -1;
   std::string reason_ = {};
+  int culprit_ = -1;  // the first that reason_ names; -1: none
 };
 
 }  // namespace cohort::collective::tcp

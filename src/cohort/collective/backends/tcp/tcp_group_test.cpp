@@ -189,6 +189,17 @@ TEST_F(TcpGroup, LargeCallsThatDifferLeaveTheGroupUsable) {
   }
 }
 
+// Regression: with two of them, and in later calls, the error had no origin.
+TEST_F(TcpGroup, TheFirstOfSeveralCulpritsIsTheOrigin) {
+  connect(3);
+  expect_sum(3);
+  const auto call = [&](int rank, Group& member) {
+    if (rank == 0) member.all_reduce(at::ones({10}), ReduceOp::sum, soon());
+  };
+  EXPECT_THAT(errors(call)[0], StartsWith("deadline_exceeded worker:1: "));
+  EXPECT_THAT(errors(call)[0], StartsWith("aborted worker:1: "));
+}
+
 TEST_F(TcpGroup, ADeadlineHasTheSameCulpritOnAllMembers) {
   for (const std::int64_t count : {10, 1'000'000}) {
     connect(3);

@@ -136,7 +136,13 @@ bool Conversation::read() {
     reply_ = decode_reply(body_);
     step_ = Step::none;
     state_ = State::answered;
+    speaks_protocol_ = true;
   } catch (const Error& error) {
+    // Damaged on its way: the caller asks again.
+    if (header_ || speaks_protocol_) {
+      end(State::lost, error.message());
+      return false;
+    }
     // The other program speaks another protocol, or another version of this one.
     reply_ = {.kind = ReplyKind::refused,
               .code = ErrorCode::failed_precondition,

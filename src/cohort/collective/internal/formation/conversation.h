@@ -28,7 +28,8 @@ class Conversation {
     pending,   // there is no answer yet
     answered,  // reply()
     refused,   // nobody listens at the address: the process has ended, or has not begun
-    lost,      // problem(): the connection broke, or the host cannot be reached
+    lost,      // problem(): the connection broke, an answer was damaged, or the host cannot be
+               // reached
   };
 
   explicit Conversation(std::string address) : address_(std::move(address)) {}
@@ -72,7 +73,8 @@ class Conversation {
   bool is_address_good_ = false;  // it has been connected to
   std::shared_ptr<const addrinfo> found_;
   const addrinfo* next_ = nullptr;
-  bool is_reused_ = false;  // the connection has had an answer before
+  bool speaks_protocol_ = false;  // it has answered
+  bool is_reused_ = false;        // the connection has had an answer before
   bool are_all_refused_ = true;
   Bytes message_;
   std::size_t num_written_ = 0;

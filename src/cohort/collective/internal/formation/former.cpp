@@ -231,10 +231,11 @@ void Former::note_missing(std::vector<int> missing, std::uint64_t left_behind) {
 
 void Former::check_deadline() const {
   if (!deadline_.has_expired()) return;
-  std::string missing;
+  std::string missing, first;
   for (const int task : missing_) {
     if (task < 0 || task >= static_cast<int>(tasks_.size())) continue;
     const WorkerTask& one = tasks_[static_cast<std::size_t>(task)];
+    if (first.empty()) first = one.name;
     missing += (missing.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
   }
   COHORT_CHECK(left_behind_ == 0, ErrorCode::deadline_exceeded,
@@ -242,11 +243,12 @@ void Former::check_deadline() const {
                "they train in group ",
                left_behind_,
                "; this process joins when they call rebuild(). If they have ended, start it again");
-  cohort::internal::throw_error(
+  throw Error(
       ErrorCode::deadline_exceeded,
-      "[collective.form] expected all workers to form a group before the deadline, got no ",
-      missing.empty() ? "agreement" : missing,
-      "; see whether they have started and can be reached, or wait longer");
+      "[collective.form] expected all workers to form a group before the deadline, got no " +
+          (missing.empty() ? "agreement" : missing) +
+          "; see whether they have started and can be reached, or wait longer")
+      .at(first);
 }
 
 }  // namespace cohort::collective::formation

@@ -47,7 +47,6 @@ std::vector<Member> read_members(ByteReader& in) {
 void write(ByteWriter& out, const Join& join) {
   out.u64(join.last.number);
   write(out, join.last.members);
-  out.u8(join.has_values ? 1 : 0);
   out.u64(join.number_max);
   write(out, join.missed);
   out.zigzag(join.remaining_ms);
@@ -60,7 +59,6 @@ Join read_join(ByteReader& in) {
   Join join;
   join.last.number = in.u64();
   join.last.members = read_members(in);
-  join.has_values = in.u8() != 0;
   join.number_max = in.u64();
   join.missed = read_members(in);
   join.remaining_ms = in.zigzag();

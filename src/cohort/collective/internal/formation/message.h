@@ -54,7 +54,6 @@ struct PastGroup {
 // What a process tells the one that leads the formation.
 struct Join {
   PastGroup last = {};
-  bool has_values = false;          // of its last group
   std::uint64_t number_max = 0;     // the largest number of a group that it has heard of
   std::vector<Member> missed = {};  // members of its last group which did not answer
   std::int64_t remaining_ms = -1;   // until its deadline; -1: it has none

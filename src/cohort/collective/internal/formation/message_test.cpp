@@ -36,7 +36,6 @@ Request a_join() {
           .from = identity(),
           .to = 1,
           .join = {.last = {7, {{0, 5}, {2, 99}}},
-                   .has_values = true,
                    .number_max = 8,
                    .missed = {{0, 5}},
                    .remaining_ms = 1234,
@@ -54,7 +53,6 @@ TEST(FormationMessage, RequestsArriveAsTheyWereSent) {
   EXPECT_EQ(join.to, 1);
   EXPECT_EQ(join.join.last.number, 7u);
   EXPECT_EQ(join.join.last.members, (std::vector<Member>{{0, 5}, {2, 99}}));
-  EXPECT_TRUE(join.join.has_values);
   EXPECT_EQ(join.join.number_max, 8u);
   EXPECT_EQ(join.join.missed, (std::vector<Member>{{0, 5}}));
   EXPECT_EQ(join.join.remaining_ms, 1234);

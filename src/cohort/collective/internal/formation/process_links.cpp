@@ -219,7 +219,7 @@ class ProcessLinks::Opening {
   }
 
   [[noreturn]] void fail_deadline() {
-    std::string missing;
+    std::string missing, first;
     for (int rank = 0; rank < links_.size(); ++rank) {
       bool is_missing = false;
       for (int lane = 0; lane < lanes_ && rank != links_.rank_; ++lane)
@@ -227,11 +227,13 @@ class ProcessLinks::Opening {
       if (!is_missing) continue;
       links_.missed(rank, "it has not connected in time");
       const WorkerTask& task = links_.member(rank).task;
+      if (first.empty()) first = task.name;
       missing += (missing.empty() ? "" : ", ") + task.name + " (" + task.address + ")";
     }
-    cohort::internal::throw_error(ErrorCode::deadline_exceeded,
-                                  "[collective.open] expected connections of all members of group ",
-                                  links_.number_, " before the deadline, got none of ", missing);
+    throw Error(ErrorCode::deadline_exceeded,
+                "[collective.open] expected connections of all members of group " +
+                    std::to_string(links_.number_) + " before the deadline, got none of " + missing)
+        .at(first);
   }
 
   ProcessLinks& links_;

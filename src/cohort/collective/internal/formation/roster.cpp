@@ -170,8 +170,7 @@ void Roster::propose(const PastGroup& last) {
   proposal_ = {.number = ++number_max_};
   told_.clear();
   for (const auto& [task, joined] : joined_) {
-    const bool has_values =
-        last.number != 0 && joined.join.has_values && is_same(joined.join.last, last);
+    const bool has_values = last.number != 0 && is_same(joined.join.last, last);
     proposal_.members.push_back(
         {joined.member, joined.join.host, joined.join.process, !has_values});
   }

@@ -27,9 +27,7 @@ PastGroup past(std::uint64_t number, const std::vector<int>& tasks) {
   return group;
 }
 
-Join survivor_of(const PastGroup& group) {
-  return {.last = group, .has_values = true, .number_max = group.number};
-}
+Join survivor_of(const PastGroup& group) { return {.last = group, .number_max = group.number}; }
 
 std::vector<int> tasks_of(const Proposal& proposal) {
   std::vector<int> tasks;
@@ -148,10 +146,8 @@ TEST(Roster, DoesNotMixTheValuesOfTwoGroupsWithOneNumber) {
 }
 
 TEST(Roster, AProcessWithoutValuesIsNew) {
-  Join join = survivor_of(past(5, {0, 1}));
-  Roster roster(2, member(1), join, kStart);
-  join.has_values = false;
-  roster.join(member(0), join, 1, kStart);
+  Roster roster(2, member(1), survivor_of(past(5, {0, 1})), kStart);
+  roster.join(member(0), {}, 1, kStart);
   roster.update({}, kStart);
   EXPECT_THAT(is_new(roster.proposal()), ElementsAre(true, false));
 }

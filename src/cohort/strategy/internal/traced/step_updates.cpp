@@ -200,7 +200,8 @@ class JoinedApply final : public JoinedCall {
       sum.type = updates_[i].variable->spec().dtype;
     }
     home.gradients().sum("optimizer.apply_gradients", rule_.name(), variables, sums,
-                         replica.own_offer().numbers);
+                         replica.own_offer().numbers,
+                         [&] { return home.alike_in_steps(optimizer_); });
     std::vector<at::Tensor>& of_all = replica.shared_sums();
     of_all.clear();
     for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));

@@ -213,10 +213,16 @@ TEST(HandoverOfOptimizers, GivesNumbersOfUpdatesAndRates) {
   first.create(1);
   for (int i = 0; i < 3; ++i) first.train(i);
   first.adam().set_learning_rate(0.25);
+  first.adam().set_hyperparameter("beta_1", 0.5);
   hand_over_between({&first.home(), &joiner.empty_home()}, {false, true});
+  testing::Warnings warnings;
   joiner.create(1);
   EXPECT_EQ(joiner.adam().iterations(), 3);
   EXPECT_EQ(joiner.adam().learning_rate(), 0.25);
+  EXPECT_EQ(joiner.adam().hyperparameter("beta_1"), 0.5);
+  // Regression: they were replaced without a word.
+  EXPECT_THAT(warnings.text(), HasSubstr("has beta_1 0.9 here, and takes over 0.5 of the other"));
+  EXPECT_THAT(warnings.text(), HasSubstr("here, and takes over 0.25 of the other workers"));
 }
 
 TEST(HandoverOfOptimizers, RefusesAnotherOptimizerThanTheOthersHave) {

@@ -122,6 +122,7 @@ struct WorkerGradients::Step {
   std::string_view what;
   std::span<const Variable> variables;
   std::vector<Reduction::Parts>& sums;
+  const std::function<std::string()>& state;
 
   bool is_of(const Plan& plan) const {
     return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
@@ -146,9 +147,10 @@ WorkerGradients::~WorkerGradients() = default;
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
-                          std::span<const double> numbers) {
+                          std::span<const double> numbers,
+                          const std::function<std::string()>& state) {
   const c10::NoGradGuard no_grad;
-  const Step step{call, what, variables, sums};
+  const Step step{call, what, variables, sums, state};
   Plan& plan = plan_for(step);
   if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -258,7 +260,7 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
   Header header(count, static_cast<std::uint64_t>(workers_->count()));
   header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
   if (std::has_single_bit(plan.steps + 1)) {
-    std::uint64_t hash = 0;
+    std::uint64_t hash = mix_seed(0, step.state());
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
     header.set_alike(Header::kValues, hash);
   }
@@ -318,7 +320,7 @@ void WorkerGradients::check_values(const Step& step) {
   const auto make = [&]() -> StrategyWorkers::Message {
     ByteWriter writer;
     for (const Variable& each : step.variables) writer.u64(hash_of(each));
-    return {"", writer.take()};
+    return {"\n" + step.state(), writer.take()};
   };
   const std::vector<Bytes> all =
       workers_->exchange({.call = step.call, .text = "the values of variables"}, make);

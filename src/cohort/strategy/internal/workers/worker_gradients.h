@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <span>
@@ -44,9 +45,12 @@ class WorkerGradients {
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
   // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
-  // must be equal on all workers. Throws the same on all workers, and then the sums are of no use.
-  void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
-           std::vector<Reduction::Parts>& sums, std::span<const double> numbers);
+  // must be equal on all workers; what `state` returns is compared when the values of variables
+  // are. Throws the same on all workers, and then the sums are of no use.
+  void sum(
+      std::string_view call, std::string_view what, std::span<const Variable> variables,
+      std::vector<Reduction::Parts>& sums, std::span<const double> numbers,
+      const std::function<std::string()>& state = [] { return std::string(); });
 
  private:
   enum class Layout : std::uint8_t { none, dense, sparse };
