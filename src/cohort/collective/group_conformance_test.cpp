@@ -26,6 +26,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
@@ -85,6 +86,21 @@ Groups over_unix_sockets(int size) {
   return connected(size, [](int, int, int) { return testing::unix_pair(); });
 }
 
+// Members on the first of these hosts.
+Groups on_hosts(int size, const std::string& hosts) {
+  const auto sockets = std::make_shared<testing::PairedSockets>(
+      size, [](int, int, int) { return testing::tcp_pair(); });
+  return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
+    std::vector<std::string> names;
+    for (int i = 0; i < size; ++i) names.emplace_back(1, hosts[static_cast<std::size_t>(i)]);
+    return hierarchical::join(std::make_shared<testing::PairedLinks>(sockets, rank, names),
+                              Deadline::after(std::chrono::seconds(60)));
+  });
+}
+std::function<Groups(int)> hierarchical(const std::string& hosts) {
+  return [hosts](int size) { return on_hosts(size, hosts); };
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
@@ -95,7 +111,11 @@ const std::vector<Backend>& backends() {
                                            {"exchange_only", exchange_only},
                                            {"shared_memory", shared_memory},
                                            {"tcp", over_tcp},
-                                           {"unix_sockets", over_unix_sockets}};
+                                           {"unix_sockets", over_unix_sockets},
+                                           {"hosts_AABBCCD", hierarchical("AABBCCD")},
+                                           {"hosts_AAABBBB", hierarchical("AAABBBB")},
+                                           {"hosts_ABBBAAA", hierarchical("ABBBAAA")},
+                                           {"hosts_ABABABA", hierarchical("ABABABA")}};
   return all;
 }
 

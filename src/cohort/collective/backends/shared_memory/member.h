@@ -31,11 +31,15 @@ class Member final : public Group, public std::enable_shared_from_this<Member> {
   // Connects the members now instead of in the first call.
   void open(Deadline deadline);
 
+  // The calls of others fail that this member has not finished.
+  void abandon() noexcept;
+
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string member_name(int rank) const override { return memory_->links().member_name(rank); }
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
-  std::shared_ptr<Group> split() override;
+  std::shared_ptr<Group> split() override { return split_member(); }
+  std::shared_ptr<Member> split_member();
 
  protected:
   void perform(Call& call, Deadline deadline) override;

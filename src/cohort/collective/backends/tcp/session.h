@@ -50,6 +50,11 @@ class Session {
 
   // Throws aborted if the group has ended. Connects the members in the first call.
   void begin(const Caller& caller, Deadline deadline);
+  // The calls of others fail that this member has not finished.
+  void leave() noexcept;
+  // Ends the group after run() with this farewell, unless another member has ended it from this
+  // call on: then it throws that one's error. `follows`: another member must have said why.
+  void fail(const Farewell& farewell, bool follows, const Caller& caller);
   // Sends and receives until the traffic is complete and sent. If that fails, the group ends.
   void run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
 
@@ -64,6 +69,8 @@ class Session {
   [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
   // Throws if another member has left, or has ended the group.
   void look_for_farewells(const Caller& caller);
+  // Sleeps until a member says farewell; at most until `until`.
+  void sleep_for_farewell(TimePoint until);
   std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
   void check_fault(const Connection& connection, const Caller& caller, int rank);
