@@ -26,11 +26,11 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
+#include "cohort/collective/internal/formation/on_backend.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"
@@ -86,19 +86,20 @@ Groups over_unix_sockets(int size) {
   return connected(size, [](int, int, int) { return testing::unix_pair(); });
 }
 
-// Members on the first of these hosts.
-Groups on_hosts(int size, const std::string& hosts) {
-  const auto sockets = std::make_shared<testing::PairedSockets>(
-      size, [](int, int, int) { return testing::tcp_pair(); });
-  return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
+// What GroupBackend::automatic is for members on the first of these hosts.
+std::function<Groups(int)> on_hosts(const std::string& hosts) {
+  return [hosts](int size) {
+    const auto sockets = std::make_shared<testing::PairedSockets>(
+        size, [](int, int, int) { return testing::tcp_pair(); });
     std::vector<std::string> names;
-    for (int i = 0; i < size; ++i) names.emplace_back(1, hosts[static_cast<std::size_t>(i)]);
-    return hierarchical::join(std::make_shared<testing::PairedLinks>(sockets, rank, names),
-                              Deadline::after(std::chrono::seconds(60)));
-  });
-}
-std::function<Groups(int)> hierarchical(const std::string& hosts) {
-  return [hosts](int size) { return on_hosts(size, hosts); };
+    for (const char host : hosts.substr(0, static_cast<std::size_t>(size)))
+      names.emplace_back(1, host);
+    return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
+      return formation::on_backend(std::make_shared<testing::PairedLinks>(sockets, rank, names),
+                                   GroupBackend::automatic,
+                                   Deadline::after(std::chrono::seconds(60)));
+    });
+  };
 }
 
 struct Backend {
@@ -112,10 +113,10 @@ const std::vector<Backend>& backends() {
                                            {"shared_memory", shared_memory},
                                            {"tcp", over_tcp},
                                            {"unix_sockets", over_unix_sockets},
-                                           {"hosts_AABBCCD", hierarchical("AABBCCD")},
-                                           {"hosts_AAABBBB", hierarchical("AAABBBB")},
-                                           {"hosts_ABBBAAA", hierarchical("ABBBAAA")},
-                                           {"hosts_ABABABA", hierarchical("ABABABA")}};
+                                           {"hosts_AABBCCD", on_hosts("AABBCCD")},
+                                           {"hosts_AABCDDD", on_hosts("AABCDDD")},
+                                           {"hosts_ABBBAAA", on_hosts("ABBBAAA")},
+                                           {"hosts_ABABABA", on_hosts("ABABABA")}};
   return all;
 }
 

@@ -97,8 +97,11 @@ void SocketMember::fail(CallKind kind, const Error& error) {
     if (links_->member_name(other) == mine.origin()) farewell.culprits.push_back(other);
   }
   const bool is_late = mine.code() == ErrorCode::deadline_exceeded;
+  const bool is_lost = mine.code() == ErrorCode::unavailable;
   if (!mine.origin().empty() && mine.origin() != self) {
-    farewell.why = self + (is_late ? " has waited in vain for " : " has lost ") + mine.origin();
+    farewell.why = is_late   ? self + " has waited in vain for " + mine.origin()
+                   : is_lost ? self + " has lost " + mine.origin()
+                             : self + " got an error of " + mine.origin() + ": " + error.message();
   } else {
     farewell.why = self + " has failed: " + error.message();
     if (!is_late) farewell.culprits = {rank()};
