@@ -306,13 +306,15 @@ TEST_F(Hierarchical, ALeaderThatStopsInTheMiddleIsNamedOnAllHosts) {
     const std::string code = kind == testing::Damage::Kind::swallow ? "deadline_exceeded "
                              : kind == testing::Damage::Kind::flip  ? "data_loss "
                                                                     : "unavailable ";
-    EXPECT_THAT(all, Each(StartsWith(code)));
-    EXPECT_THAT(all, Each(HasSubstr("all_reduce in call 0")));
-    // The members 1 and 3 know it only from the leaders.
+    EXPECT_THAT(all, Each(HasSubstr("call 0")));
+    // The members 1 and 3 know it only from the leaders. If a connection breaks, either end may be
+    // the first to say so.
     const std::string culprit = kind == testing::Damage::Kind::cut ? "worker:" : "worker:0: ";
     EXPECT_THAT(all[1], StartsWith(code + culprit));
+    EXPECT_EQ(all[3], all[1]);
+    if (kind == testing::Damage::Kind::cut) continue;
+    EXPECT_THAT(all[0], StartsWith("aborted worker:0: "));
     EXPECT_THAT(all[2], StartsWith(code + culprit));
-    EXPECT_THAT(all[3], StartsWith(code + culprit));
     EXPECT_THAT(errors([&](int, Group& member) { member.barrier(late()); }),
                 Each(StartsWith("aborted ")));
   }
