@@ -75,6 +75,11 @@ std::vector<int> ranks_of(const Block& block) {
   return ranks;
 }
 
+// How long a member waits beyond the deadline of a call that all members have begun.
+constexpr std::chrono::seconds kInBlock{1};
+constexpr std::chrono::seconds kBetweenLeaders{3};  // a leader may wait for its block
+constexpr std::chrono::seconds kForLeader{5};       // which may wait for the others
+
 Deadline later(Deadline deadline, std::chrono::seconds by) {
   return deadline.is_infinite() ? deadline : Deadline(deadline.time() + by);
 }
@@ -129,6 +134,9 @@ Member::Member(std::shared_ptr<DividedLinks> links, std::vector<Block> blocks, i
 
 void Member::connect(CallKind kind, Deadline deadline) {
   if (is_connected_) return;
+  const auto watch = [this] { parts_.all->check_last(kind_); };
+  if (parts_.leaders) parts_.leaders->set_watch(watch);
+  if (parts_.block) parts_.block->set_watch(watch);
   parts_.all->connect(kind, deadline);
   if (parts_.leaders) parts_.leaders->connect(kind, deadline);
   links_->close_rest(path_);
@@ -152,42 +160,46 @@ std::vector<Bytes> Member::exchange(Bytes mine, std::string_view what, Deadline 
   return parts_.all->exchange(std::move(mine), what, deadline);
 }
 
-Member::Deadlines::Deadlines(Deadline of_call)
-    : in_block(later(of_call, std::chrono::seconds(1))),
-      between_leaders(later(of_call, std::chrono::seconds(3))),
-      for_leader(later(of_call, std::chrono::seconds(5))) {}
-
 void Member::perform(Call& call, Deadline deadline) {
   connect(call.kind, deadline);
   if (!is_large(call)) return parts_.all->perform(call, deadline);
   parts_.all->agree(call, deadline);
+  kind_ = call.kind;
   try {
-    call.kind == CallKind::all_reduce ? all_reduce(call, Deadlines(deadline))
-                                      : broadcast(call, Deadlines(deadline));
+    call.kind == CallKind::all_reduce ? all_reduce(call, deadline) : broadcast(call, deadline);
   } catch (...) {
     fail(call, current_error());
   }
 }
 
-void Member::all_reduce(const Call& call, const Deadlines& deadlines) {
+void Member::all_reduce(const Call& call, Deadline deadline) {
   const Tensors values = values_of(call);
   const Tensors addends = addends_of(values);
-  if (parts_.block) parts_.block->reduce(addends, ReduceOp::sum, 0, deadlines.in_block);
+  if (parts_.block) parts_.block->reduce(addends, ReduceOp::sum, 0, later(deadline, kInBlock));
   if (parts_.leaders) {
-    parts_.leaders->all_reduce(addends, call.op, deadlines.between_leaders);
+    parts_.leaders->all_reduce(addends, call.op, later(deadline, kBetweenLeaders));
     round_all(addends, values);
   }
-  if (parts_.block) parts_.block->broadcast(values, 0, deadlines.for_leader);
+  give_to_block(values, deadline);
 }
 
-void Member::broadcast(const Call& call, const Deadlines& deadlines) {
+void Member::broadcast(const Call& call, Deadline deadline) {
   const Tensors values = values_of(call);
   const int from = block_of(blocks_, call.root);
   const Block& block = blocks_[static_cast<std::size_t>(from)];
   if (from == mine_ && parts_.block)
-    parts_.block->broadcast(values, call.root - block.first, deadlines.in_block);
-  if (parts_.leaders) parts_.leaders->broadcast(values, from, deadlines.between_leaders);
-  if (from != mine_ && parts_.block) parts_.block->broadcast(values, 0, deadlines.for_leader);
+    parts_.block->broadcast(values, call.root - block.first, later(deadline, kInBlock));
+  if (parts_.leaders) parts_.leaders->broadcast(values, from, later(deadline, kBetweenLeaders));
+  if (from != mine_) give_to_block(values, deadline);
+}
+
+void Member::give_to_block(const Tensors& values, Deadline deadline) {
+  if (!parts_.block) return;
+  Deadline until = later(deadline, kForLeader);
+  // The leader waits for members that wait for nobody else. It must notice first that one of them
+  // has stopped: the other leaders may have finished the call, and would name this one.
+  if (parts_.leaders) until = Deadline(std::max(deadline.time(), Clock::system().now() + kInBlock));
+  parts_.block->broadcast(values, 0, until);
 }
 
 void Member::fail(const Call& call, const Error& error) {

@@ -25,8 +25,9 @@ namespace cohort::collective::hierarchical {
 // and `all` has the number of the call. Then the values pass through the other two groups.
 //
 // If that fails on a member, it ends `all` with the reason, and only then the other two. A member
-// whose block or leaders end finds the reason in `all`, so all members throw the same error. A
-// member that waits for one that waits itself gives up later than that one, see Deadlines.
+// whose block or leaders end finds the reason in `all`, and so does one that waits for them, since it
+// watches `all`. So all members throw the same error. A member that waits for one that may wait itself gives up later than that one, up to 5 seconds
+// after the deadline, by which all have begun the call.
 //
 // Used from one thread at a time, but for split(), which is thread-safe.
 class Member final : public Group {
@@ -53,16 +54,10 @@ class Member final : public Group {
   void perform(Call& call, Deadline deadline) override;
 
  private:
-  // By when a member gives up waiting, after all have begun the call.
-  struct Deadlines {
-    explicit Deadlines(Deadline of_call);
-    Deadline in_block;
-    Deadline between_leaders;  // a leader may wait for its block
-    Deadline for_leader;       // which may wait for the others
-  };
-
-  void all_reduce(const Call& call, const Deadlines& deadlines);
-  void broadcast(const Call& call, const Deadlines& deadlines);
+  void all_reduce(const Call& call, Deadline deadline);
+  void broadcast(const Call& call, Deadline deadline);
+  // The leader gives its block what it got from the other leaders.
+  void give_to_block(const std::vector<at::Tensor>& values, Deadline deadline);
   [[noreturn]] void fail(const Call& call, const Error& error);
 
   const std::shared_ptr<DividedLinks> links_;
@@ -71,7 +66,8 @@ class Member final : public Group {
   const Parts parts_;
   const SplitPath path_;
   bool is_connected_ = false;
-  Mutex split_mutex_;  // so that the splits of all parts have the same number
+  CallKind kind_ = CallKind::barrier;  // of the current call that has stages
+  Mutex split_mutex_;                  // so that the splits of all parts have the same number
   std::uint64_t num_splits_ COHORT_GUARDED_BY(split_mutex_) = 0;
 };
 

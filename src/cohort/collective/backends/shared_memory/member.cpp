@@ -72,7 +72,7 @@ Member::~Member() {
 void Member::open(Deadline deadline) {
   if (size_ == 1 || meeting_) return;
   memory_->open(deadline);
-  meeting_.emplace(memory_, memory_->join(path_, deadline));
+  meeting_.emplace(memory_, memory_->join(path_, deadline), watch_);
   stream_.emplace(*meeting_);
 }
 

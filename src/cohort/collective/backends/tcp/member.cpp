@@ -89,6 +89,7 @@ Error SocketMember::error_of_call(const Caller& caller, const Error& error) cons
 
 void SocketMember::fail(CallKind kind, const Error& error) {
   COHORT_ASSERT(num_calls_ > 0);
+  if (session_.has_ended()) throw Error(error);  // of check_last()
   const Caller caller{*this, num_calls_ - 1, kind, name_of(kind)};
   Error mine = error_of_call(caller, error);
   const std::string& self = links_->member_name(rank());

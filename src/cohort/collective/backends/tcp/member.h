@@ -4,9 +4,11 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/collective/backends/tcp/session.h"
@@ -44,6 +46,12 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
   // `error` names. Ends the group, and throws the error of that call; or that of another member
   // which has found the reason first.
   [[noreturn]] void fail(CallKind kind, const Error& error);
+  // Throws the error of the last call of agree(), if another member has ended the group since.
+  void check_last(CallKind kind) {
+    session_.look_for_farewells({*this, num_calls_ - 1, kind, name_of(kind)});
+  }
+  // See Session::set_watch().
+  void set_watch(std::function<void()> watch) { session_.set_watch(std::move(watch)); }
   // The calls of others fail.
   void leave() noexcept { session_.leave(); }
 

@@ -22,6 +22,8 @@ constexpr milliseconds kFarewellTime(100);
 // How long one whose deadline passes waits for a member that knows better who is late.
 constexpr milliseconds kGrace(500);
 
+constexpr milliseconds kWatchInterval(50);
+
 constexpr int kLanes = 2;
 
 // Spinning keeps those members from running for which this one waits, if they share its cores.
@@ -147,8 +149,22 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
       deadline = Deadline(now + kGrace);
     }
     if (now - moved_at < spin_) continue;
-    sleep(lost_at_ ? std::min(deadline.time(), *lost_at_ + kFarewellTime) : deadline.time());
+    TimePoint until = deadline.time();
+    if (lost_at_) until = std::min(until, *lost_at_ + kFarewellTime);
+    if (watch_) until = std::min(until, now + kWatchInterval);
+    sleep(until);
     look_for_farewells(caller);
+    look_at_watch();
+  }
+}
+
+void Session::look_at_watch() {
+  if (!watch_) return;
+  try {
+    watch_();
+  } catch (...) {
+    leave();
+    throw;
   }
 }
 
