@@ -76,11 +76,13 @@ std::vector<int> ranks_of(const Block& block) {
 }
 
 // How long a member waits beyond the deadline of a call that all members have begun.
-constexpr std::chrono::seconds kInBlock{1};
-constexpr std::chrono::seconds kBetweenLeaders{3};  // a leader may wait for its block
-constexpr std::chrono::seconds kForLeader{5};       // which may wait for the others
+constexpr std::chrono::milliseconds kInBlock{1000};
+constexpr std::chrono::milliseconds kBetweenLeaders{2000};  // a leader may wait for its block
+constexpr std::chrono::milliseconds kForLeader{3500};       // which may wait for the others
+// One that has not begun the next call may wait in this one.
+constexpr std::chrono::milliseconds kForBeginning{4000};
 
-Deadline later(Deadline deadline, std::chrono::seconds by) {
+Deadline later(Deadline deadline, std::chrono::milliseconds by) {
   return deadline.is_infinite() ? deadline : Deadline(deadline.time() + by);
 }
 
@@ -157,19 +159,31 @@ std::shared_ptr<Group> Member::split() {
 
 std::vector<Bytes> Member::exchange(Bytes mine, std::string_view what, Deadline deadline) {
   connect(CallKind::exchange, deadline);
-  return parts_.all->exchange(std::move(mine), what, deadline);
+  std::vector<Bytes> all = parts_.all->exchange(std::move(mine), what, for_beginning(deadline));
+  may_others_be_behind_ = false;
+  return all;
 }
 
 void Member::perform(Call& call, Deadline deadline) {
   connect(call.kind, deadline);
-  if (!is_large(call)) return parts_.all->perform(call, deadline);
-  parts_.all->agree(call, deadline);
+  if (!is_large(call)) {
+    parts_.all->perform(call, for_beginning(deadline));
+    may_others_be_behind_ = false;
+    return;
+  }
+  parts_.all->agree(call, for_beginning(deadline));
+  may_others_be_behind_ = true;
   kind_ = call.kind;
+  deadline = Deadline(std::max(deadline.time(), Clock::system().now()));
   try {
     call.kind == CallKind::all_reduce ? all_reduce(call, deadline) : broadcast(call, deadline);
   } catch (...) {
     fail(call, current_error());
   }
+}
+
+Deadline Member::for_beginning(Deadline deadline) const {
+  return may_others_be_behind_ ? later(deadline, kForBeginning) : deadline;
 }
 
 void Member::all_reduce(const Call& call, Deadline deadline) {

@@ -26,7 +26,7 @@ namespace cohort::collective::hierarchical {
 //
 // If that fails on a member, it ends `all` with the reason, and only then the other two. A member
 // whose block or leaders end finds the reason in `all`, and so does one that waits for them, since it
-// watches `all`. So all members throw the same error. A member that waits for one that may wait itself gives up later than that one, up to 5 seconds
+// watches `all`. So all members throw the same error. A member that waits for one that may wait itself gives up later than that one, up to 4 seconds
 // after the deadline, by which all have begun the call.
 //
 // Used from one thread at a time, but for split(), which is thread-safe.
@@ -54,6 +54,8 @@ class Member final : public Group {
   void perform(Call& call, Deadline deadline) override;
 
  private:
+  // By when the others must have begun a call.
+  Deadline for_beginning(Deadline deadline) const;
   void all_reduce(const Call& call, Deadline deadline);
   void broadcast(const Call& call, Deadline deadline);
   // The leader gives its block what it got from the other leaders.
@@ -66,8 +68,10 @@ class Member final : public Group {
   const Parts parts_;
   const SplitPath path_;
   bool is_connected_ = false;
-  CallKind kind_ = CallKind::barrier;  // of the current call that has stages
-  Mutex split_mutex_;                  // so that the splits of all parts have the same number
+  CallKind kind_ = CallKind::barrier;  // of the last call that has stages
+  // Whether others may still be in that call, which this member has finished.
+  bool may_others_be_behind_ = false;
+  Mutex split_mutex_;  // so that the splits of all parts have the same number
   std::uint64_t num_splits_ COHORT_GUARDED_BY(split_mutex_) = 0;
 };
 
