@@ -19,7 +19,8 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/collective/backends/hierarchical/join.h"
+#include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/forked_links.h"
 #include "cohort/testing/test_seed.h"
@@ -84,8 +85,10 @@ void be_member(testing::ForkedSockets& sockets, const Layout& layout, int rank, 
   std::vector<std::string> hosts;
   for (const char host : layout.hosts) hosts.emplace_back(1, host);
   const auto links = std::make_shared<testing::ForkedLinks>(sockets, rank, hosts);
-  const auto group = collective::formation::on_backend(links, GroupBackend::automatic,
-                                                       Deadline::after(std::chrono::seconds(60)));
+  const Deadline late = Deadline::after(std::chrono::seconds(60));
+  const auto group = collective::hierarchical::is_useful(*links)
+                         ? collective::hierarchical::join(links, late)
+                         : collective::shared_memory::join(links, late);
   const auto report = [&](const Error& error, std::atomic<int>& code) {
     for (const int missed : links->missed()) outcome.missed |= 1 << missed;
     if (!error.origin().empty()) outcome.origin = error.origin().back() - '0';

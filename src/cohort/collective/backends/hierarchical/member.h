@@ -25,9 +25,10 @@ namespace cohort::collective::hierarchical {
 // and `all` has the number of the call. Then the values pass through the other two groups.
 //
 // If that fails on a member, it ends `all` with the reason, and only then the other two. A member
-// whose block or leaders end finds the reason in `all`, and so does one that waits for them, since it
-// watches `all`. So all members throw the same error. A member that waits for one that may wait itself gives up later than that one, up to 4 seconds
-// after the deadline, by which all have begun the call.
+// whose block or leaders end finds the reason in `all`, and so does one that waits for them, since
+// it watches `all`. So all members throw the same error. A member that waits for one that may wait
+// itself gives up later than that one, up to 4 seconds after the deadline, by which all have begun
+// the call.
 //
 // Used from one thread at a time, but for split(), which is thread-safe.
 class Member final : public Group {
