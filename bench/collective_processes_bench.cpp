@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // An all_reduce of float32 between processes of this machine, by each of our backends and by Gloo
 // as c10d uses it, in turn. The sums are checked first. With 2 and with 4 processes, which the
-// program forks; all make the same calls.
+// program forks; all make the same calls. The hierarchical backend takes 4 processes for those of
+// two hosts, and sends half of the bytes of tcp between them.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -21,6 +22,7 @@
 
 #include "bench/gloo_peer.h"
 #include "bench/report.h"
+#include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/testing/forked_links.h"
@@ -73,9 +75,10 @@ void compare(const Bench& bench, const std::vector<Way>& ways, Group& group, con
 }
 
 struct Sockets {
-  explicit Sockets(int size) : shared_memory(size), tcp(size) {}
+  explicit Sockets(int size) : shared_memory(size), tcp(size), hierarchical(size) {}
   testing::ForkedSockets shared_memory;
   testing::ForkedSockets tcp;
+  testing::ForkedSockets hierarchical;
 };
 
 Way way_of(const std::string& name, const std::shared_ptr<Group>& group) {
@@ -89,6 +92,13 @@ void run(const Bench& bench, Sockets& sockets, int rank, int size, const std::st
       collective::shared_memory::join(std::make_shared<ForkedLinks>(sockets.shared_memory, rank));
   const auto tcp = collective::tcp::join(std::make_shared<ForkedLinks>(sockets.tcp, rank));
   std::vector<Way> ways = {way_of("shared_memory", shared_memory), way_of("tcp", tcp)};
+  if (size == 4) {
+    const std::vector<std::string> hosts = {"a", "a", "b", "b"};
+    ways.push_back(
+        way_of("hierarchical",
+               collective::hierarchical::join(
+                   std::make_shared<ForkedLinks>(sockets.hierarchical, rank, hosts), late())));
+  }
 #ifdef COHORT_BENCH_HAS_GLOO
   const auto gloo = gloo_group(store, rank, size);
   ways.push_back({"c10d on Gloo", [gloo](const at::Tensor& tensor) {

@@ -83,9 +83,14 @@ COHORT_API CommunicationImplementation communication_implementation(std::string_
 
 // What carries the values of workers that are processes. All have the same results, to the bit.
 enum class GroupBackend : std::uint8_t {
-  automatic,      // shared_memory among processes of one host, tcp between hosts
+  // shared_memory if all workers are on one host. On several hosts tcp; but if some have several
+  // workers, these add large sums in shared memory first, and only one of them exchanges the sum
+  // with other hosts, and gets large broadcasts from them. For that, the workers of a host must be
+  // neighbours in the order of ranks, and a subtree of the balanced tree (Group::all_reduce), for
+  // example 2, 4 or 8 workers on each host, one host after the other.
+  automatic,
   shared_memory,  // refused if the workers are on several hosts
-  tcp,
+  tcp,            // between all workers, also those of one host
 };
 
 // How workers exchange values over a network (tf.distribute.experimental.CommunicationOptions).
@@ -130,7 +135,8 @@ struct Call;  // collective/internal/call.h
 // Every call has a deadline, by which all members must have begun it. If one has not, the others
 // throw deadline_exceeded, naming the missing members. The members that gave up would be one call
 // ahead of the late one, so the group ends for all members: later calls throw aborted. If a member
-// is destroyed, calls of the others that need it throw aborted.
+// is destroyed, calls of the others that need it throw aborted. A member that stops in the middle
+// of a call is found by the others some seconds after the deadline.
 //
 // Tensors are dense and on the CPU. They may have any strides; contiguous ones are not copied. A
 // call returns, or throws, after the last access of any member to this member's tensors.

@@ -30,6 +30,7 @@
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
+#include "cohort/collective/internal/formation/on_backend.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"
@@ -85,6 +86,22 @@ Groups over_unix_sockets(int size) {
   return connected(size, [](int, int, int) { return testing::unix_pair(); });
 }
 
+// What GroupBackend::automatic is for members on the first of these hosts.
+std::function<Groups(int)> on_hosts(const std::string& hosts) {
+  return [hosts](int size) {
+    const auto sockets = std::make_shared<testing::PairedSockets>(
+        size, [](int, int, int) { return testing::tcp_pair(); });
+    std::vector<std::string> names;
+    for (const char host : hosts.substr(0, static_cast<std::size_t>(size)))
+      names.emplace_back(1, host);
+    return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
+      return formation::on_backend(std::make_shared<testing::PairedLinks>(sockets, rank, names),
+                                   GroupBackend::automatic,
+                                   Deadline::after(std::chrono::seconds(60)));
+    });
+  };
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
@@ -95,7 +112,11 @@ const std::vector<Backend>& backends() {
                                            {"exchange_only", exchange_only},
                                            {"shared_memory", shared_memory},
                                            {"tcp", over_tcp},
-                                           {"unix_sockets", over_unix_sockets}};
+                                           {"unix_sockets", over_unix_sockets},
+                                           {"hosts_AABBCCD", on_hosts("AABBCCD")},
+                                           {"hosts_AABCDDD", on_hosts("AABCDDD")},
+                                           {"hosts_ABBBAAA", on_hosts("ABBBAAA")},
+                                           {"hosts_ABABABA", on_hosts("ABABABA")}};
   return all;
 }
 

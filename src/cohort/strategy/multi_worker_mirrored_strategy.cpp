@@ -31,6 +31,11 @@ std::shared_ptr<collective::Group> checked(std::shared_ptr<collective::Group> gr
 
 Duration wait_of(const MultiWorkerMirroredOptions& options) {
   options.communication.check();
+  if (options.communication.implementation == CommunicationImplementation::nccl)
+    log_warn(
+        "[strategy.", kName,
+        "] expected the communication implementation AUTO or RING, got NCCL, which Cohort does "
+        "not use; workers exchange values over the CPU, with the same results");
   return options.communication.timeout.value_or(options.timeout);
 }
 

@@ -17,6 +17,7 @@
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
 
 namespace cohort {
 namespace {
@@ -65,6 +66,24 @@ TEST(MultiWorkerMirroredStrategyCluster, RefusesOptionsBeforeItWaits) {
       throws_error(ErrorCode::invalid_argument, "bytes_per_pack"));
   EXPECT_THAT([&] { MultiWorkerMirroredStrategy(resolver, {.devices = {"GPU:99"}}); },
               throws_error(ErrorCode::invalid_argument, "GPU:99"));
+}
+
+// As TensorFlow does without GPUs. The results are those of any implementation.
+TEST(MultiWorkerMirroredStrategyCluster, WarnsThatNcclIsNotUsed) {
+  const SimpleResolver none = resolver_of({});
+  MultiWorkerMirroredOptions options{.devices = {"CPU:0"}};
+  testing::Warnings warnings;
+  options.communication.implementation = CommunicationImplementation::ring;
+  MultiWorkerMirroredStrategy(none, options);
+  EXPECT_EQ(warnings.text(), "");
+  options.communication.implementation = CommunicationImplementation::nccl;
+  MultiWorkerMirroredStrategy strategy(none, options);
+  EXPECT_THAT(warnings.text(), ::testing::HasSubstr("got NCCL, which Cohort does not use"));
+  const at::Tensor sum =
+      strategy
+          .run([] { return get_replica_context().all_reduce(ReduceOp::sum, at::full({3}, 2.0)); })
+          .component(0);
+  EXPECT_TRUE(at::equal(sum, at::full({3}, 2.0)));
 }
 
 // Without a cluster, and as an evaluator, which is a cluster of its own.

@@ -60,10 +60,12 @@ class ForkedSockets {
   std::vector<FileDescriptor> ends_;
 };
 
-// One process's. Thread-safe.
+// One process's. `hosts`: the name of each member's host; empty: all are on one. Thread-safe.
 class ForkedLinks final : public collective::Links {
  public:
-  ForkedLinks(ForkedSockets& sockets, int rank) : rank_(rank), ends_(sockets.of(rank)) {
+  ForkedLinks(ForkedSockets& sockets, int rank, std::vector<std::string> hosts = {})
+      : rank_(rank), hosts_(std::move(hosts)), ends_(sockets.of(rank)) {
+    hosts_.resize(ends_.size(), "here");
     processes_.resize(ends_.size(), ::getpid());
     for (std::size_t i = 0; i < ends_.size(); ++i) names_.push_back("worker:" + std::to_string(i));
     for (const FileDescriptor& end : ends_) {
@@ -79,7 +81,9 @@ class ForkedLinks final : public collective::Links {
   const std::string& member_name(int rank) const override {
     return names_[static_cast<std::size_t>(rank)];
   }
-  const std::string& host(int) const override { return host_; }
+  const std::string& host(int rank) const override {
+    return hosts_[static_cast<std::size_t>(rank)];
+  }
   std::int64_t process(int rank) const override {
     return processes_[static_cast<std::size_t>(rank)];
   }
@@ -199,7 +203,7 @@ class ForkedLinks final : public collective::Links {
   }
 
   const int rank_;
-  const std::string host_ = "here";
+  std::vector<std::string> hosts_;
   std::vector<FileDescriptor> ends_;
   std::vector<pid_t> processes_;
   std::vector<std::string> names_;

@@ -141,6 +141,15 @@ void Call::write_payload(std::byte* to) const noexcept {
   }
 }
 
+c10::SmallVector<const std::byte*, 8> Call::sum_inputs(
+    std::span<const std::byte* const> of_members) const {
+  if (tree == nullptr) return {of_members.begin(), of_members.end()};
+  c10::SmallVector<const std::byte*, 8> inputs(static_cast<std::size_t>(tree->size), nullptr);
+  for (std::size_t i = 0; i < of_members.size(); ++i)
+    inputs[static_cast<std::size_t>(tree->places[i])] = of_members[i];
+  return inputs;
+}
+
 std::pair<std::int64_t, std::int64_t> Call::rows_of(std::int64_t rows, int of) const {
   const std::int64_t each = rows / size;
   const std::int64_t longer = rows % size;
@@ -190,9 +199,10 @@ void Call::combine(std::span<const std::byte* const> payloads) noexcept {
       count = result.numel();
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = payloads[i] + first;
+    const auto summed = sum_inputs({inputs.data(), inputs.size()});
     reduce_elements({.dtype = part.dtype,
                      .op = op,
-                     .inputs = {inputs.data(), inputs.size()},
+                     .inputs = {summed.data(), summed.size()},
                      .outputs = {&output, 1},
                      .count = count});
   }

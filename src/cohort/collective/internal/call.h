@@ -54,6 +54,12 @@ CallSpec read_spec(ByteReader& in);
 std::optional<Error> disagreement(std::span<const CallSpec> all, const Group& group,
                                   std::uint64_t call_number);
 
+// Whose sums the members of a group add, if each brings the sum of a part of a larger group.
+struct SumTree {
+  int size = 0;                  // of the larger group
+  std::vector<int> places = {};  // in it, of each member: the first of those whose sum it brings
+};
+
 // A tensor of a call: contiguous memory, either the tensor's own or a copy.
 struct Part {
   const at::Tensor* tensor = nullptr;
@@ -78,6 +84,7 @@ struct Call {
   c10::SmallVector<Part, 2> parts = {};
   std::int64_t payload_bytes = 0;  // all parts with the gaps between them
   at::Tensor result = {};          // of all_gather and reduce_scatter
+  const SumTree* tree = nullptr;   // of reductions; nullptr: each member brings its own values
   std::optional<Error> refusal = {};
 
   bool is_reduction() const;
@@ -91,6 +98,9 @@ struct Call {
   std::uint64_t fingerprint() const;
   CallSpec spec() const;
   void write_payload(std::byte* to) const noexcept;
+  // The inputs of reduce_elements(), for the values of each member.
+  c10::SmallVector<const std::byte*, 8> sum_inputs(
+      std::span<const std::byte* const> of_members) const;
   // The rows [first, last) that member `of` gets of reduce_scatter's argument of `rows` rows.
   std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t rows, int of) const;
   // Makes all_gather's result, from the sizes of all members' tensors along the axis.

@@ -58,20 +58,27 @@ template <class T, class Sum>
 [[gnu::always_inline]] inline void add_block(const Reduction& reduction, std::int64_t first,
                                              std::int64_t length, Levels<Sum>& levels) noexcept {
   int depth = 0;
+  bool is_empty[kLevels] = {};  // a level whose values are in the one before
+  const auto merge = [&] {
+    if (!is_empty[depth - 1]) add_level(levels[depth - 2], levels[depth - 1], length);
+    --depth;
+  };
   for (std::size_t rank = 0; rank < reduction.inputs.size(); ++rank) {
-    const T* input = values<T>(reduction.inputs[rank]) + first;
+    const bool is_in_another = reduction.inputs[rank] == nullptr;
+    const T* input = is_in_another ? nullptr : values<T>(reduction.inputs[rank]) + first;
     if (rank % 2 == 0) {
+      is_empty[depth] = is_in_another;
       Sum* const level = levels[depth++];
+      if (is_in_another) continue;
       for (std::int64_t i = 0; i < length; ++i) level[i] = static_cast<Sum>(input[i]);
       continue;
     }
     Sum* const level = levels[depth - 1];
-    for (std::int64_t i = 0; i < length; ++i)
+    for (std::int64_t i = 0; i < (is_in_another ? 0 : length); ++i)
       level[i] = static_cast<Sum>(level[i] + static_cast<Sum>(input[i]));
-    for (int merges = std::countr_one(rank) - 1; merges > 0; --merges, --depth)
-      add_level(levels[depth - 2], levels[depth - 1], length);
+    for (int merges = std::countr_one(rank) - 1; merges > 0; --merges) merge();
   }
-  for (; depth > 1; --depth) add_level(levels[depth - 2], levels[depth - 1], length);
+  while (depth > 1) merge();
 }
 
 // T: the type in memory; Sum: the type in which it is added.
@@ -126,6 +133,30 @@ Reduction of_parts(Reduction reduction) {
 }
 
 }  // namespace
+
+bool is_added_as_float(at::ScalarType dtype) {
+  return dtype == at::ScalarType::Half || dtype == at::ScalarType::BFloat16;
+}
+
+void widen(at::ScalarType dtype, const std::byte* from, float* to, std::int64_t count) noexcept {
+  if (dtype == at::ScalarType::Half) {
+    std::transform(values<c10::Half>(from), values<c10::Half>(from) + count, to,
+                   [](c10::Half value) { return static_cast<float>(value); });
+  } else {
+    std::transform(values<c10::BFloat16>(from), values<c10::BFloat16>(from) + count, to,
+                   [](c10::BFloat16 value) { return static_cast<float>(value); });
+  }
+}
+
+void round_to(at::ScalarType dtype, const float* from, std::byte* to, std::int64_t count) noexcept {
+  if (dtype == at::ScalarType::Half) {
+    std::transform(from, from + count, values<c10::Half>(to),
+                   [](float value) { return static_cast<c10::Half>(value); });
+  } else {
+    std::transform(from, from + count, values<c10::BFloat16>(to),
+                   [](float value) { return static_cast<c10::BFloat16>(value); });
+  }
+}
 
 bool has_mean(at::ScalarType dtype) {
   switch (dtype) {

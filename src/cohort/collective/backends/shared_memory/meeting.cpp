@@ -74,9 +74,11 @@ Error error_of(Ending ending, bool is_late, const Meeting::Caller& caller, const
 
 }  // namespace
 
-Meeting::Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined)
+Meeting::Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined,
+                 const std::function<void()>& watch)
     : memory_(std::move(memory)),
       joined_(std::move(joined)),
+      watch_(watch),
       rank_(memory_->links().rank()),
       size_(memory_->links().size()),
       num_spins_(static_cast<unsigned>(size_) <= std::thread::hardware_concurrency() ? 2000 : 20) {}
@@ -150,7 +152,9 @@ bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const 
     if (is_here) return true;
     if (is_over) refuse(caller);
     if (is_late) return false;
-    if (is_quiet && !has_come(rank, progress, count)) look_for_the_gone(caller);
+    if (!is_quiet || has_come(rank, progress, count)) continue;
+    look_for_the_gone(caller);
+    if (watch_) watch_();
   }
 }
 

@@ -19,6 +19,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -38,7 +39,9 @@ enum class Progress : std::uint8_t { begun, filled, reduced, consumed };
 // One member's view. Used only from the thread that calls the member.
 class Meeting {
  public:
-  Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined);
+  // `watch`, which may be empty, is called now and then while the member sleeps; it lives as long
+  // as this object.
+  Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined, const std::function<void()>& watch);
   // Calls of others that need this member fail.
   ~Meeting();
   Meeting(const Meeting&) = delete;
@@ -97,6 +100,7 @@ class Meeting {
 
   const std::shared_ptr<Memory> memory_;  // shared with the members of the other groups
   JoinedRoom joined_;
+  const std::function<void()>& watch_;
   const int rank_;
   const int size_;
   const int num_spins_;

@@ -72,11 +72,21 @@ Member::~Member() {
 void Member::open(Deadline deadline) {
   if (size_ == 1 || meeting_) return;
   memory_->open(deadline);
-  meeting_.emplace(memory_, memory_->join(path_, deadline));
+  meeting_.emplace(memory_, memory_->join(path_, deadline), watch_);
   stream_.emplace(*meeting_);
 }
 
-std::shared_ptr<Group> Member::split() {
+void Member::abandon() noexcept {
+  if (size_ == 1 || !memory_->is_open()) return;
+  try {
+    open(Deadline::after(std::chrono::seconds(1)));
+    meeting_->fail();
+  } catch (...) {
+    // Then the others wait until their deadline.
+  }
+}
+
+std::shared_ptr<Member> Member::split_member() {
   SplitPath path = path_;
   path.push_back(num_splits_++);
   return std::make_shared<Member>(shared_from_this(), std::move(path));

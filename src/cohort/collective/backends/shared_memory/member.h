@@ -4,10 +4,12 @@
 
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/collective/backends/shared_memory/meeting.h"
@@ -31,11 +33,17 @@ class Member final : public Group, public std::enable_shared_from_this<Member> {
   // Connects the members now instead of in the first call.
   void open(Deadline deadline);
 
+  // Called about every 50 ms while a call waits for others; may throw. Set it between calls.
+  void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
+  // The calls of others fail that this member has not finished.
+  void abandon() noexcept;
+
   int rank() const override { return rank_; }
   int size() const override { return size_; }
   std::string member_name(int rank) const override { return memory_->links().member_name(rank); }
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
-  std::shared_ptr<Group> split() override;
+  std::shared_ptr<Group> split() override { return split_member(); }
+  std::shared_ptr<Member> split_member();
 
  protected:
   void perform(Call& call, Deadline deadline) override;
@@ -69,6 +77,7 @@ class Member final : public Group, public std::enable_shared_from_this<Member> {
   const int rank_;
   const int size_;
   const SplitPath path_;
+  std::function<void()> watch_ = {};
   std::optional<Meeting> meeting_;
   std::optional<Stream> stream_;
   std::uint64_t num_calls_ = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What is particular to groups that share memory. The members are threads of this process; with
-// processes: tests/fault/shared_memory_loss_test.cpp.
+// processes: tests/fault/group_loss_test.cpp.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

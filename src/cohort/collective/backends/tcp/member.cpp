@@ -1,75 +1,114 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups whose members are connected by stream sockets.
-#include <atomic>
+#include "cohort/collective/backends/tcp/member.h"
+
 #include <utility>
 
 #include "cohort/collective/backends/tcp/join.h"
-#include "cohort/collective/backends/tcp/session.h"
-#include "cohort/collective/backends/tcp/transfer.h"
 
 namespace cohort::collective::tcp {
-namespace {
-
-class SocketMember final : public Group, public std::enable_shared_from_this<SocketMember> {
- public:
-  // A split of `parent`, or the group of all members if that is nullptr.
-  SocketMember(std::shared_ptr<Links> links, std::shared_ptr<SocketMember> parent, SplitPath path)
-      : parent_(std::move(parent)),
-        links_(std::move(links)),
-        path_(std::move(path)),
-        session_(links_, path_),
-        scratch_(links_->size()) {}
-
-  int rank() const override { return links_->rank(); }
-  int size() const override { return links_->size(); }
-  std::string member_name(int rank) const override { return links_->member_name(rank); }
-
-  std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override {
-    Call call{.kind = CallKind::exchange, .rank = rank(), .size = size()};
-    return run(call, what, deadline, std::move(mine));
-  }
-
-  std::shared_ptr<Group> split() override {
-    SplitPath path = path_;
-    path.push_back(num_splits_++);
-    return std::make_shared<SocketMember>(links_, shared_from_this(), std::move(path));
-  }
-
- protected:
-  void perform(Call& call, Deadline deadline) override {
-    if (call.kind > kLastCallKind) return Group::perform(call, deadline);
-    run(call, name_of(call.kind), deadline, {});
-  }
-
- private:
-  std::vector<Bytes> run(Call& call, std::string_view what, Deadline deadline, Bytes message) {
-    const Caller caller{*this, num_calls_, call.kind, what};
-    session_.begin(caller, deadline);
-    Transfer transfer(call, num_calls_, scratch_, std::move(message));
-    session_.run(transfer, caller, deadline);
-    const std::uint64_t number = num_calls_++;
-    if (!transfer.is_agreed()) {
-      std::optional<Error> error = disagreement(transfer.specs(), *this, number);
-      COHORT_ASSERT(error.has_value());
-      throw std::move(*error);
-    }
-    transfer.finish();
-    return transfer.take_messages();
-  }
-
-  const std::shared_ptr<SocketMember> parent_;  // lives as long as its splits
-  const std::shared_ptr<Links> links_;
-  const SplitPath path_;
-  Session session_;
-  Scratch scratch_;
-  std::uint64_t num_calls_ = 0;
-  std::atomic<std::uint64_t> num_splits_ = 0;
-};
-
-}  // namespace
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links) {
-  return std::make_shared<SocketMember>(std::move(links), nullptr, SplitPath());
+  return std::make_shared<SocketMember>(std::move(links));
+}
+
+SocketMember::SocketMember(std::shared_ptr<Links> links, SumTree tree)
+    : links_(std::move(links)),
+      tree_(std::move(tree)),
+      session_(links_, path_),
+      scratch_(links_->size()) {}
+
+SocketMember::SocketMember(std::shared_ptr<SocketMember> parent, SplitPath path)
+    : parent_(std::move(parent)),
+      links_(parent_->links_),
+      path_(std::move(path)),
+      tree_(parent_->tree_),
+      session_(links_, path_),
+      scratch_(links_->size()) {}
+
+std::vector<Bytes> SocketMember::exchange(Bytes mine, std::string_view what, Deadline deadline) {
+  Call call{.kind = CallKind::exchange, .rank = rank(), .size = size()};
+  return run(call, what, deadline, std::move(mine), true);
+}
+
+std::shared_ptr<SocketMember> SocketMember::split_member() {
+  SplitPath path = path_;
+  path.push_back(num_splits_++);
+  return std::make_shared<SocketMember>(shared_from_this(), std::move(path));
+}
+
+void SocketMember::perform(Call& call, Deadline deadline) {
+  if (call.kind > kLastCallKind) return Group::perform(call, deadline);
+  if (!tree_.places.empty()) call.tree = &tree_;
+  run(call, name_of(call.kind), deadline, {}, true);
+}
+
+void SocketMember::agree(Call& call, Deadline deadline) {
+  run(call, name_of(call.kind), deadline, {}, false);
+}
+
+std::vector<Bytes> SocketMember::run(Call& call, std::string_view what, Deadline deadline,
+                                     Bytes message, bool has_values) {
+  const Caller caller{*this, num_calls_, call.kind, what};
+  session_.begin(caller, deadline);
+  Transfer transfer(call, num_calls_, scratch_, std::move(message), has_values);
+  session_.run(transfer, caller, deadline);
+  const std::uint64_t number = num_calls_++;
+  if (!transfer.is_agreed()) {
+    std::optional<Error> error = disagreement(transfer.specs(), *this, number);
+    COHORT_ASSERT(error.has_value());
+    throw std::move(*error);
+  }
+  transfer.finish();
+  return transfer.take_messages();
+}
+
+void SocketMember::connect(CallKind kind, Deadline deadline) {
+  session_.begin({*this, num_calls_, kind, name_of(kind)}, deadline);
+}
+
+Error SocketMember::error_of_call(const Caller& caller, const Error& error) const {
+  const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
+  const std::string call = "call " + std::to_string(caller.call);
+  const std::string part = " to take part in " + std::string(caller.what);
+  const std::string& name = error.origin();
+  if (error.code() == ErrorCode::deadline_exceeded && !name.empty())
+    return Error(error.code(),
+                 start + "all workers in " + call + part + " in time, got only a part from " + name)
+        .at(name);
+  if (error.code() == ErrorCode::unavailable && !name.empty())
+    return Error(error.code(),
+                 start + name + part + " in " + call +
+                     ", got the end of its process or connection; begin a new group on all",
+                 error.cause())
+        .at(name);
+  // Nobody has told why another member has left in the middle of the call.
+  const ErrorCode code = error.code() == ErrorCode::aborted ? ErrorCode::unavailable : error.code();
+  return Error(code, start + "all workers" + part + " in " + call + ", got: " + error.message())
+      .at(name);
+}
+
+void SocketMember::fail(CallKind kind, const Error& error) {
+  COHORT_ASSERT(num_calls_ > 0);
+  if (session_.has_ended()) throw Error(error);  // of check_last()
+  const Caller caller{*this, num_calls_ - 1, kind, name_of(kind)};
+  Error mine = error_of_call(caller, error);
+  const std::string& self = links_->member_name(rank());
+  Farewell farewell{.call = caller.call, .code = mine.code()};
+  for (int other = 0; other < size(); ++other) {
+    if (links_->member_name(other) == mine.origin()) farewell.culprits.push_back(other);
+  }
+  const bool is_late = mine.code() == ErrorCode::deadline_exceeded;
+  const bool is_lost = mine.code() == ErrorCode::unavailable;
+  if (!mine.origin().empty() && mine.origin() != self) {
+    farewell.why = is_late   ? self + " has waited in vain for " + mine.origin()
+                   : is_lost ? self + " has lost " + mine.origin()
+                             : self + " got an error of " + mine.origin() + ": " + error.message();
+  } else {
+    farewell.why = self + " has failed: " + error.message();
+    if (!is_late) farewell.culprits = {rank()};
+  }
+  session_.fail(farewell, error.code() == ErrorCode::aborted, caller);
+  throw mine;
 }
 
 }  // namespace cohort::collective::tcp

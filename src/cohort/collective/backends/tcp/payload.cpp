@@ -95,9 +95,10 @@ void reduce_range(Call& call, Range range, Scratch& scratch) {
     std::byte* output = own;
     if (call.kind == CallKind::reduce_scatter)
       output = static_cast<std::byte*>(call.result.data_ptr()) + (from - share_begin);
+    const auto summed = call.sum_inputs({inputs.data(), inputs.size()});
     reduce_elements({.dtype = part.dtype,
                      .op = call.op,
-                     .inputs = {inputs.data(), inputs.size()},
+                     .inputs = {summed.data(), summed.size()},
                      .outputs = {&output, 1},
                      .count = (to - from) * part.count / part.bytes});
   }

@@ -22,6 +22,8 @@ constexpr milliseconds kFarewellTime(100);
 // How long one whose deadline passes waits for a member that knows better who is late.
 constexpr milliseconds kGrace(500);
 
+constexpr milliseconds kWatchInterval(50);
+
 constexpr int kLanes = 2;
 
 // Spinning keeps those members from running for which this one waits, if they share its cores.
@@ -30,6 +32,13 @@ Duration time_to_spin(const Links& links) {
   for (int rank = 0; rank < links.size(); ++rank)
     num_here += links.host(rank) == links.host(links.rank()) ? 1 : 0;
   return num_here <= std::thread::hardware_concurrency() ? Duration(kSpin) : Duration(0);
+}
+
+// For poll().
+int timeout_of(TimePoint until) {
+  if (until == TimePoint::max()) return -1;
+  const auto left = std::chrono::ceil<milliseconds>(until - Clock::system().now()).count();
+  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
 }
 
 std::string prefix(const Caller& caller) {
@@ -61,7 +70,9 @@ Session::Session(std::shared_ptr<Links> links, SplitPath path)
       spin_(time_to_spin(*links_)),
       connections_(static_cast<std::size_t>(links_->size())) {}
 
-Session::~Session() {
+Session::~Session() { leave(); }
+
+void Session::leave() noexcept {
   if (is_connected_ && !has_ended_) end({.call = num_calls_});
 }
 
@@ -138,8 +149,22 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
       deadline = Deadline(now + kGrace);
     }
     if (now - moved_at < spin_) continue;
-    sleep(lost_at_ ? std::min(deadline.time(), *lost_at_ + kFarewellTime) : deadline.time());
+    TimePoint until = deadline.time();
+    if (lost_at_) until = std::min(until, *lost_at_ + kFarewellTime);
+    if (watch_) until = std::min(until, now + kWatchInterval);
+    sleep(until);
     look_for_farewells(caller);
+    look_at_watch();
+  }
+}
+
+void Session::look_at_watch() {
+  if (!watch_) return;
+  try {
+    watch_();
+  } catch (...) {
+    leave();
+    throw;
   }
 }
 
@@ -174,12 +199,28 @@ void Session::sleep(TimePoint until) {
     if (!connection->has_farewell_ended() && !connection->farewell())
       sockets.push_back({connection->farewell_fd(), POLLIN, 0});
   }
-  int timeout = -1;
-  if (until != TimePoint::max()) {
-    const auto left = std::chrono::ceil<milliseconds>(until - Clock::system().now()).count();
-    timeout = static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
+  ::poll(sockets.data(), sockets.size(), timeout_of(until));
+}
+
+void Session::sleep_for_farewell(TimePoint until) {
+  c10::SmallVector<pollfd, 16> sockets;
+  for (const auto& connection : connections_) {
+    if (connection && !connection->has_farewell_ended() && !connection->farewell())
+      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
   }
-  ::poll(sockets.data(), sockets.size(), timeout);
+  ::poll(sockets.data(), sockets.size(), timeout_of(until));
+}
+
+void Session::fail(const Farewell& farewell, bool follows, const Caller& caller) {
+  if (has_ended_) return;
+  const TimePoint until = Clock::system().now() + (follows ? kGrace : milliseconds(0));
+  while (true) {
+    look_for_farewells(caller);
+    if (Clock::system().now() >= until) break;
+    sleep_for_farewell(until);
+  }
+  reason_ = farewell.why;
+  end(farewell);
 }
 
 void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {

@@ -4,10 +4,12 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/collective/backends/tcp/connection.h"
@@ -50,6 +52,16 @@ class Session {
 
   // Throws aborted if the group has ended. Connects the members in the first call.
   void begin(const Caller& caller, Deadline deadline);
+  // The calls of others fail that this member has not finished.
+  void leave() noexcept;
+  bool has_ended() const { return has_ended_; }
+  // Ends the group after run() with this farewell, unless another member has ended it from this
+  // call on: then it throws that one's error. `follows`: another member must have said why.
+  void fail(const Farewell& farewell, bool follows, const Caller& caller);
+  // Throws if another member has ended the group from this call on.
+  void look_for_farewells(const Caller& caller);
+  // Called about every 50 ms while run() waits. If it throws, this member leaves.
+  void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
   // Sends and receives until the traffic is complete and sent. If that fails, the group ends.
   void run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
 
@@ -62,8 +74,9 @@ class Session {
   // Throws if a member that the call needs has closed its connection.
   void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
   [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
-  // Throws if another member has left, or has ended the group.
-  void look_for_farewells(const Caller& caller);
+  void look_at_watch();
+  // Sleeps until a member says farewell; at most until `until`.
+  void sleep_for_farewell(TimePoint until);
   std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
   void check_fault(const Connection& connection, const Caller& caller, int rank);
@@ -82,6 +95,7 @@ class Session {
   std::optional<TimePoint> lost_at_ = {};  // when a needed connection was first found closed
   bool is_connected_ = false;
   bool has_ended_ = false;
+  std::function<void()> watch_ = {};
   int left_ = -1;
   std::string reason_ = {};
   int culprit_ = -1;  // the first that reason_ names; -1: none

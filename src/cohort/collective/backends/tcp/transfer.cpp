@@ -5,12 +5,14 @@
 #include <utility>
 
 namespace cohort::collective::tcp {
-Transfer::Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message)
+Transfer::Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message,
+                   bool has_values)
     : call_(call),
       number_(number),
       fingerprint_(call.fingerprint()),
       scratch_(scratch),
-      is_inline_(fits_offer(call, static_cast<std::int64_t>(message.size()))),
+      has_values_(has_values),
+      is_inline_(!has_values || fits_offer(call, static_cast<std::int64_t>(message.size()))),
       peers_(static_cast<std::size_t>(call.size)) {
   if (call_.kind == CallKind::exchange) {
     messages_.resize(peers_.size());
@@ -58,7 +60,7 @@ void Transfer::write_offer(int to, Frame& frame) {
   }
   if (call_.kind == CallKind::all_gather)
     header.total = call_.parts.front().tensor->size(call_.axis);
-  if (!is_inline_ || !call_.reads_tensors()) return;
+  if (!is_inline_ || !has_values_ || !call_.reads_tensors()) return;
   if (call_.kind == CallKind::reduce && to != call_.root) return;
   add_all(call_, scratch_, frame.payload);
 }
@@ -316,6 +318,7 @@ std::vector<CallSpec> Transfer::specs() const {
 }
 
 void Transfer::finish() {
+  if (!has_values_) return;
   if (call_.kind == CallKind::all_gather) {
     for (int rank = 0; rank < call_.size; ++rank) {
       const auto i = static_cast<std::size_t>(rank);

@@ -27,8 +27,8 @@ namespace cohort::collective::tcp {
 // as before the call.
 class Transfer final : public AwaitedTraffic {
  public:
-  // `message` is that of exchange().
-  Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message);
+  // `message` is that of exchange(). Without values, members only find out whether they agree.
+  Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message, bool has_values);
 
   bool next_frame(int to, Frame& frame) override;
   Acceptance accept(int from, const FrameHeader& header, Pieces& into) override;
@@ -86,6 +86,7 @@ class Transfer final : public AwaitedTraffic {
   const std::uint64_t number_;
   const std::uint64_t fingerprint_;
   Scratch& scratch_;
+  const bool has_values_;
   bool is_inline_ = false;  // this member sends its values with the offer
   std::int64_t segment_bytes_ = kSegmentBytesMax;
   std::vector<Peer> peers_;

@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/core/error.h"
@@ -31,8 +32,11 @@ std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend bac
                links->member_name(0), " and ", links->member_name(elsewhere),
                " on two, or as different users or in different containers; use "
                "GroupBackend::automatic or tcp");
-  if (backend == GroupBackend::tcp || elsewhere != 0) return tcp::join(std::move(links));
-  return shared_memory::join(std::move(links), deadline);
+  if (backend == GroupBackend::tcp) return tcp::join(std::move(links));
+  if (elsewhere == 0) return shared_memory::join(std::move(links), deadline);
+  // All members know the hosts of all from the same proposal, so they decide alike.
+  if (hierarchical::is_useful(*links)) return hierarchical::join(std::move(links), deadline);
+  return tcp::join(std::move(links));
 }
 
 }  // namespace cohort::collective::formation

@@ -13,10 +13,13 @@
 #include <cstdint>
 #include <memory>
 #include <new>
+#include <ostream>
 #include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/forked_links.h"
@@ -27,7 +30,14 @@ namespace {
 
 using collective::Group;
 
-constexpr int kSize = 3;
+// All members on one host, or on the hosts of these letters.
+struct Layout {
+  std::string name;
+  std::string hosts;
+};
+void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
+
+constexpr int kSizeMax = 4;
 constexpr auto kTimeout = std::chrono::milliseconds(1500);
 
 // What a process says, in memory that it shares with the test.
@@ -41,6 +51,7 @@ struct Outcome {
 
 // Calls of random kinds and sizes until one fails.
 void make_calls(Group& group, std::uint32_t seed, Outcome& outcome) {
+  const int size = group.size();
   std::mt19937 random(seed);
   const auto split = group.split();
   while (true) {
@@ -60,7 +71,7 @@ void make_calls(Group& group, std::uint32_t seed, Outcome& outcome) {
         break;
       default:
         used.all_reduce(tensor, ReduceOp::sum, deadline);
-        if (!tensor.eq(kSize).all().item<bool>()) {
+        if (!tensor.eq(size).all().item<bool>()) {
           outcome.code = -1;
           return;
         }
@@ -69,9 +80,15 @@ void make_calls(Group& group, std::uint32_t seed, Outcome& outcome) {
   }
 }
 
-void be_member(testing::ForkedSockets& sockets, int rank, std::uint32_t seed, Outcome& outcome) {
-  const auto links = std::make_shared<testing::ForkedLinks>(sockets, rank);
-  const auto group = collective::shared_memory::join(links);
+void be_member(testing::ForkedSockets& sockets, const Layout& layout, int rank, std::uint32_t seed,
+               Outcome& outcome) {
+  std::vector<std::string> hosts;
+  for (const char host : layout.hosts) hosts.emplace_back(1, host);
+  const auto links = std::make_shared<testing::ForkedLinks>(sockets, rank, hosts);
+  const Deadline late = Deadline::after(std::chrono::seconds(60));
+  const auto group = collective::hierarchical::is_useful(*links)
+                         ? collective::hierarchical::join(links, late)
+                         : collective::shared_memory::join(links, late);
   const auto report = [&](const Error& error, std::atomic<int>& code) {
     for (const int missed : links->missed()) outcome.missed |= 1 << missed;
     if (!error.origin().empty()) outcome.origin = error.origin().back() - '0';
@@ -89,27 +106,28 @@ void be_member(testing::ForkedSockets& sockets, int rank, std::uint32_t seed, Ou
   }
 }
 
-class SharedMemoryLoss : public ::testing::Test {
+class GroupLoss : public ::testing::TestWithParam<Layout> {
  protected:
-  SharedMemoryLoss()
-      : outcomes(
-            static_cast<Outcome*>(::mmap(nullptr, sizeof(Outcome) * kSize, PROT_READ | PROT_WRITE,
-                                         MAP_SHARED | MAP_ANONYMOUS, -1, 0))) {}
-  ~SharedMemoryLoss() override {
+  GroupLoss()
+      : outcomes(static_cast<Outcome*>(::mmap(nullptr, sizeof(Outcome) * kSizeMax,
+                                              PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS,
+                                              -1, 0))) {}
+  ~GroupLoss() override {
     for (const pid_t process : processes) {
       ::kill(process, SIGKILL);
       ::waitpid(process, nullptr, 0);
     }
-    ::munmap(outcomes, sizeof(Outcome) * kSize);
+    ::munmap(outcomes, sizeof(Outcome) * kSizeMax);
   }
 
+  static int size() { return static_cast<int>(GetParam().hosts.size()); }
   void start(std::uint32_t seed) {
-    testing::ForkedSockets sockets(kSize);
-    for (int rank = 0; rank < kSize; ++rank) {
+    testing::ForkedSockets sockets(size());
+    for (int rank = 0; rank < size(); ++rank) {
       outcomes[rank].origin = -1;
       const pid_t process = ::fork();
       if (process == 0) {
-        be_member(sockets, rank, seed, outcomes[rank]);
+        be_member(sockets, GetParam(), rank, seed, outcomes[rank]);
         ::_exit(0);
       }
       processes.push_back(process);
@@ -130,13 +148,13 @@ class SharedMemoryLoss : public ::testing::Test {
     const auto end =
         std::chrono::steady_clock::now() + std::chrono::microseconds(random() % 20'000);
     ASSERT_TRUE(poll([&] { return std::chrono::steady_clock::now() >= end; }));
-    for (int rank = 0; rank < kSize; ++rank) ASSERT_EQ(outcomes[rank].code, 0) << rank;
+    for (int rank = 0; rank < size(); ++rank) ASSERT_EQ(outcomes[rank].code, 0) << rank;
   }
   bool await_end(int rank) {
     return poll([&] { return outcomes[rank].later_code != 0 || outcomes[rank].code < 0; });
   }
   void expect_blamed(int victim, const std::vector<int>& codes) {
-    for (int rank = 0; rank < kSize; ++rank) {
+    for (int rank = 0; rank < size(); ++rank) {
       if (rank == victim) continue;
       ASSERT_TRUE(await_end(rank)) << "worker:" << rank << " hangs";
       EXPECT_THAT(codes, ::testing::Contains(outcomes[rank].code.load())) << rank;
@@ -153,28 +171,28 @@ constexpr int kUnavailable = static_cast<int>(ErrorCode::unavailable);
 constexpr int kLate = static_cast<int>(ErrorCode::deadline_exceeded);
 constexpr int kAborted = static_cast<int>(ErrorCode::aborted);
 
-TEST_F(SharedMemoryLoss, AKilledProcessIsNamedByAllOthers) {
+TEST_P(GroupLoss, AKilledProcessIsNamedByAllOthers) {
   const testing::TestSeed seed;
   std::mt19937 random(seed.value());
   for (int round = 0; round < 12; ++round) {
     start(static_cast<std::uint32_t>(random()));
-    const int victim = static_cast<int>(random() % kSize);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(size()));
     run_for_a_while(random);
     ::kill(processes[static_cast<std::size_t>(victim)], SIGKILL);
     expect_blamed(victim, {kUnavailable});
     for (const pid_t process : processes) ::waitpid(process, nullptr, 0);
     processes.clear();
-    for (int rank = 0; rank < kSize; ++rank) new (&outcomes[rank]) Outcome();
+    for (int rank = 0; rank < size(); ++rank) new (&outcomes[rank]) Outcome();
     if (HasFailure()) return;
   }
 }
 
-TEST_F(SharedMemoryLoss, AStoppedProcessIsNamedAndFindsTheEndWhenItGoesOn) {
+TEST_P(GroupLoss, AStoppedProcessIsNamedAndFindsTheEndWhenItGoesOn) {
   const testing::TestSeed seed;
   std::mt19937 random(seed.value());
   for (int round = 0; round < 5; ++round) {
     start(static_cast<std::uint32_t>(random()));
-    const int victim = static_cast<int>(random() % kSize);
+    const int victim = static_cast<int>(random() % static_cast<unsigned>(size()));
     run_for_a_while(random);
     ::kill(processes[static_cast<std::size_t>(victim)], SIGSTOP);
     expect_blamed(victim, {kLate, kAborted});
@@ -184,10 +202,14 @@ TEST_F(SharedMemoryLoss, AStoppedProcessIsNamedAndFindsTheEndWhenItGoesOn) {
     EXPECT_EQ(outcomes[victim].later_code, kAborted);
     for (const pid_t process : processes) ::waitpid(process, nullptr, 0);
     processes.clear();
-    for (int rank = 0; rank < kSize; ++rank) new (&outcomes[rank]) Outcome();
+    for (int rank = 0; rank < size(); ++rank) new (&outcomes[rank]) Outcome();
     if (HasFailure()) return;
   }
 }
+
+INSTANTIATE_TEST_SUITE_P(Layouts, GroupLoss,
+                         ::testing::Values(Layout{"one_host", "AAA"}, Layout{"two_hosts", "AABB"}),
+                         [](const auto& instance) { return instance.param.name; });
 
 }  // namespace
 }  // namespace cohort

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A member of a group whose members are connected by stream sockets.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/backends/tcp/session.h"
+#include "cohort/collective/backends/tcp/transfer.h"
+#include "cohort/collective/detail/links.h"
+#include "cohort/collective/group.h"
+#include "cohort/collective/internal/call.h"
+
+namespace cohort::collective::tcp {
+
+// Used from one thread at a time, but for split(), which is thread-safe.
+class SocketMember final : public Group, public std::enable_shared_from_this<SocketMember> {
+ public:
+  // The group of all members of `links`. `tree`: what its sums are of.
+  explicit SocketMember(std::shared_ptr<Links> links, SumTree tree = {});
+  // A split of `parent`.
+  SocketMember(std::shared_ptr<SocketMember> parent, SplitPath path);
+
+  int rank() const override { return links_->rank(); }
+  int size() const override { return links_->size(); }
+  std::string member_name(int rank) const override { return links_->member_name(rank); }
+  std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
+  std::shared_ptr<Group> split() override { return split_member(); }
+  void perform(Call& call, Deadline deadline) override;
+
+  // The rest is for backends that carry the values of calls in another way.
+
+  std::shared_ptr<SocketMember> split_member();
+  // Connects the members before the first call, which is of this kind.
+  void connect(CallKind kind, Deadline deadline);
+  // Performs the call without its values: returns when all members have begun it, and throws what
+  // the call throws if they differ or some have not come.
+  void agree(Call& call, Deadline deadline);
+  // The last call that agree() has performed has failed on this member, because of the member that
+  // `error` names. Ends the group, and throws the error of that call; or that of another member
+  // which has found the reason first.
+  [[noreturn]] void fail(CallKind kind, const Error& error);
+  // Throws the error of the last call of agree(), if another member has ended the group since.
+  void check_last(CallKind kind) {
+    session_.look_for_farewells({*this, num_calls_ - 1, kind, name_of(kind)});
+  }
+  // See Session::set_watch().
+  void set_watch(std::function<void()> watch) { session_.set_watch(std::move(watch)); }
+  // The calls of others fail.
+  void leave() noexcept { session_.leave(); }
+
+ private:
+  std::vector<Bytes> run(Call& call, std::string_view what, Deadline deadline, Bytes message,
+                         bool has_values);
+  Error error_of_call(const Caller& caller, const Error& error) const;
+
+  const std::shared_ptr<SocketMember> parent_;  // lives as long as its splits
+  const std::shared_ptr<Links> links_;
+  const SplitPath path_;
+  const SumTree tree_;
+  Session session_;
+  Scratch scratch_;
+  std::uint64_t num_calls_ = 0;
+  std::atomic<std::uint64_t> num_splits_ = 0;
+};
+
+}  // namespace cohort::collective::tcp
