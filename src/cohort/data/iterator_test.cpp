@@ -211,7 +211,7 @@ class IteratorTimes : public IteratorStats {
     return all;
   }
 
-  const MapOptions number_{.output_spec = ElementSpec({at::kLong, {{}}})};  // asks no example
+  const MapOptions number_{.output_spec = ElementSpec::tuple({{at::kLong, {{}}}})};
   StageClock clock_;
 };
 

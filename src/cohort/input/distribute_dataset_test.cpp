@@ -93,7 +93,7 @@ TEST_F(DistributeDataset, AnotherOnOneWorkerIsRefused) {
   EXPECT_THAT([&] { seen_with(batches, Dataset::range(18).batch(6)); },
               throws_error(ErrorCode::invalid_argument, "3 batches of 6 rows on worker:1"));
   EXPECT_THAT([&] { seen_with(batches, batches.repeat()); },
-              throws_error(ErrorCode::invalid_argument, "infinitely many batches of 4 rows"));
+              throws_error(ErrorCode::invalid_argument, "build the same dataset"));
   // Without a policy each worker reads what it was given.
   EXPECT_NO_THROW(seen_with(with_policy(batches, AutoShardPolicy::off),
                             with_policy(Dataset::range(8).batch(4), AutoShardPolicy::off)));

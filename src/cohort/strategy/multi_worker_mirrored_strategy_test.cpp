@@ -68,7 +68,7 @@ TEST(MultiWorkerMirroredStrategyCluster, RefusesOptionsBeforeItWaits) {
               throws_error(ErrorCode::invalid_argument, "GPU:99"));
 }
 
-// As TensorFlow does without GPUs. The results are those of any implementation.
+// As TensorFlow does without GPUs.
 TEST(MultiWorkerMirroredStrategyCluster, WarnsThatNcclIsNotUsed) {
   const SimpleResolver none = resolver_of({});
   MultiWorkerMirroredOptions options{.devices = {"CPU:0"}};
@@ -77,13 +77,8 @@ TEST(MultiWorkerMirroredStrategyCluster, WarnsThatNcclIsNotUsed) {
   MultiWorkerMirroredStrategy(none, options);
   EXPECT_EQ(warnings.text(), "");
   options.communication.implementation = CommunicationImplementation::nccl;
-  MultiWorkerMirroredStrategy strategy(none, options);
+  MultiWorkerMirroredStrategy(none, options);
   EXPECT_THAT(warnings.text(), ::testing::HasSubstr("got NCCL, which Cohort does not use"));
-  const at::Tensor sum =
-      strategy
-          .run([] { return get_replica_context().all_reduce(ReduceOp::sum, at::full({3}, 2.0)); })
-          .component(0);
-  EXPECT_TRUE(at::equal(sum, at::full({3}, 2.0)));
 }
 
 // Without a cluster, and as an evaluator, which is a cluster of its own.
