@@ -67,6 +67,7 @@ struct Net {
 
 GroupBackend backend_of(const std::string& name) {
   if (name == "shared_memory") return GroupBackend::shared_memory;
+  if (name == "mpi") return GroupBackend::mpi;
   return name == "tcp" ? GroupBackend::tcp : GroupBackend::automatic;
 }
 

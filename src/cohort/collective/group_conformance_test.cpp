@@ -31,6 +31,7 @@
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/exchange_only_group.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/mpi_job.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
@@ -85,6 +86,13 @@ Groups over_unix_sockets(int size) {
   return connected(size, [](int, int, int) { return testing::unix_pair(); });
 }
 
+// Only this process's member is here; so tests use the others only by on_members().
+Groups over_mpi(int size) {
+  Groups groups(static_cast<std::size_t>(size));
+  groups[static_cast<std::size_t>(testing::MpiJob::get().rank())] = testing::MpiJob::group();
+  return groups;
+}
+
 struct Backend {
   std::string name;
   std::function<Groups(int size)> make;
@@ -97,6 +105,12 @@ const std::vector<Backend>& backends() {
                                            {"tcp", over_tcp},
                                            {"unix_sockets", over_unix_sockets}};
   return all;
+}
+
+// The processes that mpirun has started are one group; without it this is empty.
+std::vector<Backend> mpi_backends() {
+  return testing::MpiJob::size() == 0 ? std::vector<Backend>()
+                                      : std::vector<Backend>{{"mpi", over_mpi}};
 }
 
 // Elements: none, one, few, a shared payload, one and many chunks.
@@ -141,9 +155,14 @@ class EveryGroup : public ::testing::TestWithParam<std::tuple<Backend, int>> {
   Groups& groups() { return groups_; }
   Group& member(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
 
+  // Whether each member is a process of its own, which runs the same test.
+  bool is_over_mpi() const { return std::get<0>(GetParam()).name == "mpi"; }
+
   // Runs a function for each member in a thread; returns the results in the order of ranks.
   template <class R = at::Tensor, class Run>
   std::vector<R> on_members(const Run& run) {
+    testing::MpiJob* const job = is_over_mpi() ? &testing::MpiJob::get() : nullptr;
+    if (job != nullptr) return job->results<R>(run(job->rank(), member(job->rank())));
     return on_workers<R>(size(), [&](int rank) { return run(rank, member(rank)); });
   }
   // The message of the error that each member throws, with its origin.
@@ -318,6 +337,7 @@ TEST_P(EveryGroup, ReduceScatterDistributesRowsAsTensorSplitDoes) {
 }
 
 TEST_P(EveryGroup, BarrierWaitsForAll) {
+  if (is_over_mpi()) return;  // MpiGroup has such a test, and for the other two that end here
   std::atomic<int> num_come = 0;
   EXPECT_THAT(on_members<int>([&](int, Group& group) {
                 ++num_come;
@@ -472,7 +492,7 @@ TEST_P(EveryGroup, WhatOneMemberRefusesFailsOnAllMembers) {
 }
 
 TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
-  if (size() == 1) return;
+  if (size() == 1 || is_over_mpi()) return;
   on_members<int>([&](int, Group& group) { return group.barrier(late()), 0; });
   std::string missing;
   for (int rank = 1; rank < size(); ++rank)
@@ -491,7 +511,7 @@ TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
 }
 
 TEST_P(EveryGroup, ADestroyedMemberFailsTheCallsThatNeedIt) {
-  if (size() == 1) return;
+  if (size() == 1 || is_over_mpi()) return;
   groups().pop_back();
   const std::string gone = "worker:" + std::to_string(size() - 1);
   for (int rank = 0; rank + 1 < size(); ++rank) {
@@ -523,9 +543,10 @@ TEST_P(EveryGroup, AutogradNoticesChangedTensors) {
 
 // Random operations one after the other, against ATen.
 TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
-  const testing::TestSeed seed;
+  const testing::TestSeed own_seed;
+  const auto seeds = on_members<std::int64_t>([&](int, Group&) { return own_seed.value(); });
   on_members<int>([&](int rank, Group& group) {
-    std::mt19937 random(seed.value());  // the same values on all members
+    std::mt19937 random(static_cast<unsigned>(seeds[0]));  // the same values on all members
     for (int call = 0; call < 60; ++call) {
       const at::ScalarType dtype = kNumbers[random() % std::size(kNumbers)];
       const std::int64_t rows = random() % 40;
@@ -564,6 +585,11 @@ TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
     return 0;
   });
 }
+
+// Run by mpirun: see mpi_tests in tests/CMakeLists.txt.
+INSTANTIATE_TEST_SUITE_P(Mpi, EveryGroup,
+                         ::testing::Combine(::testing::ValuesIn(mpi_backends()),
+                                            ::testing::Values(testing::MpiJob::size())));
 
 INSTANTIATE_TEST_SUITE_P(Backends, EveryGroup,
                          ::testing::Combine(::testing::ValuesIn(backends()),

@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
-// Groups whose members are connected by stream sockets.
+// Groups whose members send each other frames.
 #include <atomic>
 #include <utility>
 
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/backends/tcp/session.h"
+#include "cohort/collective/backends/tcp/sockets.h"
 #include "cohort/collective/backends/tcp/transfer.h"
 
 namespace cohort::collective::tcp {
 namespace {
 
-class SocketMember final : public Group, public std::enable_shared_from_this<SocketMember> {
+class FrameMember final : public Group, public std::enable_shared_from_this<FrameMember> {
  public:
   // A split of `parent`, or the group of all members if that is nullptr.
-  SocketMember(std::shared_ptr<Links> links, std::shared_ptr<SocketMember> parent, SplitPath path)
+  FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,
+              std::shared_ptr<FrameMember> parent, SplitPath path)
       : parent_(std::move(parent)),
         links_(std::move(links)),
+        carrier_(std::move(carrier)),
         path_(std::move(path)),
-        session_(links_, path_),
+        session_(links_, carrier_, path_),
         scratch_(links_->size()) {}
 
   int rank() const override { return links_->rank(); }
@@ -32,7 +35,7 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
   std::shared_ptr<Group> split() override {
     SplitPath path = path_;
     path.push_back(num_splits_++);
-    return std::make_shared<SocketMember>(links_, shared_from_this(), std::move(path));
+    return std::make_shared<FrameMember>(links_, carrier_, shared_from_this(), std::move(path));
   }
 
  protected:
@@ -57,8 +60,9 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
     return transfer.take_messages();
   }
 
-  const std::shared_ptr<SocketMember> parent_;  // lives as long as its splits
+  const std::shared_ptr<FrameMember> parent_;  // lives as long as its splits
   const std::shared_ptr<Links> links_;
+  const std::shared_ptr<Carrier> carrier_;
   const SplitPath path_;
   Session session_;
   Scratch scratch_;
@@ -69,7 +73,14 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
 }  // namespace
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links) {
-  return std::make_shared<SocketMember>(std::move(links), nullptr, SplitPath());
+  auto sockets = std::make_shared<Sockets>(links);
+  return join(std::move(links), std::move(sockets), SplitPath());
+}
+
+std::shared_ptr<Group> join(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,
+                            SplitPath path) {
+  return std::make_shared<FrameMember>(std::move(links), std::move(carrier), nullptr,
+                                       std::move(path));
 }
 
 }  // namespace cohort::collective::tcp
