@@ -107,11 +107,8 @@ const std::vector<Backend>& backends() {
   return all;
 }
 
-// The processes that mpirun has started are one group; without it this is empty.
-std::vector<Backend> mpi_backends() {
-  return testing::MpiJob::size() == 0 ? std::vector<Backend>()
-                                      : std::vector<Backend>{{"mpi", over_mpi}};
-}
+// If mpirun has started several processes, they are one group.
+const std::vector<Backend> mpi_backends(testing::MpiJob::size() > 0 ? 1 : 0, {"mpi", over_mpi});
 
 // Elements: none, one, few, a shared payload, one and many chunks.
 const std::vector<std::int64_t> kCounts = {0, 1, 5, 31, 1000, 70'001};
@@ -588,7 +585,7 @@ TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
 
 // Run by mpirun: see mpi_tests in tests/CMakeLists.txt.
 INSTANTIATE_TEST_SUITE_P(Mpi, EveryGroup,
-                         ::testing::Combine(::testing::ValuesIn(mpi_backends()),
+                         ::testing::Combine(::testing::ValuesIn(mpi_backends),
                                             ::testing::Values(testing::MpiJob::size())));
 
 INSTANTIATE_TEST_SUITE_P(Backends, EveryGroup,
