@@ -24,7 +24,7 @@ inline bool has_mpirun() { return *kMpirun != '\0'; }
 // `size` processes of a program. Its wait() is that for all of them.
 inline RunningProgram mpi_job(int size, std::vector<std::string> words) {
   words.insert(words.begin(), {kMpirun, "-n", std::to_string(size)});
-  std::vector<std::pair<std::string, std::string>> environment = {{"TF_CONFIG", ""}};
+  std::vector<std::pair<std::string, std::string>> environment;
   std::istringstream assignments(kMpiEnvironment);
   for (std::string one; assignments >> one;) {
     const std::size_t equals = one.find('=');
