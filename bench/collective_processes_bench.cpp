@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // An all_reduce of float32 between processes of this machine, by each of our backends, by Gloo as
-// c10d uses it, and by Open MPI, in turn. The sums are checked first. With 2 and with 4 processes, which the
-// program forks; all make the same calls.
+// c10d uses it, and by Open MPI, in turn. The sums are checked first. With 2 and with 4 processes,
+// which the program forks, or for MPI mpirun starts; all make the same calls.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -12,10 +12,11 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
-#include <thread>
+#include <vector>
 
 #include "cohort/collective/detail/mpi_group.h"
 #include "cohort/collective/group.h"
+#include "cohort/core/bytes.h"
 
 namespace cohort::bench {
 namespace {
@@ -25,22 +26,18 @@ using Request = std::array<std::int64_t, 3>;
 
 Deadline soon() { return Deadline::after(std::chrono::seconds(60)); }
 
-// Sleeps while it waits: what is measured in the meantime needs the processors.
-Request next_request(int rank) {
-  Request request{-1, 0, 0};
-  if (rank == 0) {
-    char way[16];
-    long long bytes = 0, calls = 0;
-    if (std::scanf("%15s %lld %lld", way, &bytes, &calls) == 3)
-      request = {way[0] == 'c' ? 1 : 0, bytes, calls};
-  }
-  MPI_Request under_way = MPI_REQUEST_NULL;
-  ::MPI_Ibcast(request.data(), 3, MPI_INT64_T, 0, MPI_COMM_WORLD, &under_way);
-  for (int is_done = 0; is_done == 0;) {
-    ::MPI_Test(&under_way, &is_done, MPI_STATUS_IGNORE);
-    if (is_done == 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
-  }
-  return request;
+// Waits in exchange(), which leaves the processors to what is measured in the meantime.
+Request next_request(collective::Group& group) {
+  ByteWriter out;
+  char way[16];
+  long long bytes = 0;
+  long long calls = 0;
+  if (group.rank() == 0 && std::scanf("%15s %lld %lld", way, &bytes, &calls) == 3)
+    out.sizes(Request{way[0] == 'c' ? 1 : 0, bytes, calls});
+  const auto all = group.exchange(out.take(), "request", Deadline::after(std::chrono::hours(1)));
+  if (all.front().empty()) return {-1, 0, 0};
+  const std::vector<std::int64_t> numbers = ByteReader(all.front(), "a request").sizes();
+  return {numbers.at(0), numbers.at(1), numbers.at(2)};
 }
 
 void all_reduce(collective::Group& group, const at::Tensor& tensor, bool is_ours) {
@@ -59,7 +56,7 @@ bool is_sum_right(collective::Group& group, std::int64_t count, bool is_ours) {
 int serve() {
   const std::shared_ptr<collective::Group> group = collective::mpi_group({}, soon());
   while (true) {
-    const auto [way, bytes, calls] = next_request(group->rank());
+    const auto [way, bytes, calls] = next_request(*group);
     if (way < 0) return 0;
     const at::Tensor tensor = at::zeros({bytes / 4});
     if (!is_sum_right(*group, bytes / 4, way == 1)) return 1;

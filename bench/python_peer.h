@@ -24,7 +24,7 @@ class PythonPeer {
   static std::string tensorflow();
 
   PythonPeer(const std::string& interpreter, const std::string& script)
-      : PythonPeer({interpreter, script}) {}
+      : PythonPeer(std::vector<std::string>{interpreter, script}) {}
   // Another program that answers as the scripts do.
   explicit PythonPeer(std::vector<std::string> words);
   PythonPeer(const PythonPeer&) = delete;

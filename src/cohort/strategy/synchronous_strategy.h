@@ -275,10 +275,10 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // throws failed_precondition then. Keep in variables what the program must know of the progress.
   //
   // Throws failed_precondition in a replica, and while a run or a call in which workers wait for
-  // each other is in progress on another thread; unimplemented for a given group and for GroupBackend::mpi; the error of a
-  // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another
-  // call of rebuild() has succeeded; it throws data_loss if no worker is left that has all
-  // values.
+  // each other is in progress on another thread; unimplemented for a given group and for
+  // GroupBackend::mpi; the error of a worker that is lost meanwhile, naming it. Then runs throw
+  // failed_precondition until another call of rebuild() has succeeded; it throws data_loss if no
+  // worker is left that has all values.
   void rebuild();
   void rebuild(Duration wait);
 

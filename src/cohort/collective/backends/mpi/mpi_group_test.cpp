@@ -174,5 +174,12 @@ TEST_F(MpiGroup, TasksOfAnotherJobAreRefused) {
   named->barrier(late());
 }
 
+#ifdef COHORT_WITHOUT_MPI
+TEST(WithoutMpi, AGroupOfMpiIsUnimplemented) {
+  EXPECT_THAT([] { mpi_group({}, Deadline()); },
+              throws_error(ErrorCode::unimplemented, "build Cohort where CMake finds MPI"));
+}
+#endif
+
 }  // namespace
 }  // namespace cohort::collective

@@ -64,18 +64,12 @@ int begin_mpi() {
   return level;
 }
 
-int number_from_environment(const char* name) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? 0 : std::atoi(text);
-}
-
-// As Open MPI, MPICH and Slurm say it.
+// As Open MPI and MPICH say it.
 int processes_here(int size) {
-  for (const char* const name :
-       {"OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS", "SLURM_NTASKS_PER_NODE"}) {
-    if (const int number = number_from_environment(name); number > 0) return number;
-  }
-  return size;
+  const char* text = std::getenv("OMPI_COMM_WORLD_LOCAL_SIZE");
+  if (text == nullptr) text = std::getenv("MPI_LOCALNRANKS");
+  const int number = text == nullptr ? 0 : std::atoi(text);
+  return number > 0 ? number : size;
 }
 
 Bytes hello_of(const SplitPath& path, int tags) {
