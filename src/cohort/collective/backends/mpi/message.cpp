@@ -36,14 +36,15 @@ Message::Message(Message&& other) noexcept
     : capacity_(other.capacity_),
       slot_(std::move(other.slot_)),
       state_(other.state_),
+      is_receive_(other.is_receive_),
       length_(other.length_),
       source_(other.source_) {}
 
 Message::~Message() {
   if (!slot_ || !is_under_way()) return;
   auto& orphans = Orphans<Slot>::get();
-  // Of a receive that no message has matched this is the end; of others it does nothing.
-  if (World::is_alive()) ::MPI_Cancel(&slot_->request);
+  // Of a receive that no message has matched this is the end. What is sent arrives all the same.
+  if (is_receive_ && World::is_alive()) ::MPI_Cancel(&slot_->request);
   {
     const Lock lock(orphans.mutex);
     orphans.slots.push_back(std::move(slot_));
@@ -72,12 +73,14 @@ void Message::note(int outcome) {
 }
 
 void Message::send(std::size_t bytes, int to, int tag) {
+  is_receive_ = false;
   if (!World::is_alive()) return note(MPI_ERR_OTHER);
   note(::MPI_Isend(data(), static_cast<int>(bytes), MPI_BYTE, to, tag, communicator(),
                    &slot_->request));
 }
 
 void Message::receive(int from, int tag) {
+  is_receive_ = true;
   if (!World::is_alive()) return note(MPI_ERR_OTHER);
   note(::MPI_Irecv(data(), static_cast<int>(capacity_), MPI_BYTE,
                    from == kFromAny ? MPI_ANY_SOURCE : from, tag, communicator(), &slot_->request));

@@ -43,6 +43,7 @@ class Message {
   const std::size_t capacity_;
   std::unique_ptr<Slot> slot_;
   State state_ = State::idle;
+  bool is_receive_ = false;
   std::size_t length_ = 0;
   int source_ = kFromAny;
 };
