@@ -3,6 +3,7 @@
 // collective_processes_bench, which starts it by mpirun. Process 0 reads lines "WAY BYTES CALLS"
 // and answers each with the microseconds of a call.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/zeros.h>
 #include <mpi.h>

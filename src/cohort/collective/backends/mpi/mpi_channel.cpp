@@ -13,8 +13,9 @@ constexpr std::size_t kFrameBytesMax =
     tcp::kHeaderBytes + static_cast<std::size_t>(tcp::kSegmentBytesMax);
 constexpr std::size_t kFarewellBytesMax = 16 << 10;
 constexpr std::size_t kReasonBytesMax = 4096;
-// So that MPI moves one while another one is copied.
-constexpr int kMessagesEach = 2;
+// So many that a member rarely waits for the other one to take some: between two of its turns MPI
+// moves all of them. Memory that no message needs is never touched.
+constexpr int kMessagesEach = 8;
 
 void add_messages(std::vector<Message>& messages) {
   for (int i = 0; i < kMessagesEach; ++i) messages.emplace_back(kFrameBytesMax);
