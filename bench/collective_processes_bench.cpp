@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// An all_reduce of float32 between processes of this machine, by each of our backends and by Gloo
-// as c10d uses it, in turn. The sums are checked first. With 2 and with 4 processes, which the
-// program forks; all make the same calls. The hierarchical backend takes 4 processes for those of
-// two hosts, and sends half of the bytes of tcp between them.
+// An all_reduce of float32 between processes of this machine, by each of our backends, by Gloo as
+// c10d uses it, and by Open MPI, in turn. The sums are checked first. With 2 and with 4 processes,
+// which the program forks, or for MPI mpirun starts; all make the same calls. The hierarchical
+// backend takes 4 processes for those of two hosts, and sends half of the bytes of tcp between them.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "bench/gloo_peer.h"
+#include "bench/python_peer.h"
 #include "bench/report.h"
 #include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/shared_memory/join.h"
@@ -54,7 +55,43 @@ bool is_sum_right(const Way& way, int rank, int size, std::int64_t count) {
   return at::equal(mine, expected.mul(size).add(size * (size - 1) / 2));
 }
 
-void compare(const Bench& bench, const std::vector<Way>& ways, Group& group, const Size& size) {
+// A way of processes that mpirun has started. `job`: of process 0 alone; the others wait for it.
+struct MpiWay {
+  std::string name;
+  std::string request;
+  std::shared_ptr<PythonPeer> job;
+};
+
+std::vector<MpiWay> mpi_ways([[maybe_unused]] int rank, [[maybe_unused]] int size) {
+  std::vector<MpiWay> ways;
+#ifdef MPI_PEER
+  for (const std::string carrier : {"vader", "tcp"}) {
+    std::shared_ptr<PythonPeer> job;
+    if (rank == 0) {
+      job = std::make_shared<PythonPeer>(std::vector<std::string>{
+          "/usr/bin/env", "OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1",
+          "OMPI_MCA_rmaps_base_oversubscribe=1", "OMPI_MCA_hwloc_base_binding_policy=none",
+          "OMPI_MCA_btl=self," + carrier, MPIRUN, "-n", std::to_string(size), MPI_PEER});
+    }
+    const std::string over = carrier == "tcp" ? " over TCP" : "";
+    ways.push_back({"Open MPI" + over, "open_mpi ", job});
+    ways.push_back({"mpi" + over, "cohort ", job});
+  }
+#endif
+  return ways;
+}
+
+Contender contender_of(const MpiWay& way, Group& group, const Size& size, std::int64_t calls) {
+  return {way.name, [&way, &group, &size, calls] {
+            group.barrier(late());
+            if (!way.job) return 0.0;
+            return way.job->measure(way.request + std::to_string(size.bytes) + " " +
+                                    std::to_string(calls));
+          }};
+}
+
+void compare(const Bench& bench, const std::vector<Way>& ways, const std::vector<MpiWay>& mpi,
+             Group& group, const Size& size) {
   const std::string title =
       "all_reduce of " + std::to_string(group.size()) + " processes: " + size.name;
   if (!bench.wants(title)) return;
@@ -71,6 +108,7 @@ void compare(const Bench& bench, const std::vector<Way>& ways, Group& group, con
                             return 1e6 * seconds / static_cast<double>(calls);
                           }});
   }
+  for (const MpiWay& way : mpi) contenders.push_back(contender_of(way, group, size, calls));
   bench.compare(title, {.unit = "us"}, contenders);
 }
 
@@ -106,7 +144,8 @@ void run(const Bench& bench, Sockets& sockets, int rank, int size, const std::st
                     gloo->allreduce(tensors)->wait();
                   }});
 #endif
-  for (const Size& each : kSizes) compare(bench, ways, *shared_memory, each);
+  const std::vector<MpiWay> mpi = mpi_ways(rank, size);
+  for (const Size& each : kSizes) compare(bench, ways, mpi, *shared_memory, each);
 }
 
 void run_processes(const Bench& bench, int size) {

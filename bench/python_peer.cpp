@@ -33,7 +33,7 @@ std::unique_ptr<PythonPeer> PythonPeer::start(const std::string& interpreter,
   return std::make_unique<PythonPeer>(interpreter, script);
 }
 
-PythonPeer::PythonPeer(const std::string& interpreter, const std::string& script) {
+PythonPeer::PythonPeer(std::vector<std::string> words) {
   const Pipe in;
   const Pipe out;
   posix_spawn_file_actions_t actions;
@@ -41,14 +41,15 @@ PythonPeer::PythonPeer(const std::string& interpreter, const std::string& script
   posix_spawn_file_actions_adddup2(&actions, in.ends[0], STDIN_FILENO);
   posix_spawn_file_actions_adddup2(&actions, out.ends[1], STDOUT_FILENO);
   posix_spawn_file_actions_addopen(&actions, STDERR_FILENO, "/dev/null", O_WRONLY, 0);
-  std::array<char*, 3> arguments{const_cast<char*>(interpreter.c_str()),
-                                 const_cast<char*>(script.c_str()), nullptr};
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
   const int code =
-      ::posix_spawn(&pid_, interpreter.c_str(), &actions, nullptr, arguments.data(), environ);
+      ::posix_spawn(&pid_, arguments.front(), &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
   ::close(in.ends[0]);
   ::close(out.ends[1]);
-  require(code == 0, "starting " + interpreter);
+  require(code == 0, "starting " + words.front());
   to_ = ::fdopen(in.ends[1], "w");
   from_ = ::fdopen(out.ends[0], "r");
 }

@@ -23,7 +23,10 @@ class PythonPeer {
   // The Python interpreter that has TensorFlow, under ANCHORS_ROOT (bench/README.md).
   static std::string tensorflow();
 
-  PythonPeer(const std::string& interpreter, const std::string& script);
+  PythonPeer(const std::string& interpreter, const std::string& script)
+      : PythonPeer(std::vector<std::string>{interpreter, script}) {}
+  // Another program that answers as the scripts do.
+  explicit PythonPeer(std::vector<std::string> words);
   PythonPeer(const PythonPeer&) = delete;
   PythonPeer& operator=(const PythonPeer&) = delete;
   ~PythonPeer();

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # cohort_module(NAME DEPS module... [LIBS library...] [PROTOS file...] [ALONE regex...]
-#               [TESTS_ALONE regex...] [NO_PCH])
+#               [TESTS_ALONE regex...] [LEFT_OUT regex...] [NO_PCH])
 #
 # ALONE, TESTS_ALONE: paths of sources and of tests that are compiled alone, their unnamed namespaces having names that
 # others of the module have too.
+# LEFT_OUT: paths of sources and headers that this build does not have, for want of a library.
 # NO_PCH: it is compiled with options that the shared precompiled header was not.
 #
 # One folder is one module: x.cpp is part of it, x_test.cpp of its test program NAME_test, x_bench.cpp
@@ -83,7 +84,7 @@ function(cohort_compile_alone sources patterns)
 endfunction()
 
 function(cohort_module name)
-  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS;PROTOS;ALONE;TESTS_ALONE" ${ARGN})
+  cmake_parse_arguments(ARG "NO_PCH" "" "DEPS;LIBS;PROTOS;ALONE;TESTS_ALONE;LEFT_OUT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS *.cpp)
   file(GLOB_RECURSE headers CONFIGURE_DEPENDS *.h)
   # A subfolder with a CMakeLists.txt of its own is another module.
@@ -92,6 +93,10 @@ function(cohort_module name)
     get_filename_component(folder ${list} DIRECTORY)
     list(FILTER sources EXCLUDE REGEX "^${folder}/")
     list(FILTER headers EXCLUDE REGEX "^${folder}/")
+  endforeach()
+  foreach(pattern ${ARG_LEFT_OUT})
+    list(FILTER sources EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}.*${pattern}")
+    list(FILTER headers EXCLUDE REGEX "^${CMAKE_CURRENT_SOURCE_DIR}.*${pattern}")
   endforeach()
   set(tests ${sources})
   set(benches ${sources})

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/testing/mpirun.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/worker_config.h"
@@ -29,6 +30,11 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
   SavedValues trained(int workers, const std::string& backend, const std::string& mode) const {
     const std::string file =
         folder_.file(backend + std::to_string(workers) + mode + ".safetensors");
+    if (backend == "mpi") {
+      RunningProgram job = testing::mpi_job(workers, {DIGITS_WORKER, backend, mode, file});
+      EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+      return SavedValues(file);
+    }
     const std::vector<rpc::ReservedPort> ports(static_cast<std::size_t>(workers));
     std::vector<std::unique_ptr<RunningProgram>> programs;
     for (int i = 0; i < workers; ++i) {
@@ -72,7 +78,13 @@ TEST_P(DigitsOnWorkers, InPartsAreThoseOfOneProcessToTheBit) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, DigitsOnWorkers, ::testing::Values("shared_memory", "tcp"));
+std::vector<std::string> backends() {
+  std::vector<std::string> all = {"shared_memory", "tcp"};
+  if (testing::has_mpirun()) all.emplace_back("mpi");
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Backends, DigitsOnWorkers, ::testing::ValuesIn(backends()));
 
 }  // namespace
 }  // namespace cohort

@@ -91,6 +91,9 @@ enum class GroupBackend : std::uint8_t {
   automatic,
   shared_memory,  // refused if the workers are on several hosts
   tcp,            // between all workers, also those of one host
+  // Open MPI or another MPI, which knows the fabric of its cluster: for processes that mpirun or
+  // srun has started. Only where Cohort was built with MPI, and only if it is asked for by name.
+  mpi,
 };
 
 // How workers exchange values over a network (tf.distribute.experimental.CommunicationOptions).

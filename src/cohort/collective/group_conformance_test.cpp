@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend of Group does, with 1 to 7 members. A new backend adds a row to backends().
+// What every backend of Group does, with 1 to 7 members. A new backend adds a row to
+// backends() of internal/every_group_fixture.h.
 #include "cohort/collective/group.h"
 
 #include <ATen/ops/arange.h>
@@ -26,14 +27,10 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/shared_memory/join.h"
-#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/internal/call.h"
-#include "cohort/collective/internal/exchange_only_group.h"
-#include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/collective/internal/every_group_fixture.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
-#include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
@@ -45,80 +42,10 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::on_workers;
 using testing::throws_error;
-
-using Groups = std::vector<std::shared_ptr<Group>>;
-
-Groups in_process(int size) {
-  const InProcessWorkers workers(size);
-  Groups groups;
-  for (int rank = 0; rank < size; ++rank) groups.push_back(workers.group(rank));
-  return groups;
-}
-
-Groups exchange_only(int size) {
-  Groups groups = in_process(size);
-  for (std::shared_ptr<Group>& group : groups) group = std::make_shared<ExchangeOnlyGroup>(group);
-  return groups;
-}
-
-Groups shared_memory(int size) {
-  const auto sockets = std::make_shared<testing::PairedSockets>(size);
-  return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
-    return shared_memory::join(std::make_shared<testing::PairedLinks>(sockets, rank),
-                               Deadline::after(std::chrono::seconds(60)));
-  });
-}
-
-Groups connected(int size, const testing::MakePair& make_pair) {
-  const auto sockets = std::make_shared<testing::PairedSockets>(size, make_pair);
-  Groups groups;
-  for (int rank = 0; rank < size; ++rank)
-    groups.push_back(tcp::join(std::make_shared<testing::PairedLinks>(sockets, rank)));
-  return groups;
-}
-
-Groups over_tcp(int size) {
-  return connected(size, [](int, int, int) { return testing::tcp_pair(); });
-}
-
-// Sockets with little memory, so that most system calls move a part of a frame.
-Groups over_unix_sockets(int size) {
-  return connected(size, [](int, int, int) { return testing::unix_pair(); });
-}
-
-// What GroupBackend::automatic is for members on the first of these hosts.
-std::function<Groups(int)> on_hosts(const std::string& hosts) {
-  return [hosts](int size) {
-    const auto sockets = std::make_shared<testing::PairedSockets>(
-        size, [](int, int, int) { return testing::tcp_pair(); });
-    std::vector<std::string> names;
-    for (const char host : hosts.substr(0, static_cast<std::size_t>(size)))
-      names.emplace_back(1, host);
-    return on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
-      return formation::on_backend(std::make_shared<testing::PairedLinks>(sockets, rank, names),
-                                   GroupBackend::automatic,
-                                   Deadline::after(std::chrono::seconds(60)));
-    });
-  };
-}
-
-struct Backend {
-  std::string name;
-  std::function<Groups(int size)> make;
-  friend void PrintTo(const Backend& backend, std::ostream* out) { *out << backend.name; }
-};
-const std::vector<Backend>& backends() {
-  static const std::vector<Backend> all = {{"in_process", in_process},
-                                           {"exchange_only", exchange_only},
-                                           {"shared_memory", shared_memory},
-                                           {"tcp", over_tcp},
-                                           {"unix_sockets", over_unix_sockets},
-                                           {"hosts_AABBCCD", on_hosts("AABBCCD")},
-                                           {"hosts_AABCDDD", on_hosts("AABCDDD")},
-                                           {"hosts_ABBBAAA", on_hosts("ABBBAAA")},
-                                           {"hosts_ABABABA", on_hosts("ABABABA")}};
-  return all;
-}
+using testing::every_group::Backend;
+using testing::every_group::backends;
+using testing::every_group::Groups;
+using testing::every_group::mpi_backends;
 
 // Elements: none, one, few, a shared payload, one and many chunks.
 const std::vector<std::int64_t> kCounts = {0, 1, 5, 31, 1000, 70'001};
@@ -162,9 +89,14 @@ class EveryGroup : public ::testing::TestWithParam<std::tuple<Backend, int>> {
   Groups& groups() { return groups_; }
   Group& member(int rank) { return *groups_[static_cast<std::size_t>(rank)]; }
 
+  // Whether each member is a process of its own, which runs the same test.
+  bool is_over_mpi() const { return std::get<0>(GetParam()).name == "mpi"; }
+
   // Runs a function for each member in a thread; returns the results in the order of ranks.
   template <class R = at::Tensor, class Run>
   std::vector<R> on_members(const Run& run) {
+    testing::MpiJob* const job = is_over_mpi() ? &testing::MpiJob::get() : nullptr;
+    if (job != nullptr) return job->results<R>(run(job->rank(), member(job->rank())));
     return on_workers<R>(size(), [&](int rank) { return run(rank, member(rank)); });
   }
   // The message of the error that each member throws, with its origin.
@@ -339,6 +271,7 @@ TEST_P(EveryGroup, ReduceScatterDistributesRowsAsTensorSplitDoes) {
 }
 
 TEST_P(EveryGroup, BarrierWaitsForAll) {
+  if (is_over_mpi()) return;  // MpiGroup has such a test, and for the other two that end here
   std::atomic<int> num_come = 0;
   EXPECT_THAT(on_members<int>([&](int, Group& group) {
                 ++num_come;
@@ -493,7 +426,7 @@ TEST_P(EveryGroup, WhatOneMemberRefusesFailsOnAllMembers) {
 }
 
 TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
-  if (size() == 1) return;
+  if (size() == 1 || is_over_mpi()) return;
   on_members<int>([&](int, Group& group) { return group.barrier(late()), 0; });
   std::string missing;
   for (int rank = 1; rank < size(); ++rank)
@@ -512,7 +445,7 @@ TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
 }
 
 TEST_P(EveryGroup, ADestroyedMemberFailsTheCallsThatNeedIt) {
-  if (size() == 1) return;
+  if (size() == 1 || is_over_mpi()) return;
   groups().pop_back();
   const std::string gone = "worker:" + std::to_string(size() - 1);
   for (int rank = 0; rank + 1 < size(); ++rank) {
@@ -544,9 +477,10 @@ TEST_P(EveryGroup, AutogradNoticesChangedTensors) {
 
 // Random operations one after the other, against ATen.
 TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
-  const testing::TestSeed seed;
+  const testing::TestSeed own_seed;
+  const auto seeds = on_members<std::int64_t>([&](int, Group&) { return own_seed.value(); });
   on_members<int>([&](int rank, Group& group) {
-    std::mt19937 random(seed.value());  // the same values on all members
+    std::mt19937 random(static_cast<unsigned>(seeds[0]));  // the same values on all members
     for (int call = 0; call < 60; ++call) {
       const at::ScalarType dtype = kNumbers[random() % std::size(kNumbers)];
       const std::int64_t rows = random() % 40;
@@ -585,6 +519,11 @@ TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
     return 0;
   });
 }
+
+// Run by mpirun: see mpi_tests in tests/CMakeLists.txt.
+INSTANTIATE_TEST_SUITE_P(Mpi, EveryGroup,
+                         ::testing::Combine(::testing::ValuesIn(mpi_backends),
+                                            ::testing::Values(testing::MpiJob::size())));
 
 INSTANTIATE_TEST_SUITE_P(Backends, EveryGroup,
                          ::testing::Combine(::testing::ValuesIn(backends()),

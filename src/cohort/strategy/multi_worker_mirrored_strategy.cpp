@@ -58,6 +58,7 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
                                                   GroupBackend backend) {
   const ClusterSpec spec = resolver.cluster_spec();
   const std::optional<TaskId> self = resolver.task();
+  if (backend == GroupBackend::mpi && !spec) return internal::groups_of_mpi({});
   if (!spec || !self || self->job == "evaluator") return nullptr;
   collective::ProcessGroupOptions options{
       .tasks = {},
@@ -71,7 +72,10 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
           {.name = TaskId{job, index}.to_string(), .address = spec.task_address(job, index)});
     }
   }
-  return internal::groups_of_processes(std::move(options));
+  if (backend != GroupBackend::mpi) return internal::groups_of_processes(std::move(options));
+  collective::MpiTasks tasks{.self = options.self};
+  for (collective::WorkerTask& task : options.tasks) tasks.names.push_back(std::move(task.name));
+  return internal::groups_of_mpi(std::move(tasks));
 }
 
 }  // namespace
@@ -133,6 +137,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
                  "ClusterResolver, or make a new group and a new strategy");
     return;  // it works alone
   }
+  groups_->check_forms_again();
   const input::WorkerCalls::Running alone(*host()->worker_calls, "rebuild");
   home()->run_gate().close();
   end_group();

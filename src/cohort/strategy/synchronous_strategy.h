@@ -200,7 +200,8 @@ struct MultiWorkerMirroredOptions {
   // For each wait for other workers, also for those that start later. CommunicationOptions::timeout
   // replaces it.
   Duration timeout = std::chrono::minutes(5);
-  // What carries the values of workers that are processes.
+  // What carries the values of workers that are processes. With GroupBackend::mpi they are those of
+  // MPI_COMM_WORLD, in the order of ranks; TF_CONFIG is not needed, but must agree if it is there.
   GroupBackend backend = GroupBackend::automatic;
   CommunicationOptions communication = {};
   // Dense float32 gradients travel between workers as bfloat16: half of the bytes, but each
@@ -274,10 +275,10 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // throws failed_precondition then. Keep in variables what the program must know of the progress.
   //
   // Throws failed_precondition in a replica, and while a run or a call in which workers wait for
-  // each other is in progress on another thread; unimplemented for a given group; the error of a
-  // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another
-  // call of rebuild() has succeeded; it throws data_loss if no worker is left that has all
-  // values.
+  // each other is in progress on another thread; unimplemented for a given group and for
+  // GroupBackend::mpi; the error of a worker that is lost meanwhile, naming it. Then runs throw
+  // failed_precondition until another call of rebuild() has succeeded; it throws data_loss if no
+  // worker is left that has all values.
   void rebuild();
   void rebuild(Duration wait);
 

@@ -30,6 +30,7 @@ std::vector<std::string> loopback_addresses(const Ports& ports) {
 
 inline GroupBackend backend_of(const std::string& name) {
   if (name == "shared_memory") return GroupBackend::shared_memory;
+  if (name == "mpi") return GroupBackend::mpi;
   return name == "tcp" ? GroupBackend::tcp : GroupBackend::automatic;
 }
 

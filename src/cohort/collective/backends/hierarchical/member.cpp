@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/collective/backends/hierarchical/join.h"
+#include "cohort/collective/backends/tcp/sockets.h"
 #include "cohort/collective/internal/reduce_elements.h"
 #include "cohort/core/error.h"
 
@@ -86,6 +87,12 @@ Deadline later(Deadline deadline, std::chrono::milliseconds by) {
   return deadline.is_infinite() ? deadline : Deadline(deadline.time() + by);
 }
 
+std::shared_ptr<tcp::FrameMember> on_sockets(std::shared_ptr<Links> links, SumTree tree = {}) {
+  auto sockets = std::make_shared<tcp::Sockets>(links);
+  return std::make_shared<tcp::FrameMember>(std::move(links), std::move(sockets), SplitPath(),
+                                            std::move(tree));
+}
+
 }  // namespace
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline) {
@@ -102,16 +109,15 @@ std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline) {
   const std::vector<int> everyone = ranks_of({0, size});
   divided->open({}, deadline);
   Member::Parts parts;
-  parts.all = std::make_shared<tcp::SocketMember>(part(Part::all, everyone));
+  parts.all = on_sockets(part(Part::all, everyone));
   if (block.first == rank) {
     SumTree tree{.size = size, .places = leaders};
-    parts.leaders =
-        std::make_shared<tcp::SocketMember>(part(Part::leaders, leaders), std::move(tree));
+    parts.leaders = on_sockets(part(Part::leaders, leaders), std::move(tree));
   }
   // In a group of its own, so that the calls of `all` are those of the user.
-  tcp::SocketMember forming(part(Part::forming, everyone));
+  const auto forming = on_sockets(part(Part::forming, everyone));
   exchange_result(
-      forming,
+      *forming,
       [&] {
         if (block.size() == 1) return Bytes();
         parts.block = std::make_shared<shared_memory::Member>(

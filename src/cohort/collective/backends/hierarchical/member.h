@@ -34,9 +34,9 @@ namespace cohort::collective::hierarchical {
 class Member final : public Group {
  public:
   struct Parts {
-    std::shared_ptr<tcp::SocketMember> all = {};
+    std::shared_ptr<tcp::FrameMember> all = {};
     std::shared_ptr<shared_memory::Member> block = {};
-    std::shared_ptr<tcp::SocketMember> leaders = {};
+    std::shared_ptr<tcp::FrameMember> leaders = {};
   };
   // The path of the group from that of all members; `mine`: the number of this member's block.
   Member(std::shared_ptr<DividedLinks> links, std::vector<Block> blocks, int mine, Parts parts,

@@ -54,8 +54,8 @@ inline iovec piece_of(std::byte* data, std::int64_t bytes) {
 std::size_t bytes_of(const Pieces& pieces);
 std::uint32_t checksum_of(const Pieces& pieces);
 
-// Fills the fields that do not depend on the content.
-void seal(FrameHeader& header, const Pieces& payload);
+// Fills the fields that do not depend on the content. `checks_payload`: with its checksum.
+void seal(FrameHeader& header, const Pieces& payload, bool checks_payload = true);
 // Why these bytes are not the header of this frame; nullptr if they are.
 const char* fault_of(const FrameHeader& header, int sender, std::uint64_t frame);
 

@@ -4,50 +4,61 @@
 #include <utility>
 
 #include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/tcp/sockets.h"
 
 namespace cohort::collective::tcp {
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links) {
-  return std::make_shared<SocketMember>(std::move(links));
+  auto sockets = std::make_shared<Sockets>(links);
+  return join(std::move(links), std::move(sockets), SplitPath());
 }
 
-SocketMember::SocketMember(std::shared_ptr<Links> links, SumTree tree)
+std::shared_ptr<Group> join(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,
+                            SplitPath path) {
+  return std::make_shared<FrameMember>(std::move(links), std::move(carrier), std::move(path));
+}
+
+FrameMember::FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,
+                         SplitPath path, SumTree tree)
     : links_(std::move(links)),
+      carrier_(std::move(carrier)),
+      path_(std::move(path)),
       tree_(std::move(tree)),
-      session_(links_, path_),
+      session_(links_, carrier_, path_),
       scratch_(links_->size()) {}
 
-SocketMember::SocketMember(std::shared_ptr<SocketMember> parent, SplitPath path)
+FrameMember::FrameMember(std::shared_ptr<FrameMember> parent, SplitPath path)
     : parent_(std::move(parent)),
       links_(parent_->links_),
+      carrier_(parent_->carrier_),
       path_(std::move(path)),
       tree_(parent_->tree_),
-      session_(links_, path_),
+      session_(links_, carrier_, path_),
       scratch_(links_->size()) {}
 
-std::vector<Bytes> SocketMember::exchange(Bytes mine, std::string_view what, Deadline deadline) {
+std::vector<Bytes> FrameMember::exchange(Bytes mine, std::string_view what, Deadline deadline) {
   Call call{.kind = CallKind::exchange, .rank = rank(), .size = size()};
   return run(call, what, deadline, std::move(mine), true);
 }
 
-std::shared_ptr<SocketMember> SocketMember::split_member() {
+std::shared_ptr<FrameMember> FrameMember::split_member() {
   SplitPath path = path_;
   path.push_back(num_splits_++);
-  return std::make_shared<SocketMember>(shared_from_this(), std::move(path));
+  return std::make_shared<FrameMember>(shared_from_this(), std::move(path));
 }
 
-void SocketMember::perform(Call& call, Deadline deadline) {
+void FrameMember::perform(Call& call, Deadline deadline) {
   if (call.kind > kLastCallKind) return Group::perform(call, deadline);
   if (!tree_.places.empty()) call.tree = &tree_;
   run(call, name_of(call.kind), deadline, {}, true);
 }
 
-void SocketMember::agree(Call& call, Deadline deadline) {
+void FrameMember::agree(Call& call, Deadline deadline) {
   run(call, name_of(call.kind), deadline, {}, false);
 }
 
-std::vector<Bytes> SocketMember::run(Call& call, std::string_view what, Deadline deadline,
-                                     Bytes message, bool has_values) {
+std::vector<Bytes> FrameMember::run(Call& call, std::string_view what, Deadline deadline,
+                                    Bytes message, bool has_values) {
   const Caller caller{*this, num_calls_, call.kind, what};
   session_.begin(caller, deadline);
   Transfer transfer(call, num_calls_, scratch_, std::move(message), has_values);
@@ -62,11 +73,11 @@ std::vector<Bytes> SocketMember::run(Call& call, std::string_view what, Deadline
   return transfer.take_messages();
 }
 
-void SocketMember::connect(CallKind kind, Deadline deadline) {
+void FrameMember::connect(CallKind kind, Deadline deadline) {
   session_.begin({*this, num_calls_, kind, name_of(kind)}, deadline);
 }
 
-Error SocketMember::error_of_call(const Caller& caller, const Error& error) const {
+Error FrameMember::error_of_call(const Caller& caller, const Error& error) const {
   const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
   const std::string call = "call " + std::to_string(caller.call);
   const std::string part = " to take part in " + std::string(caller.what);
@@ -87,7 +98,7 @@ Error SocketMember::error_of_call(const Caller& caller, const Error& error) cons
       .at(name);
 }
 
-void SocketMember::fail(CallKind kind, const Error& error) {
+void FrameMember::fail(CallKind kind, const Error& error) {
   COHORT_ASSERT(num_calls_ > 0);
   if (session_.has_ended()) throw Error(error);  // of check_last()
   const Caller caller{*this, num_calls_ - 1, kind, name_of(kind)};

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A member of a group whose members are connected by stream sockets.
+// A member of a group whose members send each other frames.
 #pragma once
 
 #include <atomic>
@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/backends/tcp/session.h"
 #include "cohort/collective/backends/tcp/transfer.h"
 #include "cohort/collective/detail/links.h"
@@ -20,12 +21,13 @@
 namespace cohort::collective::tcp {
 
 // Used from one thread at a time, but for split(), which is thread-safe.
-class SocketMember final : public Group, public std::enable_shared_from_this<SocketMember> {
+class FrameMember final : public Group, public std::enable_shared_from_this<FrameMember> {
  public:
-  // The group of all members of `links`. `tree`: what its sums are of.
-  explicit SocketMember(std::shared_ptr<Links> links, SumTree tree = {});
+  // The group of all members of `links`, of this path. `tree`: what its sums are of.
+  FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path = {},
+              SumTree tree = {});
   // A split of `parent`.
-  SocketMember(std::shared_ptr<SocketMember> parent, SplitPath path);
+  FrameMember(std::shared_ptr<FrameMember> parent, SplitPath path);
 
   int rank() const override { return links_->rank(); }
   int size() const override { return links_->size(); }
@@ -36,7 +38,7 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
 
   // The rest is for backends that carry the values of calls in another way.
 
-  std::shared_ptr<SocketMember> split_member();
+  std::shared_ptr<FrameMember> split_member();
   // Connects the members before the first call, which is of this kind.
   void connect(CallKind kind, Deadline deadline);
   // Performs the call without its values: returns when all members have begun it, and throws what
@@ -60,8 +62,9 @@ class SocketMember final : public Group, public std::enable_shared_from_this<Soc
                          bool has_values);
   Error error_of_call(const Caller& caller, const Error& error) const;
 
-  const std::shared_ptr<SocketMember> parent_;  // lives as long as its splits
+  const std::shared_ptr<FrameMember> parent_;  // lives as long as its splits
   const std::shared_ptr<Links> links_;
+  const std::shared_ptr<Carrier> carrier_;
   const SplitPath path_;
   const SumTree tree_;
   Session session_;

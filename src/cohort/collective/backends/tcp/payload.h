@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/collective/backends/tcp/connection.h"
+#include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/internal/call.h"
 
 namespace cohort::collective::tcp {

@@ -1,45 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/tcp/session.h"
 
-#include <poll.h>
-
 #include <algorithm>
-#include <thread>
 #include <utility>
 
 namespace cohort::collective::tcp {
 namespace {
 
-using std::chrono::microseconds;
 using std::chrono::milliseconds;
 
-// Waking a thread takes tens of microseconds, and members in step answer sooner. But if the member
-// for which this one waits has to run on the same core, each spin is lost: on a busy machine spins
-// of 100 us made small calls five times slower than these.
-constexpr microseconds kSpin(20);
 // How long a member that finds a connection closed waits for the farewell that tells why.
 constexpr milliseconds kFarewellTime(100);
 // How long one whose deadline passes waits for a member that knows better who is late.
 constexpr milliseconds kGrace(500);
 
 constexpr milliseconds kWatchInterval(50);
-
-constexpr int kLanes = 2;
-
-// Spinning keeps those members from running for which this one waits, if they share its cores.
-Duration time_to_spin(const Links& links) {
-  unsigned num_here = 0;
-  for (int rank = 0; rank < links.size(); ++rank)
-    num_here += links.host(rank) == links.host(links.rank()) ? 1 : 0;
-  return num_here <= std::thread::hardware_concurrency() ? Duration(kSpin) : Duration(0);
-}
-
-// For poll().
-int timeout_of(TimePoint until) {
-  if (until == TimePoint::max()) return -1;
-  const auto left = std::chrono::ceil<milliseconds>(until - Clock::system().now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
-}
 
 std::string prefix(const Caller& caller) {
   return "[collective." + std::string(name_of(caller.kind)) + "] expected ";
@@ -64,13 +39,16 @@ Error ended_error(ErrorCode code, const Caller& caller, const std::string& reaso
 
 }  // namespace
 
-Session::Session(std::shared_ptr<Links> links, SplitPath path)
-    : links_(std::move(links)),
-      path_(std::move(path)),
-      spin_(time_to_spin(*links_)),
-      connections_(static_cast<std::size_t>(links_->size())) {}
+Session::Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path)
+    : links_(std::move(links)), carrier_(std::move(carrier)), path_(std::move(path)) {}
 
-Session::~Session() { leave(); }
+Session::~Session() {
+  if (is_connected_) {
+    leave();
+  } else if (!has_ended_) {
+    carrier_->leave(path_);
+  }
+}
 
 void Session::leave() noexcept {
   if (is_connected_ && !has_ended_) end({.call = num_calls_});
@@ -81,14 +59,7 @@ void Session::begin(const Caller& caller, Deadline deadline) {
   num_calls_ = caller.call;
   if (is_connected_) return;
   try {
-    std::vector<FileDescriptor> sockets;
-    if (links_->size() > 1) sockets = links_->open(path_, kLanes, deadline);
-    for (int rank = 0; rank < links_->size(); ++rank) {
-      const auto i = static_cast<std::size_t>(rank);
-      if (rank == links_->rank()) continue;
-      connections_[i] = std::make_unique<Connection>(
-          links_->rank(), rank, std::move(sockets[i * kLanes]), std::move(sockets[i * kLanes + 1]));
-    }
+    connections_ = carrier_->connect(path_, deadline);
     is_connected_ = true;
   } catch (...) {
     Error error = current_error();
@@ -148,11 +119,11 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
       has_grace = true;
       deadline = Deadline(now + kGrace);
     }
-    if (now - moved_at < spin_) continue;
+    if (now - moved_at < carrier_->time_to_spin()) continue;
     TimePoint until = deadline.time();
     if (lost_at_) until = std::min(until, *lost_at_ + kFarewellTime);
     if (watch_) until = std::min(until, now + kWatchInterval);
-    sleep(until);
+    carrier_->sleep(connections_, moved_at, until);
     look_for_farewells(caller);
     look_at_watch();
   }
@@ -174,7 +145,7 @@ bool Session::move(AwaitedTraffic& traffic, const Caller& caller) {
     if (connection) has_moved = connection->send(traffic) || has_moved;
   }
   for (std::size_t i = 0; i < connections_.size(); ++i) {
-    Connection* const connection = connections_[i].get();
+    Channel* const connection = connections_[i].get();
     if (!connection) continue;
     has_moved = connection->receive(traffic) || has_moved;
     if (!connection->fault().empty()) check_fault(*connection, caller, static_cast<int>(i));
@@ -188,36 +159,13 @@ bool Session::is_sent() const {
   });
 }
 
-void Session::sleep(TimePoint until) {
-  c10::SmallVector<pollfd, 16> sockets;
-  for (const auto& connection : connections_) {
-    if (!connection) continue;
-    // A socket whose events nobody wants is left out: it would report its end all the time.
-    const int in = connection->is_holding() || connection->has_ended() ? 0 : POLLIN;
-    const int events = in | (connection->is_sending() && !connection->has_ended() ? POLLOUT : 0);
-    if (events != 0) sockets.push_back({connection->frames_fd(), static_cast<short>(events), 0});
-    if (!connection->has_farewell_ended() && !connection->farewell())
-      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
-  }
-  ::poll(sockets.data(), sockets.size(), timeout_of(until));
-}
-
-void Session::sleep_for_farewell(TimePoint until) {
-  c10::SmallVector<pollfd, 16> sockets;
-  for (const auto& connection : connections_) {
-    if (connection && !connection->has_farewell_ended() && !connection->farewell())
-      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
-  }
-  ::poll(sockets.data(), sockets.size(), timeout_of(until));
-}
-
 void Session::fail(const Farewell& farewell, bool follows, const Caller& caller) {
   if (has_ended_) return;
   const TimePoint until = Clock::system().now() + (follows ? kGrace : milliseconds(0));
   while (true) {
     look_for_farewells(caller);
     if (Clock::system().now() >= until) break;
-    sleep_for_farewell(until);
+    carrier_->sleep_for_farewell(connections_, until);
   }
   reason_ = farewell.why;
   end(farewell);
@@ -225,7 +173,7 @@ void Session::fail(const Farewell& farewell, bool follows, const Caller& caller)
 
 void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
-    const Connection* const connection = connections_[i].get();
+    const Channel* const connection = connections_[i].get();
     if (!connection || !connection->has_ended()) continue;
     const int rank = static_cast<int>(i);
     if (traffic.awaited(rank) == Awaited::nothing && !connection->is_sending()) continue;
@@ -279,7 +227,7 @@ void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
   throw std::move(error).at(links_->member_name(culprits.front()));
 }
 
-void Session::check_fault(const Connection& connection, const Caller& caller, int rank) {
+void Session::check_fault(const Channel& connection, const Caller& caller, int rank) {
   const std::string& name = links_->member_name(rank);
   const std::string fault = connection.fault();
   reason_ = links_->member_name(links_->rank()) + " got " + fault + " from " + name;
@@ -293,7 +241,7 @@ void Session::check_fault(const Connection& connection, const Caller& caller, in
 
 void Session::look_for_farewells(const Caller& caller) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
-    Connection* const connection = connections_[i].get();
+    Channel* const connection = connections_[i].get();
     if (!connection) continue;
     connection->look_for_farewell(links_->size());
     if (!connection->fault().empty()) check_fault(*connection, caller, static_cast<int>(i));

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/tcp/connection.h"
+#include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/detail/links.h"
 #include "cohort/collective/internal/call.h"
 
@@ -45,7 +45,7 @@ class AwaitedTraffic : public Traffic {
 // Used only from the thread that makes the call.
 class Session {
  public:
-  Session(std::shared_ptr<Links> links, SplitPath path);
+  Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -69,17 +69,13 @@ class Session {
   bool move(AwaitedTraffic& traffic, const Caller& caller);
   bool is_sent() const;
   void run_until_complete(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
-  // Sleeps until a socket is ready; at most until `until`.
-  void sleep(TimePoint until);
   // Throws if a member that the call needs has closed its connection.
   void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
   [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
   void look_at_watch();
-  // Sleeps until a member says farewell; at most until `until`.
-  void sleep_for_farewell(TimePoint until);
   std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
-  void check_fault(const Connection& connection, const Caller& caller, int rank);
+  void check_fault(const Channel& connection, const Caller& caller, int rank);
 
   // Tells all others, and closes the connections.
   void end(const Farewell& farewell) noexcept;
@@ -87,10 +83,9 @@ class Session {
   std::string names_of(const std::vector<int>& ranks) const;
 
   const std::shared_ptr<Links> links_;
+  const std::shared_ptr<Carrier> carrier_;
   const SplitPath path_;
-  const Duration spin_;
-  // In the order of ranks; nullptr for this member itself.
-  std::vector<std::unique_ptr<Connection>> connections_;
+  Channels connections_;
   std::uint64_t num_calls_ = 0;            // that have begun
   std::optional<TimePoint> lost_at_ = {};  // when a needed connection was first found closed
   bool is_connected_ = false;

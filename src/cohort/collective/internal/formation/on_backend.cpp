@@ -24,6 +24,9 @@ int first_elsewhere(const Links& links) {
 
 std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend,
                                   Deadline deadline) {
+  COHORT_CHECK(backend != GroupBackend::mpi, ErrorCode::invalid_argument,
+               "[collective.form] expected a backend of workers that have addresses, got "
+               "GroupBackend::mpi; call mpi_group()");
   const int elsewhere = first_elsewhere(*links);
   COHORT_CHECK(backend != GroupBackend::shared_memory || elsewhere == 0,
                ErrorCode::invalid_argument,

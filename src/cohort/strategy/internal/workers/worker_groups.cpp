@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "cohort/core/error.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -17,10 +19,36 @@ class GroupsOfProcesses final : public WorkerGroups {
   collective::ProcessGroups groups_;
 };
 
+// Used by one thread at a time.
+class GroupOfMpi final : public WorkerGroups {
+ public:
+  explicit GroupOfMpi(collective::MpiTasks tasks) : tasks_(std::move(tasks)) {}
+  collective::Membership form(Deadline deadline) override {
+    collective::Membership membership{.group = collective::mpi_group(tasks_, deadline),
+                                      .number = 1};
+    for (int rank = 0; rank < membership.group->size(); ++rank) membership.tasks.push_back(rank);
+    membership.is_new.assign(membership.tasks.size(), true);
+    return membership;
+  }
+  void check_forms_again() const override {
+    throw_error(ErrorCode::unimplemented,
+                "[strategy.rebuild] expected workers that can go on after a loss, got those of "
+                "GroupBackend::mpi, whose job ends with each of its processes; start the job again "
+                "from its last checkpoint, or use GroupBackend::automatic");
+  }
+
+ private:
+  const collective::MpiTasks tasks_;
+};
+
 }  // namespace
 
 std::unique_ptr<WorkerGroups> groups_of_processes(collective::ProcessGroupOptions options) {
   return std::make_unique<GroupsOfProcesses>(std::move(options));
+}
+
+std::unique_ptr<WorkerGroups> groups_of_mpi(collective::MpiTasks tasks) {
+  return std::make_unique<GroupOfMpi>(std::move(tasks));
 }
 
 }  // namespace cohort::internal

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collective/detail/mpi_group.h"
 #include "cohort/collective/detail/process_groups.h"
 #include "cohort/core/clock.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -18,10 +19,14 @@ class WorkerGroups {
  public:
   virtual ~WorkerGroups() = default;
   virtual collective::Membership form(Deadline deadline) = 0;
+  // Throws if there can be no group but the first one.
+  virtual void check_forms_again() const {}
 };
 
 // Throws the errors of collective::ProcessGroups.
 std::unique_ptr<WorkerGroups> groups_of_processes(collective::ProcessGroupOptions options);
+// form() throws the errors of collective::mpi_group().
+std::unique_ptr<WorkerGroups> groups_of_mpi(collective::MpiTasks tasks);
 
 // For tests: strategies of other groups.
 class WorkerGroupsAccess {

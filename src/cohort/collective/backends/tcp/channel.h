@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the frames of a call go through: to each other member a channel, of sockets or of another
+// carrier (backends/mpi).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/backends/tcp/frame.h"
+#include "cohort/collective/detail/links.h"
+#include "cohort/core/clock.h"
+
+namespace cohort::collective::tcp {
+
+// Values up to this size can travel with the offer of a call.
+inline constexpr std::int64_t kInlineBytesMax = 64 << 10;
+// A segment stays in the second-level cache between its checksum and its copy.
+inline constexpr std::int64_t kSegmentBytesMax = 256 << 10;
+
+struct Frame {
+  FrameHeader header = {};
+  Pieces payload = {};
+};
+
+enum class Acceptance : std::uint8_t { take, hold, refuse };
+
+// What one call sends and receives. Used only from the thread that makes the call.
+class Traffic {
+ public:
+  virtual ~Traffic() = default;
+  // The next frame for a member; false if there is none now. The memory of the payload must not
+  // change before the next call of this for the same member.
+  virtual bool next_frame(int to, Frame& frame) = 0;
+  // Appends where the payload of this frame goes, exactly header.length bytes. `hold`: this frame
+  // and those after it wait.
+  virtual Acceptance accept(int from, const FrameHeader& header, Pieces& into) = 0;
+  // The payload is there, and its checksum is right. False if its content is wrong.
+  virtual bool received(int from, const FrameHeader& header) = 0;
+};
+
+// Between this member and another one. Nothing blocks. Thread-compatible.
+class Channel {
+ public:
+  virtual ~Channel() = default;
+  // Both return whether bytes moved. send() returns after a frame at the latest, receive() after
+  // one system call.
+  virtual bool send(Traffic& traffic) = 0;
+  virtual bool receive(Traffic& traffic) = 0;
+  // Reads the farewell of the other member, if it is there.
+  virtual void look_for_farewell(int size) = 0;
+  // Sends this member's farewell and closes the channel.
+  virtual void close_with(const Farewell& farewell) noexcept = 0;
+
+  // Whether a frame is on its way, and its memory must not change.
+  virtual bool is_sending() const = 0;
+  // The other member sends no more frames.
+  virtual bool has_ended() const = 0;
+  virtual bool has_farewell_ended() const = 0;
+  // What was wrong with the bytes of the other member; empty if nothing.
+  virtual const std::string& fault() const = 0;
+  virtual const std::optional<Farewell>& farewell() const = 0;
+};
+
+// In the order of ranks; nullptr for this member itself.
+using Channels = std::vector<std::unique_ptr<Channel>>;
+
+// Makes the channels of a group and of its splits. Thread-safe.
+class Carrier {
+ public:
+  virtual ~Carrier() = default;
+  // The channels of the group of this path. Throws the errors of Links::open().
+  virtual Channels connect(const SplitPath& path, Deadline deadline) = 0;
+  // How long a member that waits looks again and again before it sleeps.
+  virtual Duration time_to_spin() const = 0;
+  // Sleeps until something may have come, at most until `until`. Nothing has moved since
+  // `idle_since`.
+  virtual void sleep(const Channels& channels, TimePoint idle_since, TimePoint until) = 0;
+  // Sleeps until a member may have said farewell, at most until `until`.
+  virtual void sleep_for_farewell(const Channels& channels, TimePoint until) {
+    sleep(channels, Clock::system().now(), until);
+  }
+  // Tells the others that this member leaves the group of this path, which it has not connected;
+  // unless they notice it anyway.
+  virtual void leave(const SplitPath& path) noexcept = 0;
+};
+
+}  // namespace cohort::collective::tcp

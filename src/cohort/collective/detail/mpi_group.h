@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+// The group of the processes of an MPI job.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+
+namespace cohort::collective {
+
+// What is known of the processes from elsewhere (TF_CONFIG), to be compared with MPI.
+struct MpiTasks {
+  std::vector<std::string> names = {};  // in the order of ranks; empty: "worker:0" and so on
+  int self = 0;                         // this process among them
+};
+
+// The group of all processes of MPI_COMM_WORLD, with their ranks. All make this call, in the same
+// order if they make it several times. Begins MPI if the program has not; then it also ends MPI, at
+// the end of the process.
+//
+// Throws unimplemented in a library that was built without MPI; invalid_argument if `tasks` has
+// names, but not those of as many processes, or another place for this one; failed_precondition if
+// the program has begun MPI without MPI_THREAD_MULTIPLE, or has ended it; deadline_exceeded if a
+// process does not come.
+COHORT_API std::shared_ptr<Group> mpi_group(const MpiTasks& tasks, Deadline deadline);
+
+}  // namespace cohort::collective
