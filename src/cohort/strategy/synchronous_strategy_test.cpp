@@ -359,13 +359,16 @@ TEST(MultiWorkerMirroredTest, ElementsWithoutAnOrderAreNotTakenByNumber) {
 
 // Section 4.3 of spec/strategy.md.
 TEST(MultiWorkerMirroredTest, APipelineForEachReplicaIsUnimplemented) {
-  InProcessWorkers workers(2);
-  MultiWorkerMirroredStrategy strategy(workers.group(0));
-  const auto make = [](const InputContext&) { return Dataset::range(4); };
-  const InputOptions options{.fetch_to_device = false,
-                             .replication_mode = ReplicationMode::per_replica};
-  EXPECT_THAT([&] { strategy.distribute_datasets_from_function(make, options); },
-              throws_error(ErrorCode::unimplemented, "expected replication_mode per_worker"));
+  const InProcessWorkers workers(2);
+  testing::on_workers<int>(2, [&](int worker) {
+    MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
+    const auto make = [](const InputContext&) { return Dataset::range(4); };
+    const InputOptions options{.fetch_to_device = false,
+                               .replication_mode = ReplicationMode::per_replica};
+    EXPECT_THAT([&] { strategy.distribute_datasets_from_function(make, options); },
+                throws_error(ErrorCode::unimplemented, "expected replication_mode per_worker"));
+    return 0;
+  });
 }
 
 TEST(MultiWorkerMirroredTest, WorkersReduceTogether) {
