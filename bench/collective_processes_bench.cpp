@@ -2,7 +2,8 @@
 // An all_reduce of float32 between processes of this machine, by each of our backends, by Gloo as
 // c10d uses it, and by Open MPI, in turn. The sums are checked first. With 2 and with 4 processes,
 // which the program forks, or for MPI mpirun starts; all make the same calls. The hierarchical
-// backend takes 4 processes for those of two hosts, and sends half of the bytes of tcp between them.
+// backend takes 4 processes for those of two hosts, and sends half of the bytes of tcp between
+// them.
 #include <ATen/Parallel.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>

@@ -522,7 +522,7 @@ TEST_P(EveryGroup, RandomCallsGiveWhatATenGives) {
 
 // Run by mpirun: see mpi_tests in tests/CMakeLists.txt.
 INSTANTIATE_TEST_SUITE_P(Mpi, EveryGroup,
-                         ::testing::Combine(::testing::ValuesIn(mpi_backends),
+                         ::testing::Combine(::testing::ValuesIn(mpi_backends()),
                                             ::testing::Values(testing::MpiJob::size())));
 
 INSTANTIATE_TEST_SUITE_P(Backends, EveryGroup,
