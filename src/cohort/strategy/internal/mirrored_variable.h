@@ -118,6 +118,11 @@ class MirroredVariable final : public VariableImpl,
   void scatter_value(std::size_t i, const RowUpdate& update);
 
   const VariableState& state(std::size_t i) const { return states_[i]; }
+  // For updates of shares of the elements (internal/workers/sharded_updates.h), which keep slots
+  // for the first value only, and write new values into all components.
+  VariableState& state_of_shares() { return states_[0]; }
+  void drop_other_slots(const SlotKey& key);
+  void note_new_values() const;
   // Makes value i and its slots those of another worker, while no run is open. `value` may be the
   // component itself; see VariableState::take_slots().
   void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,

@@ -45,8 +45,11 @@ class WorkerGradients {
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
   // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
   // must be equal on all workers. Throws the same on all workers, and then the sums are of no use.
+  // `as_shares`: of a dense sum each worker gets only its share of the elements (shares.h), unless
+  // the variable is synchronized on read.
   void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
-           std::vector<Reduction::Parts>& sums, std::span<const double> numbers);
+           std::vector<Reduction::Parts>& sums, std::span<const double> numbers,
+           bool as_shares = false);
 
  private:
   enum class Layout : std::uint8_t { none, dense, sparse };
@@ -57,6 +60,8 @@ class WorkerGradients {
   void agree(Plan& plan, const Step& step, std::span<const double> numbers);
   bool reduce_planned(const Plan& plan, const Step& step, std::span<const double> numbers);
   void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
+  void reduce_as_wanted(const Plan& plan, const Step& step, const std::vector<std::size_t>& which,
+                        std::vector<at::Tensor>& tensors);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
   void check_values(const Step& step);
