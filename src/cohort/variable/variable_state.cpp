@@ -47,6 +47,10 @@ std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Ten
 
 }  // namespace
 
+bool VariableState::RuleSlots::is_part() const {
+  return std::find(are_parts.begin(), are_parts.end(), true) != are_parts.end();
+}
+
 void VariableState::check_rule(const SlotKey& key, std::string_view variable_name) const {
   const auto known = slots_.find(key.optimizer);
   if (known == slots_.end()) return;
@@ -94,7 +98,7 @@ VariableState::Fresh VariableState::reserve_part(const SlotKey& key, std::span<c
 void VariableState::cut_slots(const SlotKey& key, std::span<const double> hyper,
                               ElementRange range) {
   RuleSlots* const known = find(key);
-  if (known == nullptr || known->is_part()) return;
+  if (known == nullptr || known->tensors.empty() || known->is_part()) return;
   std::vector<bool> are_parts = are_by_element(key.rule, value_, hyper);
   std::vector<at::Tensor> tensors = known->tensors;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
@@ -116,9 +120,11 @@ void VariableState::drop_slots(const SlotKey& key) {
   if (known != slots_.end()) slots_.erase(known);
 }
 
-void VariableState::replace_slots(const std::string& optimizer, RuleSlots slots) {
-  slots_.erase(optimizer);
-  slots_.emplace(optimizer, std::move(slots));
+void VariableState::replace_slot(const std::string& optimizer, std::size_t number,
+                                 at::Tensor whole) {
+  RuleSlots& slots = slots_.find(optimizer)->second;
+  slots.tensors.at(number) = std::move(whole);
+  slots.are_parts.at(number) = false;
 }
 
 void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh fresh) {

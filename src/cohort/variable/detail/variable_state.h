@@ -49,7 +49,7 @@ class COHORT_API VariableState {
     std::vector<at::Tensor> tensors;
     // Of each tensor whether it has only a range of the elements; empty: none of them.
     std::vector<bool> are_parts = {};
-    bool is_part() const { return !are_parts.empty(); }
+    bool is_part() const;
   };
   // By the name of their optimizer, which has one rule.
   using Slots = std::multimap<std::string, RuleSlots, std::less<>>;
@@ -86,8 +86,8 @@ class COHORT_API VariableState {
   // If there are whole slots, keeps only this range of them.
   void cut_slots(const SlotKey& key, std::span<const double> hyper, ElementRange range);
   void drop_slots(const SlotKey& key);
-  // Replaces the slots of an optimizer by whole ones.
-  void replace_slots(const std::string& optimizer, RuleSlots slots);
+  // Replaces a part of a slot by the whole slot.
+  void replace_slot(const std::string& optimizer, std::size_t number, at::Tensor whole);
 
   // Copies the value and these slots of `first`, which may be on another device. `fresh`: as for
   // apply().

@@ -83,14 +83,17 @@ struct ShardedUpdates::Pack {
 ShardedUpdates::ShardedUpdates(std::shared_ptr<StrategyWorkers> workers, WorkerGradients& gradients)
     : workers_(std::move(workers)), gradients_(gradients) {}
 
-// What can fail on one worker alone must fail before another one has updated its slots.
-void ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& variables) const {
+// What can fail on one worker alone must fail before another one has updated its slots. Values that
+// differ between workers would be mixed, and be equal after that, so a write is always noticed.
+bool ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& variables) const {
   COHORT_CHECK(!holder_.is_torn, ErrorCode::failed_precondition, "[", kApplyCall,
                "] expected slots that fit the values of variables, got some of a step that has "
                "failed after a part of the workers had updated theirs; call rebuild(), or restore "
                "saved values in a new strategy");
+  bool is_written = false;
   for (const Variable& handle : variables) {
     const MirroredVariable& variable = target_of(handle).variable;
+    is_written = is_written || (!variable.is_on_read() && variable.has_other_values());
     variable.state(0).check_rule(key, variable.name());
     COHORT_CHECK(variable.is_on_read() || !variable.may_differ(), ErrorCode::unimplemented, "[",
                  kApplyCall, "] expected equal values of variable '", variable.name(),
@@ -99,6 +102,7 @@ void ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& vari
                  "alone; assign the whole variable only, make it synchronized on read, or train "
                  "without shard_optimizer_state");
   }
+  return is_written;
 }
 
 void ShardedUpdates::note_holder() {
@@ -134,9 +138,11 @@ std::vector<ShardedUpdates::Part> ShardedUpdates::parts_of(
 
 void ShardedUpdates::step(const SlotKey& key, const std::vector<Variable>& variables,
                           std::vector<Reduction::Parts>& sums, std::span<const double> hyper) {
-  check(key, variables);
+  const bool is_written = check(key, variables);
   const c10::NoGradGuard no_grad;
-  gradients_.sum(kApplyCall, key.rule.name(), variables, sums, hyper, /*as_shares=*/true);
+  gradients_.sum(
+      kApplyCall, key.rule.name(), variables, sums, hyper,
+      is_written ? WorkerGradients::Wanted::shares_of_checked : WorkerGradients::Wanted::shares);
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
       ErrorCode::invalid_argument, "[", kApplyCall,
@@ -167,6 +173,7 @@ void ShardedUpdates::step(const SlotKey& key, const std::vector<Variable>& varia
   for (const Pack& pack : packs) pack.write();
   for (OwnUpdate& each : own)
     each.variable.apply(each.value, key, std::move(each.fresh), each.gradient, hyper);
+  for (const Variable& each : variables) target_of(each).variable.know_values();
   holder_.is_torn = false;
 }
 

@@ -55,7 +55,8 @@ class ShardedUpdates {
   struct Part;
   struct Pack;
 
-  void check(const SlotKey& key, const std::vector<Variable>& variables) const;
+  // Returns whether something else has written one of the values.
+  bool check(const SlotKey& key, const std::vector<Variable>& variables) const;
   std::vector<Part> parts_of(const SlotKey& key, const std::vector<Variable>& variables,
                              const std::vector<Reduction::Parts>& sums,
                              std::span<const double> hyper) const;

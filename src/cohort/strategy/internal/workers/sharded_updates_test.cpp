@@ -9,6 +9,7 @@
 #include <functional>
 #include <random>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -88,8 +89,7 @@ Variables random_variables(SynchronousStrategy& strategy, std::mt19937& random) 
     for (std::int64_t& each : sizes) each = static_cast<std::int64_t>(random() % 9);
     const at::ScalarType type = random() % 3 == 0 ? at::kDouble : at::kFloat;
     at::Generator generator = at::detail::createCPUGenerator(random());
-    all.push_back(
-        strategy.variable("v" + std::to_string(i), at::randn(sizes, generator, type)));
+    all.push_back(strategy.variable("v" + std::to_string(i), at::randn(sizes, generator, type)));
   }
   return all;
 }
@@ -103,8 +103,7 @@ Tensors train_with_random_gradients(SynchronousStrategy& strategy, const MakeSha
   for (std::uint64_t step = 0; step < 6; ++step) {
     const std::uint64_t of_step = random();
     strategy.run([&] {
-      const auto id = static_cast<std::uint64_t>(
-          get_replica_context()->replica_id_in_sync_group());
+      const auto id = static_cast<std::uint64_t>(get_replica_context()->replica_id_in_sync_group());
       std::vector<std::pair<at::Tensor, Variable>> gradients;
       for (std::size_t i = 0; i < all.size(); ++i) {
         const std::uint64_t choice = (of_step >> (2 * i)) % 4;
@@ -193,9 +192,8 @@ TEST(ShardedUpdates, FollowClippedGradients) {
 
 TEST(ShardedUpdates, TakeSchedulesOfTheLearningRate) {
   const MakeSharded make = [](const auto& all) {
-    return Adam(all, {.learning_rate = ExponentialDecay({.initial_learning_rate = 0.1,
-                                                         .decay_steps = 2,
-                                                         .decay_rate = 0.5})});
+    return Adam(all, {.learning_rate = ExponentialDecay(
+                          {.initial_learning_rate = 0.1, .decay_steps = 2, .decay_rate = 0.5})});
   };
   for (const bool is_traced : {false, true}) {
     expect_bits_of_whole_updates(2, 1, [&](auto& strategy) {
@@ -228,9 +226,9 @@ TEST(ShardedUpdates, LeaveVariablesThatAreSynchronizedOnReadWhole) {
   expect_bits_of_whole_updates(2, 2, [](auto& strategy) {
     const Variable a = strategy.variable("a", at::ones({5}));
     const Variable b = strategy.variable("b", at::ones({3}),
-                                         {.synchronization = VariableSynchronization::on_read,
-                                          .aggregation = VariableAggregation::mean,
-                                          .trainable = true});
+                                         {.is_trainable = true,
+                                          .synchronization = VariableSynchronization::on_read,
+                                          .aggregation = VariableAggregation::mean});
     const Adam adam({a, b}, {.learning_rate = 0.1});
     for (int step = 0; step < 4; ++step) {
       strategy.run([&] {
@@ -331,8 +329,11 @@ TEST(ShardedUpdates, FindOutThatValuesDiffer) {
     const Variable v = strategy.variable("v", at::ones({4}));
     const SGD sgd({v}, {.learning_rate = 0.5});
     const auto step = [&] { strategy.run([&] { sgd.apply_gradients({{at::ones({4}), v}}); }); };
+    for (int i = 0; i < 5; ++i) step();
+    v.assign(at::ones({4}));
     step();
-    if (strategy.worker() == 1) v.assign(at::zeros({4}));
+    EXPECT_TRUE(v.read().equal(at::zeros({4})));
+    if (strategy.worker() == 1) v.assign(at::ones({4}));
     step();
   });
   for (const auto& error : errors)

@@ -123,7 +123,7 @@ struct WorkerGradients::Step {
   std::string_view what;
   std::span<const Variable> variables;
   std::vector<Reduction::Parts>& sums;
-  bool as_shares = false;
+  Wanted wanted = Wanted::sums;
 
   bool is_of(const Plan& plan) const {
     return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
@@ -148,9 +148,9 @@ WorkerGradients::~WorkerGradients() = default;
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
-                          std::span<const double> numbers, bool as_shares) {
+                          std::span<const double> numbers, Wanted wanted) {
   const c10::NoGradGuard no_grad;
-  const Step step{call, what, variables, sums, as_shares};
+  const Step step{call, what, variables, sums, wanted};
   Plan& plan = plan_for(step);
   if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -245,7 +245,7 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
 void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
                                        const std::vector<std::size_t>& which,
                                        std::vector<at::Tensor>& tensors) {
-  if (!step.as_shares) return all_reduce(plan, tensors);
+  if (step.wanted == Wanted::sums) return all_reduce(plan, tensors);
   const std::size_t headers = tensors.size() - which.size();
   std::vector<at::Tensor> shared, whole;
   std::vector<std::size_t> places;
@@ -286,6 +286,7 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
     header.set_alike(Header::kValues, hash);
   }
+  if (step.wanted == Wanted::shares_of_checked) header.set(Header::kSurprises, true);
   std::vector<at::Tensor> tensors = {header.tensor()};
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {

@@ -41,15 +41,22 @@ class WorkerGradients {
   // float32.
   void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
 
+  enum class Wanted : std::uint8_t {
+    sums,
+    // Of a dense sum each worker gets only its share of the elements (shares.h), unless the
+    // variable is synchronized on read.
+    shares,
+    // The same, after a check that the values of variables are equal on all workers: something
+    // has written some of them here.
+    shares_of_checked,
+  };
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
   // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
   // must be equal on all workers. Throws the same on all workers, and then the sums are of no use.
-  // `as_shares`: of a dense sum each worker gets only its share of the elements (shares.h), unless
-  // the variable is synchronized on read.
   void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
            std::vector<Reduction::Parts>& sums, std::span<const double> numbers,
-           bool as_shares = false);
+           Wanted wanted = Wanted::sums);
 
  private:
   enum class Layout : std::uint8_t { none, dense, sparse };
