@@ -286,7 +286,7 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // each other is in progress on another thread; unimplemented for a given group; the error of a
   // worker that is lost meanwhile, naming it. Then runs throw failed_precondition until another
   // call of rebuild() has succeeded; it throws data_loss if no worker is left that has all
-  // values.
+  // values, or with shard_optimizer_state all slots: then the values can still be read and saved.
   void rebuild();
   void rebuild(Duration wait);
 
