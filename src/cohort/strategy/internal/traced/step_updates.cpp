@@ -194,7 +194,10 @@ class JoinedApply final : public JoinedCall {
       Reduction::Parts& sum = sums.emplace_back();
       const at::Tensor* const one = only(all);
       if (one != nullptr) {
-        sum.value = one->clone();
+        // A share of it is copied before anyone can write into it.
+        const bool is_read_only =
+            home.sharded_updates() != nullptr && !updates_[i].variable->is_on_read();
+        sum.value = is_read_only ? *one : one->clone();
       } else if (std::any_of(all.begin(), all.end(), [](const auto* each) { return each; })) {
         sum.value = at::empty_like(updates_[i].variable->component(0).detach());
         add_all(sum.value, all, 0, sum.value.numel());

@@ -166,10 +166,11 @@ void ShardedUpdates::step(const SlotKey& key, const std::vector<Variable>& varia
     packs.emplace_back(type, parts, *workers_);
     if (packs.back().parts.empty()) packs.pop_back();
   }
-  for (Pack& pack : packs) {
-    pack.update(key, hyper);
+  // All slots before the first call: a worker that has come through it knows that the others have
+  // updated theirs.
+  for (Pack& pack : packs) pack.update(key, hyper);
+  for (Pack& pack : packs)
     pack.shares.gather(*workers_, {.call = kApplyCall, .text = "new values of variables"});
-  }
   for (const Pack& pack : packs) pack.write();
   for (OwnUpdate& each : own)
     each.variable.apply(each.value, key, std::move(each.fresh), each.gradient, hyper);

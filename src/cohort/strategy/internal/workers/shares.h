@@ -20,8 +20,8 @@ ElementRange share_of(std::int64_t elements, int worker, int workers);
 // All workers bring tensors of the same sizes, of float32 and float64, row-major and on the CPU.
 // Each tensor becomes this worker's share of the sum over all workers, with the bits that
 // all_reduce() has. `header`, which may be undefined, has integers whose sums each worker gets in
-// place; the first `wide` of them are any numbers (which wrap), the others are sums below 2^24. They
-// travel with the tensors, in one call for each dtype.
+// place; the first `wide` of them are any numbers (which wrap), the others have sums below 2^24.
+// They travel with the tensors, in one call for each dtype.
 void sum_shares(StrategyWorkers& workers, const WorkerRequest& request, const at::Tensor& header,
                 std::size_t wide, std::vector<at::Tensor>& tensors);
 

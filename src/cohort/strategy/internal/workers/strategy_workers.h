@@ -46,8 +46,8 @@ class COHORT_API StrategyWorkers {
   StrategyWorkers(std::shared_ptr<collective::Group> group, Duration timeout, int local_replicas,
                   std::shared_ptr<input::WorkerCalls> calls);
 
-  // Before the first call: MultiWorkerMirroredOptions::shard_optimizer_state, which must be the same
-  // for all.
+  // Before the first call: MultiWorkerMirroredOptions::shard_optimizer_state, which must be the
+  // same for all.
   void set_shards(bool shards) { shards_ = shards; }
 
   bool are_several() const { return count_.load(std::memory_order_relaxed) > 1; }
