@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // One of several processes that train on the digits of the examples; see worker_training_test.
-//   digits_worker BACKEND mean|parts FILE
+//   digits_worker BACKEND mean|parts|mean_shards|parts_shards FILE
 // Each computes its rows of every global batch. The chief saves the weights in FILE. "parts": the
 // batch has four parts, which are computed alone, so that the weights are those of one process to
-// the bit.
+// the bit. "shards": each worker keeps a share of the slots.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/cross_entropy_loss.h>
@@ -67,10 +67,12 @@ struct Net {
 };
 
 int train(const Arguments& arguments) {
-  const bool has_parts = arguments.values.at(1) == "parts";
+  const std::string& mode = arguments.values.at(1);
+  const bool has_parts = mode.starts_with("parts");
   MultiWorkerMirroredStrategy strategy(TfConfigResolver(),
                                        {.timeout = std::chrono::seconds(60),
-                                        .backend = testing::backend_of(arguments.values.at(0))});
+                                        .backend = testing::backend_of(arguments.values.at(0)),
+                                        .shard_optimizer_state = mode.ends_with("_shards")});
   const Net net(strategy);
   const auto worker = static_cast<std::size_t>(strategy.worker());
   const int own_parts = kParts / strategy.num_workers();

@@ -49,6 +49,11 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
     return SavedValues(file);
   }
 
+  static void expect_bits(const SavedValues& got, const SavedValues& expected, int workers) {
+    for (const std::string& key : expected.keys())
+      EXPECT_TRUE(at::equal(expected.value(key), got.value(key))) << key << ", " << workers;
+  }
+
   // The largest difference of a weight.
   static double distance(const SavedValues& a, const SavedValues& b) {
     double largest = 0;
@@ -65,16 +70,18 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
 
 TEST_P(DigitsOnWorkers, AreThoseOfOneProcess) {
   const SavedValues alone = trained(1, GetParam(), "mean");
-  for (const int workers : {2, 3})
-    EXPECT_LT(distance(alone, trained(workers, GetParam(), "mean")), 1e-5) << workers;
+  for (const int workers : {2, 3}) {
+    const SavedValues together = trained(workers, GetParam(), "mean");
+    EXPECT_LT(distance(alone, together), 1e-5) << workers;
+    expect_bits(trained(workers, GetParam(), "mean_shards"), together, workers);
+  }
 }
 
 TEST_P(DigitsOnWorkers, InPartsAreThoseOfOneProcessToTheBit) {
   const SavedValues alone = trained(1, GetParam(), "parts");
   for (const int workers : {2, 4}) {
-    const SavedValues together = trained(workers, GetParam(), "parts");
-    for (const std::string& key : alone.keys())
-      EXPECT_TRUE(at::equal(alone.value(key), together.value(key))) << key << ", " << workers;
+    expect_bits(trained(workers, GetParam(), "parts"), alone, workers);
+    expect_bits(trained(workers, GetParam(), "parts_shards"), alone, workers);
   }
 }
 

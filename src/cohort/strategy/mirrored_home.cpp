@@ -11,6 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
+#include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 
@@ -32,6 +33,11 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr) {}
 
 MirroredHome::~MirroredHome() = default;
+
+void MirroredHome::shard_updates() {
+  workers_->set_shards(true);
+  sharded_updates_ = std::make_unique<ShardedUpdates>(workers_, *gradients_);
+}
 
 MirroredHome::Place MirroredHome::place_here() const {
   if (&get_strategy() != owner_) return {.is_of_owner = false};

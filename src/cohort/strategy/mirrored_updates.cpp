@@ -12,6 +12,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_state.h"
@@ -180,9 +181,14 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         std::vector<Reduction::Parts> sums = local_sums(all, kCall, cross_device_ops_);
+        const auto state = [&] { return alike_in_steps(key.optimizer); };
+        if (has_workers() && sharded_updates_ != nullptr) {
+          reduced.is_applied = true;
+          sharded_updates_->step(key, variables_of(first), sums, reduced.hyper, state);
+          return reduced;
+        }
         if (has_workers()) {
-          gradients_->sum(kCall, key.rule.name(), variables_of(first), sums, reduced.hyper,
-                          [&] { return alike_in_steps(key.optimizer); });
+          gradients_->sum(kCall, key.rule.name(), variables_of(first), sums, reduced.hyper, state);
         }
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);

@@ -327,6 +327,20 @@ void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::F
   tell_autograd(i);
 }
 
+void MirroredVariable::drop_other_slots(const SlotKey& key) {
+  for (std::size_t i = 1; i < size(); ++i) states_[i].drop_slots(key);
+}
+
+void MirroredVariable::note_new_values() const {
+  for (std::size_t i = 0; i < size(); ++i) tell_autograd(i);
+}
+
+std::uint64_t MirroredVariable::versions() const {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& each : tensors_) sum += version_of(each);
+  return sum;
+}
+
 void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Fresh fresh,
                                     const at::Tensor& gradient, std::span<const double> hyper) {
   apply(0, key, std::move(fresh), gradient, hyper);

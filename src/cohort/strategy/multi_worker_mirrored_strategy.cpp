@@ -39,6 +39,15 @@ Duration wait_of(const MultiWorkerMirroredOptions& options) {
   return options.communication.timeout.value_or(options.timeout);
 }
 
+void use_options(const MultiWorkerMirroredOptions& options, internal::MirroredHome& home) {
+  COHORT_CHECK(!options.shard_optimizer_state || !options.sends_bfloat16_gradients,
+               ErrorCode::unimplemented, "[strategy.", kName,
+               "] expected shard_optimizer_state or sends_bfloat16_gradients, got both; set one of "
+               "them");
+  home.gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  if (options.shard_optimizer_state) home.shard_updates();
+}
+
 // What the resolver says now. Its cluster is one in which workers train together.
 std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver) {
   resolver.validate();
@@ -86,7 +95,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
                            .group = checked(std::move(group)),
                            .timeout = wait_of(options)},
                           options.devices, internal::VariableKind::mirrored) {
-  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  use_options(options, *home());
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options)
@@ -103,7 +112,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
                           options.devices, internal::VariableKind::mirrored),
       resolver_(std::move(resolver)),
       groups_(std::move(groups)) {
-  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  use_options(options, *home());
   if (resolver_ != nullptr)
     groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
   if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);

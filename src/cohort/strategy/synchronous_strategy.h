@@ -208,6 +208,15 @@ struct MultiWorkerMirroredOptions {
   // worker's sum is rounded to 8 bits before they are added (as float32) and once after that. So
   // results differ from those of one process. All workers must have the same value.
   bool sends_bfloat16_gradients = false;
+  // Each worker keeps the slots of optimizers only for its share of the elements of each variable:
+  // their memory is divided by the number of workers (the first stage of ZeRO). In a step it gets
+  // the sums of the gradients of its share, updates it, and sends the new values to the others.
+  // Results have the same bits as without. All workers must have the same value.
+  //
+  // If a worker is lost, so is its share, and rebuild() throws data_loss. Refuses
+  // sends_bfloat16_gradients, TorchOptimizer, and updates outside of run() of an optimizer that has
+  // made a step in run(). Has no effect on a worker alone.
+  bool shard_optimizer_state = false;
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program
@@ -278,7 +287,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // each other is in progress on another thread; unimplemented for a given group and for
   // GroupBackend::mpi; the error of a worker that is lost meanwhile, naming it. Then runs throw
   // failed_precondition until another call of rebuild() has succeeded; it throws data_loss if no
-  // worker is left that has all values.
+  // worker is left that has all values, or with shard_optimizer_state all slots: then the values
+  // can still be read and saved.
   void rebuild();
   void rebuild(Duration wait);
 

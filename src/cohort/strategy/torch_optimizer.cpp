@@ -138,6 +138,10 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
       parameters.front().name(), "', of which ", home_->replicas(),
       " replicas share one value; use MirroredStrategy, or cohort::Adam or another "
       "optimizer of cohort");
+  COHORT_CHECK(home_->sharded_updates() == nullptr, ErrorCode::unimplemented,
+               "[strategy.TorchOptimizer] expected a strategy without shard_optimizer_state, whose "
+               "workers update shares of the parameters; use cohort::Adam or another optimizer of "
+               "cohort, or leave out the option");
   tensors_.resize(home_->replicas());
   for (const Variable& variable : parameters) {
     for (std::size_t i = 0; i < tensors_.size(); ++i)

@@ -4,6 +4,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 
@@ -28,14 +29,47 @@ at::Tensor dense_of(const at::Tensor& gradient) {
   return at::_sparse_coo_tensor_unsafe(own._indices(), values, own.sizes()).to_dense();
 }
 
+at::Tensor elements_of(const at::Tensor& tensor, ElementRange range) {
+  const at::AutoDispatchBelowADInplaceOrView raw;  // one cheap view, which autograd need not know
+  return tensor.as_strided({range.size()}, {1}, tensor.storage_offset() + range.begin);
+}
+
+namespace {
+
+// Which slots have a number for each element.
+std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Tensor& value,
+                                 std::span<const double> hyper) {
+  std::vector<bool> are;
+  for (const at::Tensor& slot : rule.create_slots(at::empty({0}, value.options()), hyper))
+    are.push_back(slot.dim() == 1 && slot.numel() == 0);
+  return are;
+}
+
+}  // namespace
+
+bool VariableState::RuleSlots::is_part() const {
+  return std::find(are_parts.begin(), are_parts.end(), true) != are_parts.end();
+}
+
+void VariableState::check_rule(const SlotKey& key, std::string_view variable_name) const {
+  const auto known = slots_.find(key.optimizer);
+  if (known == slots_.end()) return;
+  COHORT_CHECK(known->second.rule == key.rule.name(), ErrorCode::already_exists,
+               "[variable.apply] expected the rule '", known->second.rule, "' of optimizer '",
+               key.optimizer, "', which has slots of it, got '", key.rule.name(), "' (variable '",
+               variable_name, "'); give the optimizer of the other rule another name");
+}
+
 VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const double> hyper,
                                             std::string_view variable_name) const {
   const auto known = slots_.find(key.optimizer);
   if (known != slots_.end()) {
-    COHORT_CHECK(known->second.rule == key.rule.name(), ErrorCode::already_exists,
-                 "[variable.apply] expected the rule '", known->second.rule, "' of optimizer '",
-                 key.optimizer, "', which has slots of it, got '", key.rule.name(), "' (variable '",
-                 variable_name, "'); give the optimizer of the other rule another name");
+    check_rule(key, variable_name);
+    COHORT_CHECK(!known->second.is_part(), ErrorCode::unimplemented,
+                 "[variable.apply] expected whole slots of optimizer '", key.optimizer,
+                 "', got this worker's share of them (variable '", variable_name,
+                 "'); update it in run(), where all workers do, or train without "
+                 "shard_optimizer_state");
     return {};
   }
   Slots fresh;
@@ -47,6 +81,50 @@ VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const 
 void VariableState::apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value,
                           const at::Tensor& gradient, std::span<const double> hyper) {
   key.rule.update(new_value, value_, made(key, std::move(fresh)).tensors, gradient, hyper);
+}
+
+VariableState::Fresh VariableState::reserve_part(const SlotKey& key, std::span<const double> hyper,
+                                                 std::string_view variable_name,
+                                                 ElementRange range) const {
+  check_rule(key, variable_name);
+  if (slots_.find(key.optimizer) != slots_.end()) return {};
+  Slots fresh;
+  fresh.emplace(key.optimizer, RuleSlots{std::string(key.rule.name()),
+                                         key.rule.create_slots(elements_of(value_, range), hyper),
+                                         are_by_element(key.rule, value_, hyper)});
+  return fresh.extract(fresh.begin());
+}
+
+void VariableState::cut_slots(const SlotKey& key, std::span<const double> hyper,
+                              ElementRange range) {
+  RuleSlots* const known = find(key);
+  if (known == nullptr || known->tensors.empty() || known->is_part()) return;
+  std::vector<bool> are_parts = are_by_element(key.rule, value_, hyper);
+  std::vector<at::Tensor> tensors = known->tensors;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (are_parts[i]) tensors[i] = elements_of(tensors[i], range).clone();
+  }
+  known->tensors = std::move(tensors);
+  known->are_parts = std::move(are_parts);
+}
+
+void VariableState::apply_part(const SlotKey& key, Fresh fresh, at::Tensor& new_part,
+                               const at::Tensor& gradient_part, std::span<const double> hyper,
+                               ElementRange range) {
+  key.rule.update(new_part, elements_of(value_, range), made(key, std::move(fresh)).tensors,
+                  gradient_part, hyper);
+}
+
+void VariableState::drop_slots(const SlotKey& key) {
+  const auto known = slots_.find(key.optimizer);
+  if (known != slots_.end()) slots_.erase(known);
+}
+
+void VariableState::replace_slot(const std::string& optimizer, std::size_t number,
+                                 at::Tensor whole) {
+  RuleSlots& slots = slots_.find(optimizer)->second;
+  slots.tensors.at(number) = std::move(whole);
+  slots.are_parts.at(number) = false;
 }
 
 void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh fresh) {

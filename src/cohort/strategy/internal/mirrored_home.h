@@ -35,6 +35,7 @@ class Strategy;
 
 namespace cohort::internal {
 
+class ShardedUpdates;
 class WorkerGradients;
 
 // Whether each replica has a component of a variable, or all share one value.
@@ -218,6 +219,10 @@ class MirroredHome final : public VariableHome,
   void note_handed_out() { has_handed_out_ = true; }
   // Sums gradients over all workers, which make this call in a merge of their replicas.
   WorkerGradients& gradients() const { return *gradients_; }
+  // Before anything else: each worker keeps a share of the slots.
+  void shard_updates();
+  // Steps of optimizers over workers go through it; nullptr: each worker makes whole updates.
+  ShardedUpdates* sharded_updates() const { return sharded_updates_.get(); }
   // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
   std::vector<std::vector<at::Tensor>> assigned_by_all(
       const std::vector<Assignment>& assignments,
@@ -274,6 +279,7 @@ class MirroredHome final : public VariableHome,
   const CrossDeviceOps cross_device_ops_;
   const std::shared_ptr<StrategyWorkers> workers_;  // nullptr: there is one
   const std::unique_ptr<WorkerGradients> gradients_;
+  std::unique_ptr<ShardedUpdates> sharded_updates_;
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;

@@ -118,6 +118,15 @@ class MirroredVariable final : public VariableImpl,
   void scatter_value(std::size_t i, const RowUpdate& update);
 
   const VariableState& state(std::size_t i) const { return states_[i]; }
+  // For updates of shares of the elements (internal/workers/sharded_updates.h), which keep slots
+  // for the first value only, and write new values into all components.
+  VariableState& state_of_shares() { return states_[0]; }
+  void drop_other_slots(const SlotKey& key);
+  void note_new_values() const;
+  // Takes the values as those of all workers.
+  void know_values() { version_of_shares_ = versions(); }
+  // Whether a component was written since know_values(), as far as LibTorch counts writes.
+  bool has_other_values() const { return versions() != version_of_shares_; }
   // Makes value i and its slots those of another worker, while no run is open. `value` may be the
   // component itself; see VariableState::take_slots().
   void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,
@@ -139,6 +148,7 @@ class MirroredVariable final : public VariableImpl,
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
   void write(std::size_t i, AssignKind kind, const at::Tensor& source);
   void tell_autograd(std::size_t i) const;
+  std::uint64_t versions() const;
 
   const std::string name_;
   const TensorSpec spec_;
@@ -149,6 +159,7 @@ class MirroredVariable final : public VariableImpl,
   std::vector<std::shared_ptr<const void>> accumulators_;  // autograd's, of the tensors
   std::vector<VariableState> states_;            // one for each value; never changes its size
   std::deque<function::LocalTensorName> names_;  // name it in errors of a trace
+  std::uint64_t version_of_shares_ = 0;
   std::atomic<bool> may_differ_ = false;
   // Whether code outside of a run has the first component, and its version when it was last known.
   mutable std::atomic<bool> is_handed_out_ = false;

@@ -15,6 +15,7 @@
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_run.h"
+#include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_state.h"
@@ -111,7 +112,8 @@ class JoinedApply final : public JoinedCall {
     replica.meet();
     if (MirroredHome* const home = replica.workers()) {
       replica.over_workers([&] { sum_over_workers(replica, *home); });
-      apply(replica, replica.shared_sums(), /*is_of_all=*/false);
+      if (home->sharded_updates() == nullptr)
+        apply(replica, replica.shared_sums(), /*is_of_all=*/false);
     } else if (replica.count() > 1 && is_of_one_value_) {
       if (replica.index() == 0) apply(replica, sums(replica), /*is_of_all=*/true);
       replica.meet();
@@ -182,7 +184,7 @@ class JoinedApply final : public JoinedCall {
     }
   }
 
-  // On replica 0, as WorkerGradients do it for run().
+  // On replica 0, as WorkerGradients do it for run(), or ShardedUpdates.
   void sum_over_workers(StepReplica& replica, MirroredHome& home) const {
     std::vector<Variable> variables;
     std::vector<Reduction::Parts> sums;
@@ -192,16 +194,21 @@ class JoinedApply final : public JoinedCall {
       Reduction::Parts& sum = sums.emplace_back();
       const at::Tensor* const one = only(all);
       if (one != nullptr) {
-        sum.value = one->clone();
+        // A share of it is copied before anyone can write into it.
+        const bool is_read_only =
+            home.sharded_updates() != nullptr && !updates_[i].variable->is_on_read();
+        sum.value = is_read_only ? *one : one->clone();
       } else if (std::any_of(all.begin(), all.end(), [](const auto* each) { return each; })) {
         sum.value = at::empty_like(updates_[i].variable->component(0).detach());
         add_all(sum.value, all, 0, sum.value.numel());
       }
       sum.type = updates_[i].variable->spec().dtype;
     }
+    const auto state = [&] { return home.alike_in_steps(optimizer_); };
+    if (ShardedUpdates* const sharded = home.sharded_updates())
+      return sharded->step(key(), variables, sums, replica.own_offer().numbers, state);
     home.gradients().sum("optimizer.apply_gradients", rule_.name(), variables, sums,
-                         replica.own_offer().numbers,
-                         [&] { return home.alike_in_steps(optimizer_); });
+                         replica.own_offer().numbers, state);
     std::vector<at::Tensor>& of_all = replica.shared_sums();
     of_all.clear();
     for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));

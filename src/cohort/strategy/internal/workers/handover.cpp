@@ -17,7 +17,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/workers/collected_shares.h"
 #include "cohort/strategy/internal/workers/received_state.h"
+#include "cohort/strategy/internal/workers/sharded_updates.h"
 
 namespace cohort::internal {
 namespace {
@@ -288,7 +290,8 @@ int find_source(collective::Group& group, bool is_whole, Deadline deadline) {
 void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arrival,
                Deadline deadline) {
   if (arrival.is_new) home.set_values_whole(false);
-  const int source = find_source(group, home.are_values_whole(), deadline);
+  const bool can_hand_over = collect_shares(home, group, deadline);
+  const int source = find_source(group, can_hand_over, deadline);
   const bool is_source = group.rank() == source;
   const std::string name = group.member_name(source);
   Content content;
@@ -305,6 +308,7 @@ void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arri
   if (!is_source) home.set_values_whole(false);
   broadcast_content(group, content, source, deadline);
   take_over(home, std::move(content), own, is_source, arrival.begins, name);
+  if (ShardedUpdates* const sharded = home.sharded_updates()) sharded->forget_shares();
   home.set_values_whole(true);
   log_info("[strategy] ", is_source ? "handed over" : "received", " the values of ", name);
 }

@@ -85,6 +85,7 @@ void StrategyWorkers::introduce(collective::Group& group, Deadline deadline) {
   if (is_introduced_) return;
   ByteWriter mine;
   mine.zigzag(local_replicas_);
+  mine.u8(shards_ ? 1 : 0);
   const std::vector<Bytes> all = group.exchange(mine.take(), "the number of replicas", deadline);
   for (std::size_t i = 0; i < all.size(); ++i) {
     ByteReader reader(all[i], "the number of replicas");
@@ -95,6 +96,13 @@ void StrategyWorkers::introduce(collective::Group& group, Deadline deadline) {
                  "[strategy.multi_worker_mirrored] expected as many replicas on each worker, got ",
                  first, " on ", group.member_name(0), " and ", other, " on ",
                  group.member_name(static_cast<int>(i)), "; give all workers as many devices");
+    const bool shards = reader.u8() != 0, first_shards = of_first.u8() != 0;
+    COHORT_CHECK(shards == first_shards, ErrorCode::failed_precondition,
+                 "[strategy.multi_worker_mirrored] expected the same shard_optimizer_state on each "
+                 "worker, got ",
+                 first_shards ? "true on " : "false on ", group.member_name(0),
+                 shards ? " and true on " : " and false on ",
+                 group.member_name(static_cast<int>(i)), "; give all workers the same options");
   }
   is_introduced_ = true;
 }
@@ -198,6 +206,14 @@ void StrategyWorkers::broadcast(const WorkerRequest& request, std::span<const at
   together(request, std::nullopt, [&](collective::Group& group, Deadline deadline) {
     group.broadcast(tensors, /*root=*/0, deadline);
   });
+}
+
+at::Tensor StrategyWorkers::reduce_scatter(const WorkerRequest& request, const at::Tensor& tensor) {
+  at::Tensor own;
+  together(request, std::nullopt, [&](collective::Group& group, Deadline deadline) {
+    own = group.reduce_scatter(tensor, ReduceOp::sum, deadline);
+  });
+  return own;
 }
 
 at::Tensor StrategyWorkers::all_gather(const WorkerRequest& request, const at::Tensor& tensor,

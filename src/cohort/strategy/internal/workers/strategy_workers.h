@@ -46,6 +46,10 @@ class COHORT_API StrategyWorkers {
   StrategyWorkers(std::shared_ptr<collective::Group> group, Duration timeout, int local_replicas,
                   std::shared_ptr<input::WorkerCalls> calls);
 
+  // Before the first call: MultiWorkerMirroredOptions::shard_optimizer_state, which must be the
+  // same for all.
+  void set_shards(bool shards) { shards_ = shards; }
+
   bool are_several() const { return count_.load(std::memory_order_relaxed) > 1; }
   int count() const { return count_.load(std::memory_order_relaxed); }
   int own() const { return own_.load(std::memory_order_relaxed); }  // the index of this worker
@@ -68,6 +72,7 @@ class COHORT_API StrategyWorkers {
   // As Group's methods.
   void all_reduce(const WorkerRequest& request, std::span<const at::Tensor> tensors);
   void broadcast(const WorkerRequest& request, std::span<const at::Tensor> tensors);
+  at::Tensor reduce_scatter(const WorkerRequest& request, const at::Tensor& tensor);
   at::Tensor all_gather(const WorkerRequest& request, const at::Tensor& tensor, std::int64_t axis);
 
   // Around a run: a worker that fails there tells the others, who may wait for it.
@@ -92,6 +97,7 @@ class COHORT_API StrategyWorkers {
 
   const Duration timeout_;
   const int local_replicas_;
+  std::atomic<bool> shards_ = false;
   const std::shared_ptr<input::WorkerCalls> calls_;
   std::atomic<int> count_ = 1;
   std::atomic<int> own_ = 0;

@@ -19,6 +19,7 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/workers/shares.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort::internal {
@@ -122,7 +123,8 @@ struct WorkerGradients::Step {
   std::string_view what;
   std::span<const Variable> variables;
   std::vector<Reduction::Parts>& sums;
-  const std::function<std::string()>& state;
+  const StateText& state;
+  Wanted wanted;
 
   bool is_of(const Plan& plan) const {
     return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
@@ -147,10 +149,9 @@ WorkerGradients::~WorkerGradients() = default;
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
-                          std::span<const double> numbers,
-                          const std::function<std::string()>& state) {
+                          std::span<const double> numbers, const StateText& state, Wanted wanted) {
   const c10::NoGradGuard no_grad;
-  const Step step{call, what, variables, sums, state};
+  const Step step{call, what, variables, sums, state, wanted};
   Plan& plan = plan_for(step);
   if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -236,7 +237,29 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
     }
     tensors.push_back(parts.value);
   }
-  all_reduce(plan, tensors);
+  reduce_as_wanted(plan, step, which, tensors);
+  for (std::size_t k = 0; k < which.size(); ++k) step.sums[which[k]].value = tensors[k];
+}
+
+// `tensors`: of the variables `which`, after the header if there is one. Those of which this worker
+// gets a share are replaced by it.
+void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
+                                       const std::vector<std::size_t>& which,
+                                       std::vector<at::Tensor>& tensors) {
+  if (step.wanted == Wanted::sums) return all_reduce(plan, tensors);
+  const std::size_t headers = tensors.size() - which.size();
+  std::vector<at::Tensor> shared, whole;
+  std::vector<std::size_t> places;
+  for (std::size_t k = 0; k < which.size(); ++k) {
+    const at::Tensor& tensor = tensors[headers + k];
+    const bool is_whole = target_of(step.variables[which[k]]).variable.is_on_read();
+    (is_whole ? whole : shared).push_back(tensor);
+    if (!is_whole) places.push_back(headers + k);
+  }
+  sum_shares(*workers_, {.call = plan.call, .text = plan.text},
+             headers == 0 ? at::Tensor() : tensors[0], Header::kSurprises, shared);
+  for (std::size_t k = 0; k < places.size(); ++k) tensors[places[k]] = shared[k];
+  if (!whole.empty()) all_reduce(plan, whole);
 }
 
 // The tensors of one call. Those of other types keep their own.
@@ -264,6 +287,7 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
     header.set_alike(Header::kValues, hash);
   }
+  if (step.wanted == Wanted::shares_of_checked) header.set(Header::kSurprises, true);
   std::vector<at::Tensor> tensors = {header.tensor()};
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
@@ -277,7 +301,7 @@ bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
         is_planned ? on_cpu(step.sums[i].value)
                    : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
   }
-  all_reduce(plan, tensors);
+  reduce_as_wanted(plan, step, planned, tensors);
   if (!header.are_alike(Header::kSteps)) {
     // Throws on all workers, since what is exchanged differs.
     const std::string text = plan.text + text_of(numbers);

@@ -42,15 +42,25 @@ class WorkerGradients {
   // float32.
   void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
 
+  enum class Wanted : std::uint8_t {
+    sums,
+    // Of a dense sum each worker gets only its share of the elements (shares.h), unless the
+    // variable is synchronized on read.
+    shares,
+    // The same, after a check that the values of variables are equal on all workers: something
+    // has written some of them here.
+    shares_of_checked,
+  };
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own, without a value if
   // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
   // must be equal on all workers; what `state` returns is compared when the values of variables
   // are. Throws the same on all workers, and then the sums are of no use.
+  using StateText = std::function<std::string()>;
   void sum(
       std::string_view call, std::string_view what, std::span<const Variable> variables,
       std::vector<Reduction::Parts>& sums, std::span<const double> numbers,
-      const std::function<std::string()>& state = [] { return std::string(); });
+      const StateText& state = [] { return std::string(); }, Wanted wanted = Wanted::sums);
 
  private:
   enum class Layout : std::uint8_t { none, dense, sparse };
@@ -61,6 +71,8 @@ class WorkerGradients {
   void agree(Plan& plan, const Step& step, std::span<const double> numbers);
   bool reduce_planned(const Plan& plan, const Step& step, std::span<const double> numbers);
   void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
+  void reduce_as_wanted(const Plan& plan, const Step& step, const std::vector<std::size_t>& which,
+                        std::vector<at::Tensor>& tensors);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
   void check_values(const Step& step);

@@ -20,6 +20,7 @@ struct WorkersOptions {
   int replicas = 1;  // of each worker
   Duration timeout = std::chrono::minutes(1);
   bool sends_bfloat16 = false;
+  bool shards = false;
 };
 
 inline std::vector<std::string> cpu_devices(int count) {
@@ -52,7 +53,8 @@ inline std::vector<std::exception_ptr> run_workers(
         MultiWorkerMirroredStrategy strategy(workers.group(rank),
                                              {.devices = cpu_devices(options.replicas),
                                               .timeout = options.timeout,
-                                              .sends_bfloat16_gradients = options.sends_bfloat16});
+                                              .sends_bfloat16_gradients = options.sends_bfloat16,
+                                              .shard_optimizer_state = options.shards});
         body(strategy);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();
