@@ -29,7 +29,7 @@ namespace {
 
 using testing::FakeFormations;
 using ::testing::HasSubstr;
-using Values = std::vector<at::Tensor>;
+using SharedValues = std::vector<at::Tensor>;
 
 // Two variables and Adam on each worker.
 struct SharedProgram {
@@ -49,7 +49,7 @@ struct SharedProgram {
       });
     }
   }
-  Values values() const { return {a.read(), b.read()}; }
+  SharedValues values() const { return {a.read(), b.read()}; }
   std::int64_t elements_of_slots() const {
     std::int64_t elements = 0;
     for (const Variable& each : {a, b}) {
@@ -92,8 +92,8 @@ class CollectedShares : public ::testing::Test {
     }
   }
   // Two workers train, get a third one, and form one group more.
-  std::vector<Values> trained_by_more(bool shards) {
-    std::vector<Values> values(3);
+  std::vector<SharedValues> trained_by_more(bool shards) {
+    std::vector<SharedValues> values(3);
     std::promise<void> promise;
     const std::shared_future<void> may_come(promise.get_future());
     std::atomic<int> ready = 0;
@@ -125,8 +125,8 @@ class CollectedShares : public ::testing::Test {
 };
 
 TEST_F(CollectedShares, AreCutForTheWorkersOfTheNextGroup) {
-  const std::vector<Values> expected = trained_by_more(false);
-  const std::vector<Values> got = trained_by_more(true);
+  const std::vector<SharedValues> expected = trained_by_more(false);
+  const std::vector<SharedValues> got = trained_by_more(true);
   for (std::size_t worker = 0; worker < 3; ++worker) {
     for (std::size_t i = 0; i < 2; ++i)
       EXPECT_TRUE(got[worker][i].equal(expected[worker][i])) << worker << ", " << i;
@@ -150,7 +150,7 @@ TEST_F(CollectedShares, AreRefusedWithoutThoseOfALostWorker) {
     }
     is_lost.wait();
     if (task == 1) return;
-    const Values before = program.values();
+    const SharedValues before = program.values();
     try {
       strategy->rebuild();
       ADD_FAILURE();
@@ -159,7 +159,7 @@ TEST_F(CollectedShares, AreRefusedWithoutThoseOfALostWorker) {
       EXPECT_THAT(error.what(), HasSubstr("worker:1, which is lost"));
       EXPECT_THAT(error.what(), HasSubstr("save_values()"));
     }
-    const Values after = program.values();
+    const SharedValues after = program.values();
     for (std::size_t i = 0; i < 2; ++i) EXPECT_TRUE(after[i].equal(before[i]));
     EXPECT_THROW(program.train_until(4), Error);
     if (task == 0) {
