@@ -34,6 +34,12 @@ Duration wait_of(const MultiWorkerMirroredOptions& options) {
   return options.communication.timeout.value_or(options.timeout);
 }
 
+void use(const MultiWorkerMirroredOptions& options, const internal::MirroredHome& home) {
+  home.gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  home.gradients().send_packs(options.communication.bytes_per_pack,
+                              options.overlaps_communication && home.replicas() == 1);
+}
+
 // What the resolver says now. Its cluster is one in which workers train together.
 std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver) {
   resolver.validate();
@@ -77,7 +83,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
                            .group = checked(std::move(group)),
                            .timeout = wait_of(options)},
                           options.devices, internal::VariableKind::mirrored) {
-  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  use(options, *home());
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options)
@@ -94,7 +100,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
                           options.devices, internal::VariableKind::mirrored),
       resolver_(std::move(resolver)),
       groups_(std::move(groups)) {
-  home()->gradients().send_bfloat16(options.sends_bfloat16_gradients);
+  use(options, *home());
   if (resolver_ != nullptr)
     groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
   if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
