@@ -335,7 +335,7 @@ TEST(OverlappedGradients, TravelWhileTheBackwardPassRuns) {
 }
 
 TEST(OverlappedGradients, TravelInPacks) {
-  for (const auto& [bytes, calls] : {std::pair{0, 1}, {8, 2}, {1000, 1}}) {
+  for (const auto& [bytes, calls] : {std::pair{0, 1}, {8, 3}, {100, 2}, {1000, 1}}) {
     on_counting_workers({.devices = {"CPU:0"}, .communication = {.bytes_per_pack = bytes}},
                         [calls = calls](auto& strategy, const CountingGroup::Counts& counts) {
                           const SimpleNetwork net(strategy);
@@ -343,7 +343,7 @@ TEST(OverlappedGradients, TravelInPacks) {
                             strategy.run([&] { net.sgd.minimize(net.loss()); });
                           };
                           for (int i = 0; i < 4; ++i) step();
-                          // The numbers beside the gradients are in the first pack.
+                          // The numbers beside the gradients, 56 bytes, are in the first pack.
                           const int before = counts[kOwnCalls];
                           step();
                           EXPECT_EQ(counts[kOwnCalls], before + calls);
