@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step in two processes that sum their gradients: with cohort, eagerly and traced, also
-// over tcp and while the backward pass runs, and with c10d over Gloo. The program starts itself as the second worker, which makes the same steps.
+// over tcp and while the backward pass runs, and with c10d over Gloo. The program starts itself as
+// the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <sys/prctl.h>

@@ -64,8 +64,8 @@ struct FirstNode final : Node {
 at::Tensor with_sink(const at::Tensor& loss, GradientSink& sink) {
   const std::shared_ptr<Node> first(new FirstNode(sink), torch::autograd::deleteNode);
   first->set_next_edges(torch::autograd::collect_next_edges(loss));
-  const at::Tensor same = loss.detach();
-  torch::autograd::create_gradient_edge(const_cast<at::Tensor&>(same), first);
+  at::Tensor same = loss.detach();
+  torch::autograd::create_gradient_edge(same, first);
   return same;
 }
 

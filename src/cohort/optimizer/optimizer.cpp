@@ -296,7 +296,9 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
     }
     gradients.emplace_back(at::Tensor(), variable);
   }
-  if (sink != nullptr && inputs.size() == gradients.size()) *sink = sink_for(gradients);
+  if (sink != nullptr && inputs.size() == gradients.size() &&
+      variables.front().impl()->home()->takes_gradients_early())
+    *sink = sink_for(gradients);
   std::vector<at::Tensor> results =
       internal::loss_gradients(loss, inputs, variables, sink == nullptr ? nullptr : sink->get());
   for (std::size_t i = 0; i < results.size(); ++i) {

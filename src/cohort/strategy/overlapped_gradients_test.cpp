@@ -89,7 +89,7 @@ class RandomNetwork {
 
 int replica_here() { return get_replica_context()->replica_id_in_sync_group(); }
 
-Tensors trained(SynchronousStrategy& strategy, std::uint64_t seed) {
+Tensors values_trained(SynchronousStrategy& strategy, std::uint64_t seed) {
   const RandomNetwork network(strategy, seed);
   const Adam adam(network.variables(), {.learning_rate = 0.02});
   for (int step = 0; step < kOverlappedSteps; ++step)
@@ -100,8 +100,8 @@ Tensors trained(SynchronousStrategy& strategy, std::uint64_t seed) {
 using TrainWorker = std::function<Tensors(MultiWorkerMirroredStrategy&)>;
 
 // What each worker returns; none throws.
-std::vector<Tensors> on_workers(int count, const WorkersOptions& options,
-                                const TrainWorker& train) {
+std::vector<Tensors> values_on_workers(int count, const WorkersOptions& options,
+                                       const TrainWorker& train) {
   std::vector<Tensors> got(static_cast<std::size_t>(count));
   const auto errors = run_workers(count, options, [&](auto& strategy) {
     got[static_cast<std::size_t>(strategy.worker())] = train(strategy);
@@ -110,7 +110,7 @@ std::vector<Tensors> on_workers(int count, const WorkersOptions& options,
   return got;
 }
 
-void expect_same_bits(const std::vector<Tensors>& got, const Tensors& expected) {
+void expect_bits_of(const std::vector<Tensors>& got, const Tensors& expected) {
   for (const Tensors& of_worker : got) {
     ASSERT_EQ(of_worker.size(), expected.size());
     for (std::size_t i = 0; i < expected.size(); ++i)
@@ -131,13 +131,14 @@ TEST(OverlappedGradients, HaveTheBitsOfOneCall) {
   for (std::uint64_t seed = 0; seed < 8; ++seed) {
     SCOPED_TRACE(::testing::Message() << "seed " << seed);
     const int workers = 2 + static_cast<int>(seed % 3);
-    const auto train = [&](auto& strategy) { return trained(strategy, seed); };
-    const Tensors expected = on_workers(workers, {}, train).at(0);
+    const auto train = [&](auto& strategy) { return values_trained(strategy, seed); };
+    const Tensors expected = values_on_workers(workers, {}, train).at(0);
     for (const std::int64_t bytes : {1, 100, 300, 1200}) {
       for (const bool overlaps : {false, true}) {
         SCOPED_TRACE(::testing::Message() << bytes << " bytes, overlaps: " << overlaps);
-        expect_same_bits(
-            on_workers(workers, {.bytes_per_pack = bytes, .overlaps = overlaps}, train), expected);
+        expect_bits_of(
+            values_on_workers(workers, {.bytes_per_pack = bytes, .overlaps = overlaps}, train),
+            expected);
       }
     }
   }
@@ -146,26 +147,27 @@ TEST(OverlappedGradients, HaveTheBitsOfOneCall) {
 TEST(OverlappedGradients, HaveTheBitsOfOneProcess) {
   for (const int workers : {2, 4}) {
     MirroredStrategy one(testing::cpu_devices(workers));
-    const Tensors expected = trained(one, 5);
-    expect_same_bits(on_workers(workers, {.bytes_per_pack = 100, .overlaps = true},
-                                [](auto& strategy) { return trained(strategy, 5); }),
-                     expected);
+    const Tensors expected = values_trained(one, 5);
+    expect_bits_of(values_on_workers(workers, {.bytes_per_pack = 100, .overlaps = true},
+                                     [](auto& strategy) { return values_trained(strategy, 5); }),
+                   expected);
   }
 }
 
 TEST(OverlappedGradients, OfSeveralReplicasTravelAfterTheBackwardPass) {
-  const auto train = [](auto& strategy) { return trained(strategy, 6); };
-  const Tensors expected = on_workers(2, {.replicas = 2}, train).at(0);
-  expect_same_bits(on_workers(2, {.replicas = 2, .bytes_per_pack = 100, .overlaps = true}, train),
-                   expected);
+  const auto train = [](auto& strategy) { return values_trained(strategy, 6); };
+  const Tensors expected = values_on_workers(2, {.replicas = 2}, train).at(0);
+  expect_bits_of(
+      values_on_workers(2, {.replicas = 2, .bytes_per_pack = 100, .overlaps = true}, train),
+      expected);
 }
 
 TEST(OverlappedGradients, RoundTheSameNumbersToBfloat16) {
-  const auto train = [](auto& strategy) { return trained(strategy, 4); };
-  const Tensors expected = on_workers(3, {.sends_bfloat16 = true}, train).at(0);
-  expect_same_bits(
-      on_workers(3, {.sends_bfloat16 = true, .bytes_per_pack = 100, .overlaps = true}, train),
-      expected);
+  const auto train = [](auto& strategy) { return values_trained(strategy, 4); };
+  const Tensors expected = values_on_workers(3, {.sends_bfloat16 = true}, train).at(0);
+  expect_bits_of(values_on_workers(
+                     3, {.sends_bfloat16 = true, .bytes_per_pack = 100, .overlaps = true}, train),
+                 expected);
 }
 
 // Dense in all steps, so that each of several packs can be complete early.
@@ -232,9 +234,10 @@ TEST(OverlappedGradients, MeetThoseOfWorkersThatDoNotOverlap) {
       strategy.run([&] { net.sgd.minimize(net.loss()); });
     return testing::values_of({net.a, net.b});
   };
-  const Tensors expected = on_workers(3, {}, plain).at(0);
+  const Tensors expected = values_on_workers(3, {}, plain).at(0);
   // The steps after such a one overlap again: 7 steps end with one that does.
-  expect_same_bits(on_workers(3, {.bytes_per_pack = kPack, .overlaps = true}, train), expected);
+  expect_bits_of(values_on_workers(3, {.bytes_per_pack = kPack, .overlaps = true}, train),
+                 expected);
 }
 
 TEST(OverlappedGradients, AllowClipping) {
@@ -247,8 +250,9 @@ TEST(OverlappedGradients, AllowClipping) {
     }
     return testing::values_of({net.a, net.b});
   };
-  const Tensors expected = on_workers(2, {}, train).at(0);
-  expect_same_bits(on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train), expected);
+  const Tensors expected = values_on_workers(2, {}, train).at(0);
+  expect_bits_of(values_on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train),
+                 expected);
 }
 
 // The identity; its backward pass calls a function.
@@ -383,8 +387,9 @@ TEST(OverlappedGradients, OfAFailedBackwardPassAreDropped) {
       }
       return testing::values_of({net.a, net.b});
     };
-    const Tensors expected = on_workers(2, {}, train).at(0);
-    expect_same_bits(on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train), expected);
+    const Tensors expected = values_on_workers(2, {}, train).at(0);
+    expect_bits_of(values_on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train),
+                   expected);
   }
 }
 
@@ -499,11 +504,11 @@ std::ptrdiff_t threads_of_this_process() {
 }
 
 TEST(OverlappedGradients, LeaveNoThread) {
-  trained(*std::make_unique<MirroredStrategy>(std::vector<std::string>{"CPU:0"}), 1);
+  values_trained(*std::make_unique<MirroredStrategy>(std::vector<std::string>{"CPU:0"}), 1);
   const std::ptrdiff_t before = threads_of_this_process();
   for (int round = 0; round < 3; ++round) {
-    on_workers(2, {.bytes_per_pack = kPack, .overlaps = true},
-               [](auto& strategy) { return trained(strategy, 1); });
+    values_on_workers(2, {.bytes_per_pack = kPack, .overlaps = true},
+                      [](auto& strategy) { return values_trained(strategy, 1); });
   }
   EXPECT_EQ(threads_of_this_process(), before);
 }

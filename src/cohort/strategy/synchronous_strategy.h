@@ -207,13 +207,13 @@ struct MultiWorkerMirroredOptions {
   // worker's sum is rounded to 8 bits before they are added (as float32) and once after that. So
   // results differ from those of one process. All workers must have the same value.
   bool sends_bfloat16_gradients = false;
-  // While the backward pass of minimize() still runs, packs of gradients that are complete travel on
-  // another thread, if they are more than CommunicationOptions::bytes_per_pack, or than 1 MiB if
-  // that is 0. Results have the same bits. It saves time where the processors do not compute all
-  // the time, so it is for networks, and costs time where the workers of one host use all cores.
-  // Without effect on workers with several replicas or with GPUs, steps of function(), gradients
-  // that the program takes itself (compute_gradients()) and TorchOptimizer, whose gradients travel
-  // after the backward pass. All workers must have the same value.
+  // While the backward pass of minimize() still runs, packs of gradients that are complete travel
+  // on another thread, if a step has more than CommunicationOptions::bytes_per_pack, or at least
+  // 1 MiB if that is 0. Results have the same bits. It saves time where a core or a network is idle
+  // meanwhile, and costs time where the workers of one host use all cores. Without effect on
+  // workers with several replicas or with GPUs, on steps of function(), on gradients that the
+  // program takes itself (compute_gradients()) and on TorchOptimizer: these travel after the
+  // backward pass. All workers must have the same value.
   bool overlaps_communication = false;
 };
 

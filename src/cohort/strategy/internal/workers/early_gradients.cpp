@@ -56,7 +56,7 @@ std::vector<std::vector<std::size_t>> packs_in(const EarlyKind& kind,
 }
 
 // What a worker tells in agree().
-struct Offer {
+struct OrderOffer {
   bool needs_sender = false;
   std::uint64_t splits = 0;
   std::vector<std::size_t> order;
@@ -69,9 +69,9 @@ struct Offer {
     for (const std::size_t i : order) writer.u64(i);
     return writer.take();
   }
-  static Offer of(const Bytes& bytes) {
+  static OrderOffer of(const Bytes& bytes) {
     ByteReader reader(bytes, "the order of gradients");
-    Offer offer{.needs_sender = reader.u8() != 0, .splits = reader.u64(), .order = {}};
+    OrderOffer offer{.needs_sender = reader.u8() != 0, .splits = reader.u64(), .order = {}};
     for (std::uint64_t left = reader.u64(); left > 0; --left) offer.order.push_back(reader.u64());
     return offer;
   }
@@ -179,7 +179,7 @@ std::shared_ptr<const EarlyKind> EarlyGradients::agree(const std::shared_ptr<con
     stop();
   }
   const auto make = [&]() -> StrategyWorkers::Message {
-    Offer offer{.needs_sender = true, .splits = num_splits_, .order = {}};
+    OrderOffer offer{.needs_sender = true, .splits = num_splits_, .order = {}};
     if (pass != nullptr) offer.order = pass->order();
     const Lock lock(mutex_);
     offer.needs_sender = !sender_ || !sender_->is_in_order();
@@ -190,13 +190,13 @@ std::shared_ptr<const EarlyKind> EarlyGradients::agree(const std::shared_ptr<con
   std::uint64_t splits = 0;
   bool needs_sender = false;
   for (const Bytes& bytes : all) {
-    const Offer offer = Offer::of(bytes);
+    const OrderOffer offer = OrderOffer::of(bytes);
     splits = std::max(splits, offer.splits);
     needs_sender = needs_sender || offer.needs_sender;
   }
   if (needs_sender) renew_sender(splits);
   auto agreed = std::make_shared<EarlyKind>(*kind);
-  agreed->packs = packs_in(*agreed, whole_order(*agreed, Offer::of(all.front()).order),
+  agreed->packs = packs_in(*agreed, whole_order(*agreed, OrderOffer::of(all.front()).order),
                            options_.bytes_per_pack > 0 ? options_.bytes_per_pack : kBytesOfPack);
   const Lock lock(mutex_);
   std::replace(kinds_.begin(), kinds_.end(), kind, std::shared_ptr<const EarlyKind>(agreed));

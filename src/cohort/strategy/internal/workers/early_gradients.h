@@ -136,7 +136,7 @@ class EarlyGradients {
   int process_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::shared_ptr<const EarlyKind>> kinds_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t epoch_ COHORT_GUARDED_BY(mutex_) = 0;  // of the workers, in which they were made
-  std::shared_ptr<PackSender> sender_ COHORT_GUARDED_BY(mutex_);
+  std::shared_ptr<PackSender> sender_ COHORT_GUARDED_BY(mutex_);  // shared with the open pass
   EarlyPass* open_ COHORT_GUARDED_BY(mutex_) = nullptr;
 };
 

@@ -54,6 +54,7 @@ void PackSender::stop() {
   is_stopped_ = true;
   queue_.clear();
   changed_.notify_all();
+  changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) { return !is_reading_; });
 }
 
 bool PackSender::is_in_order() const {
@@ -69,6 +70,7 @@ std::shared_ptr<GradientPack> PackSender::next() {
   std::shared_ptr<GradientPack> pack = std::move(queue_.front());
   queue_.pop_front();
   is_sending_ = true;
+  is_reading_ = true;
   return pack;
 }
 
@@ -91,6 +93,7 @@ void PackSender::loop() {
     pack.reset();  // the last one that has the gradients may be another thread
     const Lock lock(mutex_);
     is_sending_ = false;
+    is_reading_ = false;
     if (error) {
       error_ = std::move(error);
       is_stopped_ = true;
@@ -100,7 +103,7 @@ void PackSender::loop() {
 }
 
 // The bits of one call for all gradients, since elements do not depend on each other.
-void PackSender::reduce(collective::Group& group, GradientPack& pack) const {
+void PackSender::reduce(collective::Group& group, GradientPack& pack) {
   std::vector<at::Tensor> sent;
   for (PackedGradient& each : pack) {
     const at::ScalarType type = type_of_sum(each.type);
@@ -109,6 +112,11 @@ void PackSender::reduce(collective::Group& group, GradientPack& pack) const {
                                   : nothing_to_add(each.sizes, type);
     const bool is_rounded = options_.sends_bfloat16 && type == at::kFloat;
     sent.push_back(is_rounded ? each.sum.to(at::kBFloat16) : each.sum);
+  }
+  {
+    const Lock lock(mutex_);
+    is_reading_ = false;
+    changed_.notify_all();
   }
   group.all_reduce(sent, ReduceOp::sum, Deadline::after(options_.timeout));
   for (std::size_t i = 0; i < sent.size(); ++i) {

@@ -54,14 +54,14 @@ class PackSender {
   // stop().
   void wait();
   // No further pack is sent: the thread leaves the group and ends, and those of other workers that
-  // wait for this one fail. Does not wait.
+  // wait for this one fail. Waits for no other worker. When it returns, no gradient is read.
   void stop();
   // Whether all packs so far have been sent, or will be.
   bool is_in_order() const;
 
  private:
   void loop();
-  void reduce(collective::Group& group, GradientPack& pack) const;
+  void reduce(collective::Group& group, GradientPack& pack);
   std::shared_ptr<GradientPack> next();
 
   const Options options_;
@@ -70,6 +70,7 @@ class PackSender {
   std::shared_ptr<collective::Group> group_ COHORT_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<GradientPack>> queue_ COHORT_GUARDED_BY(mutex_);
   bool is_sending_ COHORT_GUARDED_BY(mutex_) = false;
+  bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;  // the gradients of the pack
   bool is_stopped_ COHORT_GUARDED_BY(mutex_) = false;
   std::optional<Error> error_ COHORT_GUARDED_BY(mutex_);
   std::thread thread_;  // the last member, since it uses the others

@@ -3,11 +3,9 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <iterator>
@@ -18,6 +16,7 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/workers/step_header.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort::internal {
@@ -58,46 +57,6 @@ std::string shape_of(const std::vector<std::int64_t>& sizes, at::ScalarType type
 }
 
 }  // namespace
-
-// Numbers that are summed over the workers beside the gradients.
-class WorkerGradients::Header {
- public:
-  // In each pair, what must be alike on all workers, and its square: if all have the same h, the
-  // sums are n h and n h²; workers with others have both only by chance, with 64 bits.
-  static constexpr std::size_t kSteps = 0, kValues = 2;
-  static constexpr std::size_t kSurprises = 4;  // workers that have what the plan does not contain
-  static constexpr std::size_t kFirstMask = 5;  // of each variable: workers with a gradient
-
-  // `is_early`: with early() and unready().
-  Header(std::size_t variables, std::uint64_t workers, bool is_early)
-      : size_(kFirstMask + variables),
-        tensor_(at::zeros({static_cast<std::int64_t>(size_ + (is_early ? 2 : 0))}, at::kLong)),
-        numbers_(tensor_.data_ptr<std::int64_t>()),
-        workers_(workers) {}
-
-  const at::Tensor& tensor() const { return tensor_; }
-  std::size_t early() const { return size_; }        // workers whose gradients travel early
-  std::size_t unready() const { return size_ + 1; }  // workers whose gradients could not do so
-  std::int64_t get(std::size_t place) const { return numbers_[place]; }
-  void set(std::size_t place, bool value) { numbers_[place] = value ? 1 : 0; }
-  void set_alike(std::size_t place, std::uint64_t value) {
-    own_[place] = value;
-    numbers_[place] = static_cast<std::int64_t>(value);
-    numbers_[place + 1] = static_cast<std::int64_t>(value * value);
-  }
-  bool are_alike(std::size_t place) const {
-    const std::uint64_t own = own_[place];
-    return numbers_[place] == static_cast<std::int64_t>(own * workers_) &&
-           numbers_[place + 1] == static_cast<std::int64_t>(own * own * workers_);
-  }
-
- private:
-  std::size_t size_;
-  at::Tensor tensor_;
-  std::int64_t* numbers_;
-  std::uint64_t workers_;
-  std::array<std::uint64_t, kSurprises> own_ = {};
-};
 
 // What the workers have agreed on for steps of one kind.
 struct WorkerGradients::Plan {
@@ -288,19 +247,19 @@ void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>
 bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
                                      std::span<const double> numbers) {
   const std::size_t count = step.variables.size();
-  Header header(count, static_cast<std::uint64_t>(workers_->count()), plan.early != nullptr);
-  header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
+  StepHeader header(count, static_cast<std::uint64_t>(workers_->count()), plan.early != nullptr);
+  header.set_alike(StepHeader::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = 0;
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
-    header.set_alike(Header::kValues, hash);
+    header.set_alike(StepHeader::kValues, hash);
   }
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
     const bool is_planned = layout == plan.layouts[i];
-    header.set(Header::kFirstMask + i, is_planned && layout != Layout::none);
-    if (!is_planned && layout != Layout::none) header.set(Header::kSurprises, true);
+    header.set(StepHeader::kFirstMask + i, is_planned && layout != Layout::none);
+    if (!is_planned && layout != Layout::none) header.set(StepHeader::kSurprises, true);
     if (plan.layouts[i] == Layout::dense) planned.push_back(i);
   }
   std::vector<at::Tensor> tensors = {header.tensor()};
@@ -311,27 +270,28 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
     header.set(header.unready(), !early_.is_ready(*plan.early));
   }
   all_reduce(plan, tensors);
-  if (!header.are_alike(Header::kSteps)) {
+  if (!header.are_alike(StepHeader::kSteps)) {
     // Throws on all workers, since what is exchanged differs.
     workers_->exchange({.call = plan.call, .text = text_of(plan, numbers)},
                        [] { return StrategyWorkers::Message{}; });
   }
-  if (!header.are_alike(Header::kValues)) check_values(step);
+  if (!header.are_alike(StepHeader::kValues)) check_values(step);
   if (plan.early != nullptr) reduce_after_header(plan, step, planned, header, tensors);
   for (std::size_t k = 0; k < planned.size(); ++k) {
     const std::size_t i = planned[k];
     // No worker has a dense gradient; one that has a sparse one is a surprise.
-    if (header.get(Header::kFirstMask + i) == 0) continue;
+    if (header.get(StepHeader::kFirstMask + i) == 0) continue;
     if (step.layout(i) == Layout::sparse) continue;  // agree() refuses it
     step.sums[i] = {.value = tensors[k + 1], .type = step.variables[i].spec().dtype};
   }
-  return header.get(Header::kSurprises) == 0;
+  return header.get(StepHeader::kSurprises) == 0;
 }
 
 // All workers make the same step. Adds the sums of the planned gradients to `tensors`.
 void WorkerGradients::reduce_after_header(Plan& plan, const Step& step,
                                           const std::vector<std::size_t>& planned,
-                                          const Header& header, std::vector<at::Tensor>& tensors) {
+                                          const StepHeader& header,
+                                          std::vector<at::Tensor>& tensors) {
   const std::int64_t early = header.get(header.early());
   if (early == workers_->count()) {
     std::vector<at::Tensor> own(step.variables.size());

@@ -20,17 +20,18 @@
 
 namespace cohort::internal {
 
+class StepHeader;
 class StrategyWorkers;
 
 // A step of an optimizer is one all_reduce() of all its gradients, or of each pack of them, with a
-// few numbers beside them, by which the workers find out that they make different steps, that one has a gradient that the
-// others did not expect, and that their variables have become different. In the first step of a
-// kind they agree on which variables have dense gradients, sparse ones or none.
+// few numbers beside them, by which the workers find out that they make different steps, that one
+// has a gradient that the others did not expect, and that their variables have become different. In
+// the first step of a kind they agree on which variables have dense gradients, sparse ones or none.
 //
 // A worker's sum is a part of a tree over all replicas. If the workers have 1, 2, 4 or 8 replicas,
 // that tree is the one of one process with all of them, and so are the bits.
 //
-// If gradients travel early (EarlyGradients), the numbers travel alone, after the backward pass: a
+// If gradients travel early (EarlyGradients), the numbers travel alone after the backward pass: a
 // worker that makes another step, or has failed, is found by them, and not where gradients wait.
 //
 // Used by one thread at a time, in the calls of StrategyWorkers; but early() is thread-safe.
@@ -44,8 +45,10 @@ class WorkerGradients {
   // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as
   // float32.
   void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
-  // How many bytes of gradients travel in one call; 0: all. Whether they may travel early.
+  // How many bytes of gradients travel in one call; 0: all. Whether they may travel early. To be
+  // called after send_bfloat16().
   void send_packs(std::int64_t bytes_per_pack, bool travels_early);
+  bool may_send_early() const { return sends_early_; }
   // For the backward pass of a step; see VariableHome::gradient_sink().
   std::unique_ptr<GradientSink> begin_early(std::string_view what,
                                             std::span<const Variable> variables) {
@@ -59,8 +62,9 @@ class WorkerGradients {
 
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own (but see
-  // may_be_early()), without a value if none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
-  // must be equal on all workers. Throws the same on all workers, and then the sums are of no use.
+  // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
+  // `numbers` are hyperparameters, which must be equal on all workers. Throws the same on all
+  // workers, and then the sums are of no use.
   void sum(std::string_view call, std::string_view what, std::span<const Variable> variables,
            std::vector<Reduction::Parts>& sums, std::span<const double> numbers);
 
@@ -68,13 +72,12 @@ class WorkerGradients {
   enum class Layout : std::uint8_t { none, dense, sparse };
   struct Plan;
   struct Step;
-  class Header;
 
   Plan& plan_for(const Step& step);
   void agree(Plan& plan, const Step& step, std::span<const double> numbers);
   bool reduce_planned(Plan& plan, const Step& step, std::span<const double> numbers);
   void reduce_after_header(Plan& plan, const Step& step, const std::vector<std::size_t>& planned,
-                           const Header& header, std::vector<at::Tensor>& tensors);
+                           const StepHeader& header, std::vector<at::Tensor>& tensors);
   std::string text_of(const Plan& plan, std::span<const double> numbers) const;
   void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
