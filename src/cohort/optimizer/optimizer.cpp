@@ -200,14 +200,12 @@ struct Optimizer::State final : AttachedState {
 
   GradientList gradients(const at::Tensor& loss, std::unique_ptr<GradientSink>* sink) const;
   std::unique_ptr<GradientSink> sink_for(const GradientList& gradients) const {
+    if (gradients.empty() || function::Trace::current() != nullptr) return nullptr;
+    const std::shared_ptr<VariableHome> home = gradients.front().second.impl()->home();
+    if (gradients.size() == variables.size()) return home->gradient_sink(slot_key(), variables);
     std::vector<Variable> of_step;
     for (const auto& [gradient, variable] : gradients) of_step.push_back(variable);
-    if (of_step.empty() || function::Trace::current() != nullptr) return nullptr;
-    const std::shared_ptr<VariableHome> home = of_step.front().impl()->home();
-    const bool is_one = std::all_of(of_step.begin(), of_step.end(), [&](const Variable& each) {
-      return each.impl()->home() == home;
-    });
-    return is_one ? home->gradient_sink(slot_key(), of_step) : nullptr;
+    return home->gradient_sink(slot_key(), of_step);
   }
 
   // Its position in the rule's order.
@@ -296,9 +294,7 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
     }
     gradients.emplace_back(at::Tensor(), variable);
   }
-  if (sink != nullptr && inputs.size() == gradients.size() &&
-      variables.front().impl()->home()->takes_gradients_early())
-    *sink = sink_for(gradients);
+  if (sink != nullptr && inputs.size() == gradients.size()) *sink = sink_for(gradients);
   std::vector<at::Tensor> results =
       internal::loss_gradients(loss, inputs, variables, sink == nullptr ? nullptr : sink->get());
   for (std::size_t i = 0; i < results.size(); ++i) {

@@ -214,16 +214,12 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
                     std::vector<double>(hyper.begin(), hyper.end())});
 }
 
-bool MirroredHome::takes_gradients_early() const {
-  return has_workers() && gradients_->may_send_early() && gpus_ == 0;
-}
-
 std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
                                                           std::span<const Variable> variables) {
-  if (!takes_gradients_early()) return nullptr;
+  if (!has_workers() || !gradients_->may_send_early() || gpus_ > 0) return nullptr;
   if (place_here().kind != Place::Kind::replica) return nullptr;
-  const bool are_whole = std::none_of(variables.begin(), variables.end(), [](const Variable& each) {
-    return target_of(each).component.has_value();
+  const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
+    return each.impl()->home().get() == this && !target_of(each).component;
   });
   return are_whole ? gradients_->begin_early(key.rule.name(), variables) : nullptr;
 }

@@ -80,10 +80,8 @@ class COHORT_API VariableHome {
   // The sums of gradients over the replicas, which all make this call; undefined if none has one.
   // The default returns the gradients, as there is one replica.
   virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients);
-  // Whether gradient_sink() may return one, so that it is worth a call.
-  virtual bool takes_gradients_early() const { return false; }
   // Before a backward pass whose gradients all go into apply() with this key, in this order: who
-  // takes them while it runs. nullptr: nobody does.
+  // takes them while it runs. nullptr: nobody does. Some of the variables may be of other homes.
   virtual std::unique_ptr<GradientSink> gradient_sink(const SlotKey& /*key*/,
                                                       std::span<const Variable> /*variables*/) {
     return nullptr;
