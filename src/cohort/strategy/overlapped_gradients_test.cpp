@@ -133,7 +133,7 @@ TEST(OverlappedGradients, HaveTheBitsOfOneCall) {
     const int workers = 2 + static_cast<int>(seed % 3);
     const auto train = [&](auto& strategy) { return values_trained(strategy, seed); };
     const Tensors expected = values_on_workers(workers, {}, train).at(0);
-    for (const std::int64_t bytes : {1, 100, 300, 1200}) {
+    for (const std::int64_t bytes : {1, 200}) {
       for (const bool overlaps : {false, true}) {
         SCOPED_TRACE(::testing::Message() << bytes << " bytes, overlaps: " << overlaps);
         expect_bits_of(
