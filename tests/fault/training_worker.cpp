@@ -2,7 +2,8 @@
 // A worker of the tests in which workers are lost: trains two layers on batches that depend on the
 // number of the step alone, so that any number of workers computes the same up to rounding. After
 // the loss of a worker it goes on with the others.
-//   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY [fork]]
+//   training_worker STEPS TIMEOUT_MS BACKEND[+overlap] [REBUILD_EVERY [fork]]
+// With +overlap, gradients travel in two packs while the backward pass runs.
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // With `fork` it has a child process, which lives some seconds longer than it.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
@@ -79,9 +80,16 @@ void say(const std::string& line) {
   std::fflush(stdout);
 }
 
-GroupBackend backend_of(const std::string& name) {
-  if (name == "shared_memory") return GroupBackend::shared_memory;
-  return name == "tcp" ? GroupBackend::tcp : GroupBackend::automatic;
+MultiWorkerMirroredOptions options_of(std::string backend, Duration timeout) {
+  MultiWorkerMirroredOptions options{.timeout = timeout};
+  if (const auto end = backend.find("+overlap"); end != std::string::npos) {
+    backend.resize(end);
+    options.communication.bytes_per_pack = 64;  // less than each of the layers
+    options.overlaps_communication = true;
+  }
+  if (backend == "shared_memory") options.backend = GroupBackend::shared_memory;
+  if (backend == "tcp") options.backend = GroupBackend::tcp;
+  return options;
 }
 
 std::int64_t step_of(const Model& model) { return model.num_steps.read().item<std::int64_t>(); }
@@ -100,8 +108,8 @@ int train(const Arguments& arguments) {
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
   const std::int64_t rebuild_every =
       arguments.values.size() > 3 ? std::stoll(arguments.values[3]) : steps + 1;
-  MultiWorkerMirroredStrategy strategy(
-      TfConfigResolver(), {.timeout = timeout, .backend = backend_of(arguments.values.at(2))});
+  MultiWorkerMirroredStrategy strategy(TfConfigResolver(),
+                                       options_of(arguments.values.at(2), timeout));
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();

@@ -163,7 +163,10 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LostWorker, ::testing::Values("shared_memory", "tcp"));
+// +overlap: gradients are on their way while the backward pass runs.
+INSTANTIATE_TEST_SUITE_P(Backends, LostWorker,
+                         ::testing::Values("shared_memory", "tcp", "shared_memory+overlap",
+                                           "tcp+overlap"));
 
 }  // namespace
 }  // namespace cohort
