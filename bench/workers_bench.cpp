@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -141,7 +142,8 @@ void compare(const Bench& bench, const Network& network, const Strategies& strat
   FlatOverGloo gloo(network, place().store + std::to_string(network.widths.size()));
   all.emplace_back("c10d on Gloo, one tensor", &gloo);
 #endif
-  for (int i = 0; i < 20; ++i) {
+  // Also the steps in which workers agree on what they send.
+  for (int i = 0; i < std::max(4, network.steps / 25); ++i) {
     for (const auto& [name, training] : all) training->step();
   }
   for (std::size_t i = 0; i < std::size(kWays); ++i) {
