@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A training step in two processes that sum their gradients: with cohort, eagerly and traced, and
-// with c10d over Gloo. The program starts itself as the second worker, which makes the same steps.
+// A training step in two processes that sum their gradients: with cohort, eagerly and traced, also
+// over tcp and while the backward pass runs, and with c10d over Gloo. The program starts itself as
+// the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
 #include <ATen/ops/cat.h>
 #include <sys/prctl.h>
@@ -8,11 +9,13 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,6 +40,19 @@ struct Place {
   int worker = 0;
   std::string store;
 };
+
+// One strategy for each; the environment has a cluster for each.
+struct Way {
+  const char* name;
+  GroupBackend backend;
+  bool overlaps;
+};
+constexpr Way kWays[] = {{"run()", GroupBackend::shared_memory, false},
+                         {"run(), overlapped", GroupBackend::shared_memory, true},
+                         {"run(), tcp", GroupBackend::tcp, false},
+                         {"run(), tcp, overlapped", GroupBackend::tcp, true}};
+std::string config_name(std::size_t way) { return "COHORT_BENCH_TF_CONFIG_" + std::to_string(way); }
+
 Place& place() {
   static Place own;
   return own;
@@ -47,8 +63,8 @@ class Workers final : public Training {
  public:
   Workers(const Network& network, MultiWorkerMirroredStrategy& strategy, bool is_traced)
       : strategy_(strategy), is_traced_(is_traced), batch_(batch_of(network, own_worker())) {
-    const std::string prefix =
-        network.title + (is_traced ? " traced " : " eager ");  // unlike those of others
+    // Unlike those of others of this strategy.
+    const std::string prefix = network.title + (is_traced ? " traced " : " eager ");
     for (const at::Tensor& weight : weights_of(network))
       variables_.push_back(strategy_.variable(prefix + std::to_string(variables_.size()), weight));
     sgd_ = std::make_unique<SGD>(variables_, SGDOptions{.learning_rate = kRate});
@@ -110,22 +126,33 @@ class FlatOverGloo final : public Training {
 };
 #endif
 
-void compare(const Bench& bench, const Network& network, MultiWorkerMirroredStrategy& strategy) {
+using Strategies = std::vector<std::unique_ptr<MultiWorkerMirroredStrategy>>;
+
+void compare(const Bench& bench, const Network& network, const Strategies& strategies) {
   if (!bench.wants(network.title)) return;
   Plain alone(network, own_worker());
-  Workers eager(network, strategy, false), traced(network, strategy, true);
-  std::vector<std::pair<std::string, Training*>> all = {
-      {"one process alone, its own rows", &alone}, {"run()", &eager}, {"function()", &traced}};
+  Workers traced(network, *strategies.front(), true);
+  std::vector<std::unique_ptr<Workers>> eager;
+  std::vector<std::pair<std::string, Training*>> all = {{"one process alone, its own rows", &alone},
+                                                        {"function()", &traced}};
+  for (std::size_t i = 0; i < std::size(kWays); ++i) {
+    eager.push_back(std::make_unique<Workers>(network, *strategies[i], false));
+    all.emplace_back(kWays[i].name, eager.back().get());
+  }
 #ifdef COHORT_BENCH_HAS_GLOO
   FlatOverGloo gloo(network, place().store + std::to_string(network.widths.size()));
   all.emplace_back("c10d on Gloo, one tensor", &gloo);
 #endif
-  for (int i = 0; i < 20; ++i) {
+  // Also the steps in which workers agree on what they send.
+  for (int i = 0; i < std::max(4, network.steps / 25); ++i) {
     for (const auto& [name, training] : all) training->step();
   }
-  require(are_close(traced.weights(), eager.weights(), 0), network.title + ": function()");
+  for (std::size_t i = 0; i < std::size(kWays); ++i) {
+    require(are_close(traced.weights(), eager[i]->weights(), 0),
+            network.title + ": function() and " + kWays[i].name);
+  }
 #ifdef COHORT_BENCH_HAS_GLOO
-  require(are_close(gloo.weights(), eager.weights(), 1e-5), network.title + ": Gloo");
+  require(are_close(gloo.weights(), traced.weights(), 1e-5), network.title + ": Gloo");
 #endif
   std::vector<Contender> contenders;
   for (const auto& [name, training] : all) {
@@ -148,15 +175,28 @@ Network many_layers() {
 
 void run(const Bench& bench) {
   at::set_num_threads(1);
-  MultiWorkerMirroredStrategy strategy(TfConfigResolver{});
-  compare(bench, {"workers: MLP 64-64-64-10", {64, 64, 64, 10}, 500}, strategy);
-  compare(bench, many_layers(), strategy);
+  Strategies strategies;
+  for (std::size_t i = 0; i < std::size(kWays); ++i) {
+    ::setenv("TF_CONFIG", ::getenv(config_name(i).c_str()), 1);
+    strategies.push_back(std::make_unique<MultiWorkerMirroredStrategy>(
+        TfConfigResolver{},
+        MultiWorkerMirroredOptions{.backend = kWays[i].backend,
+                                   .overlaps_communication = kWays[i].overlaps}));
+  }
+  compare(bench, {"workers: MLP 64-64-64-10", {64, 64, 64, 10}, 500}, strategies);
+  compare(bench, many_layers(), strategies);
 }
 
 // Starts this program again as worker 1; returns its process.
 pid_t start_second_worker(char** argv) {
-  const rpc::ReservedPort ports[kWorkers];
-  const std::vector<std::string> addresses = testing::loopback_addresses(ports);
+  const rpc::ReservedPort ports[std::size(kWays)][kWorkers];
+  const auto set_configs = [&](int worker) {
+    for (std::size_t i = 0; i < std::size(kWays); ++i) {
+      const std::string config =
+          testing::tf_config_of(testing::loopback_addresses(ports[i]), worker);
+      ::setenv(config_name(i).c_str(), config.c_str(), 1);
+    }
+  };
   const std::string store = std::filesystem::temp_directory_path() /
                             ("cohort_workers_bench_" + std::to_string(::getpid()));
   place().store = store;
@@ -165,7 +205,7 @@ pid_t start_second_worker(char** argv) {
   if (second == 0) {
     ::prctl(PR_SET_PDEATHSIG, SIGKILL);
     if (::getppid() != parent) std::_Exit(1);
-    ::setenv("TF_CONFIG", testing::tf_config_of(addresses, 1).c_str(), 1);
+    set_configs(1);
     if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
     std::string option = "--second-worker=" + store;
     std::vector<char*> words;
@@ -175,7 +215,7 @@ pid_t start_second_worker(char** argv) {
     ::execv("/proc/self/exe", words.data());
     std::_Exit(1);
   }
-  ::setenv("TF_CONFIG", testing::tf_config_of(addresses, 0).c_str(), 1);
+  set_configs(0);
   return second;
 }
 

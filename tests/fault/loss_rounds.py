@@ -254,7 +254,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("program")
     parser.add_argument("loss", choices=["kill", "stop", "link", "proxy"])
-    parser.add_argument("backend", choices=["shared_memory", "tcp"])
+    parser.add_argument("backend", choices=["shared_memory", "tcp", "shared_memory+overlap", "tcp+overlap"])
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 30))
     options = parser.parse_args()

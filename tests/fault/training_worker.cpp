@@ -2,7 +2,8 @@
 // A worker of the tests in which workers are lost: trains two layers on batches that depend on the
 // number of the step alone. All products and sums are exact, so that any number of workers computes
 // the same bits. After the loss of a worker it goes on with the others.
-//   training_worker STEPS TIMEOUT_MS BACKEND [REBUILD_EVERY [fork]]
+//   training_worker STEPS TIMEOUT_MS BACKEND[+overlap] [REBUILD_EVERY [fork]]
+// With +overlap, gradients travel in two packs while the backward pass runs.
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // With `fork` it has a child process, which lives some seconds longer than it.
 // LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
@@ -111,6 +112,17 @@ std::string text_of(const Error& error) {
   return std::string(name_of(error.code())) + " " + error.origin() + " " + error.what();
 }
 
+MultiWorkerMirroredOptions options_of(std::string backend, Duration timeout) {
+  MultiWorkerMirroredOptions options{.timeout = timeout};
+  if (const auto end = backend.find("+overlap"); end != std::string::npos) {
+    backend.resize(end);
+    options.communication.bytes_per_pack = 64;  // less than each of the layers
+    options.overlaps_communication = true;
+  }
+  options.backend = testing::backend_of(backend);
+  return options;
+}
+
 // On a busy machine some workers start later than others wait for them.
 std::unique_ptr<MultiWorkerMirroredStrategy> joined_group(
     const MultiWorkerMirroredOptions& options) {
@@ -139,7 +151,7 @@ int train(const Arguments& arguments) {
   const std::int64_t rebuild_every =
       arguments.values.size() > 3 ? std::stoll(arguments.values[3]) : steps + 1;
   const std::unique_ptr<MultiWorkerMirroredStrategy> joined =
-      joined_group({.timeout = timeout, .backend = testing::backend_of(arguments.values.at(2))});
+      joined_group(options_of(arguments.values.at(2), timeout));
   MultiWorkerMirroredStrategy& strategy = *joined;
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));

@@ -177,7 +177,10 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LostWorker, ::testing::Values("shared_memory", "tcp"));
+// +overlap: gradients are on their way while the backward pass runs.
+INSTANTIATE_TEST_SUITE_P(Backends, LostWorker,
+                         ::testing::Values("shared_memory", "tcp", "shared_memory+overlap",
+                                           "tcp+overlap"));
 
 // So that what started it tries again.
 TEST(TrainingWorker, EndsWithTheCodeOfAPortInUse) {

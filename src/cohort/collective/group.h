@@ -97,10 +97,12 @@ enum class GroupBackend : std::uint8_t {
 };
 
 // How workers exchange values over a network (tf.distribute.experimental.CommunicationOptions).
-// Results do not depend on bytes_per_pack and implementation. Both are checked, but have no effect
-// on the replicas of one process, which share memory. A value type.
+// Results do not depend on bytes_per_pack and implementation. Both are checked; implementation has
+// no effect, and bytes_per_pack that of a strategy alone, on the gradients of several workers:
+// replicas of one process share memory. A value type.
 struct COHORT_API CommunicationOptions {
-  // How many bytes of several tensors travel together; 0: all of them. Must not be negative.
+  // How many bytes of several gradients travel in one call: a call is full when it has more than
+  // these; 0: all of them. All workers must have the same number. Must not be negative.
   std::int64_t bytes_per_pack = 0;
   // For each wait for other workers; not given: that of the strategy. Replicas of one process wait
   // for each other without one.

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/optimizer/internal/gradient_hooks.h"
 #include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/detail/variable_home.h"
 
@@ -32,13 +33,13 @@ void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
 
 std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                        const std::vector<at::Tensor>& inputs,
-                                       std::span<const Variable> variables) {
+                                       std::span<const Variable> variables, GradientSink* sink) {
   COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a variable that requires a gradient, got ",
                names_of(variables), ", all frozen by requires_grad_(false)");
-  std::vector<at::Tensor> gradients =
-      torch::autograd::grad({loss}, inputs, {}, /*retain_graph=*/true,
-                            /*create_graph=*/false, /*allow_unused=*/true);
+  std::vector<at::Tensor> gradients = torch::autograd::grad(
+      {sink == nullptr ? loss : with_sink(loss, *sink)}, inputs, {}, /*retain_graph=*/true,
+      /*create_graph=*/false, /*allow_unused=*/true);
   const bool is_any_defined = std::any_of(gradients.begin(), gradients.end(),
                                           [](const at::Tensor& each) { return each.defined(); });
   COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
@@ -46,6 +47,7 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                ", got one that depends on none of them; was it computed with another "
                "model, or from copies without a gradient, as read() of a variable on a server "
                "gives them outside of a step?");
+  if (sink != nullptr) sink->finish();
   return gradients;
 }
 

@@ -71,7 +71,10 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
                "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
                variable.name(), "'); make the embedding without sparse(true)");
   const at::Tensor constant = gradient.requires_grad() ? gradient.detach() : gradient;
-  return constant.to(variable.spec().dtype).contiguous();
+  const at::Tensor same_type = constant.to(variable.spec().dtype);
+  // A sum over replicas is made row-major itself.
+  const bool is_added = variable::ReplicaCount::current() > 1 && !function::Trace::current();
+  return is_added ? same_type : same_type.contiguous();
 }
 
 // "adam", "adam_1", …: the optimizers of one rule that have no name of their own, by creation.
@@ -210,6 +213,16 @@ struct Optimizer::State final : AttachedState {
     });
   }
 
+  GradientList gradients(const at::Tensor& loss, std::unique_ptr<GradientSink>* sink) const;
+  std::unique_ptr<GradientSink> sink_for(const GradientList& gradients) const {
+    if (gradients.empty() || function::Trace::current() != nullptr) return nullptr;
+    const std::shared_ptr<VariableHome> home = gradients.front().second.impl()->home();
+    if (gradients.size() == variables.size()) return home->gradient_sink(slot_key(), variables);
+    std::vector<Variable> of_step;
+    for (const auto& [gradient, variable] : gradients) of_step.push_back(variable);
+    return home->gradient_sink(slot_key(), of_step);
+  }
+
   // Its position in the rule's order.
   std::size_t find(std::string_view name) const {
     const auto names = rule.hyperparameter_names();
@@ -265,17 +278,24 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
 
 void Optimizer::minimize(const at::Tensor& loss) const {
   check_can_update(state_->variables, "optimizer.minimize");
-  apply_gradients(compute_gradients(loss));
+  std::unique_ptr<GradientSink> sink;  // it lives until the update is made
+  apply_gradients(state_->gradients(loss, &sink));
 }
 
 std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
     const at::Tensor& loss) const {
-  internal::check_loss(loss, state_->variables);
+  return state_->gradients(loss, nullptr);
+}
+
+// `sink`: becomes what takes the gradients while they are computed; nullptr: nothing may.
+GradientList Optimizer::State::gradients(const at::Tensor& loss,
+                                         std::unique_ptr<GradientSink>* sink) const {
+  internal::check_loss(loss, variables);
   GradientList gradients;
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;   // of the inputs, which gradient they belong to
   std::vector<c10::Device> devices;  // of the gradients
-  for (const Variable& variable : state_->variables) {
+  for (const Variable& variable : variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
     variable.impl()->check_tensor_is_current("optimizer.minimize");
@@ -289,7 +309,9 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
     }
     gradients.emplace_back(at::Tensor(), variable);
   }
-  std::vector<at::Tensor> results = internal::loss_gradients(loss, inputs, state_->variables);
+  if (sink != nullptr && inputs.size() == gradients.size()) *sink = sink_for(gradients);
+  std::vector<at::Tensor> results =
+      internal::loss_gradients(loss, inputs, variables, sink == nullptr ? nullptr : sink->get());
   for (std::size_t i = 0; i < results.size(); ++i) {
     at::Tensor& sum = gradients[owners[i]].first;
     if (!results[i].defined()) continue;

@@ -57,6 +57,17 @@ std::vector<Reduction::Parts> local_sums(const PerReplica<std::vector<Update>>& 
   return sums;
 }
 
+// The gradients of the only replica here, in the memory in which autograd made them.
+std::vector<Reduction::Parts> own_parts(std::span<const Update> updates, std::string_view call) {
+  const Reduction reduction(ReduceOp::sum, {}, call);
+  std::vector<Reduction::Parts> parts;
+  for (const Update& update : updates) {
+    parts.emplace_back();
+    if (update.gradient.defined()) parts.back() = reduction.parts(update.gradient.detach());
+  }
+  return parts;
+}
+
 // A step of an update rule for one value of a variable.
 struct ValueUpdate {
   MirroredVariable& variable;
@@ -180,16 +191,19 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         const std::vector<Update>& first = all[0];
         Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
-        std::vector<Reduction::Parts> sums = local_sums(all, kCall, cross_device_ops_);
+        const std::vector<Variable> variables = variables_of(first);
+        const bool is_early =
+            has_workers() && gradients_->may_be_early(kCall, key.rule.name(), variables);
+        std::vector<Reduction::Parts> sums =
+            is_early ? own_parts(first, kCall) : local_sums(all, kCall, cross_device_ops_);
         const auto state = [&] { return alike_in_steps(key.optimizer); };
         if (has_workers() && sharded_updates_ != nullptr) {
           reduced.is_applied = true;
-          sharded_updates_->step(key, variables_of(first), sums, reduced.hyper, state);
+          sharded_updates_->step(key, variables, sums, reduced.hyper, state);
           return reduced;
         }
-        if (has_workers()) {
-          gradients_->sum(kCall, key.rule.name(), variables_of(first), sums, reduced.hyper, state);
-        }
+        if (has_workers())
+          gradients_->sum(kCall, key.rule.name(), variables, sums, reduced.hyper, state);
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);
           if (!sum.defined()) continue;
@@ -206,6 +220,16 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
       std::vector<Update>(updates.begin(), updates.end()),
       OptimizerStep{&key.rule, std::string(key.optimizer),
                     std::vector<double>(hyper.begin(), hyper.end())});
+}
+
+std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
+                                                          std::span<const Variable> variables) {
+  if (!has_workers() || !gradients_->may_send_early() || gpus_ > 0) return nullptr;
+  if (place_here().kind != Place::Kind::replica) return nullptr;
+  const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
+    return each.impl()->home().get() == this && !target_of(each).component;
+  });
+  return are_whole ? gradients_->begin_early(key.rule.name(), variables) : nullptr;
 }
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {

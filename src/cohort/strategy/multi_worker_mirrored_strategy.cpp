@@ -40,12 +40,16 @@ Duration wait_of(const MultiWorkerMirroredOptions& options) {
 }
 
 void use_options(const MultiWorkerMirroredOptions& options, internal::MirroredHome& home) {
-  COHORT_CHECK(!options.shard_optimizer_state || !options.sends_bfloat16_gradients,
-               ErrorCode::unimplemented, "[strategy.", kName,
+  const bool has_shards = options.shard_optimizer_state;
+  COHORT_CHECK(!has_shards || !options.sends_bfloat16_gradients, ErrorCode::unimplemented,
+               "[strategy.", kName,
                "] expected shard_optimizer_state or sends_bfloat16_gradients, got both; set one of "
                "them");
   home.gradients().send_bfloat16(options.sends_bfloat16_gradients);
-  if (options.shard_optimizer_state) home.shard_updates();
+  home.gradients().send_packs(
+      options.communication.bytes_per_pack,
+      options.overlaps_communication && !has_shards && home.replicas() == 1);
+  if (has_shards) home.shard_updates();
 }
 
 // What the resolver says now. Its cluster is one in which workers train together.

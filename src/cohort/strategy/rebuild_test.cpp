@@ -27,7 +27,8 @@ namespace {
 using testing::FakeFormations;
 using testing::strategy_of_task;
 
-enum class Steps { eager, traced, torch_optimizer };
+// The last: gradients travel while the backward pass runs.
+enum class Steps { eager, traced, torch_optimizer, overlapped };
 
 struct NetToRebuildImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return last->forward(first->forward(x).tanh()); }
@@ -114,8 +115,12 @@ class LostWorker : public ::testing::TestWithParam<std::tuple<Steps, int>> {
   Steps steps() const { return std::get<0>(GetParam()); }
   int lost() const { return std::get<1>(GetParam()); }
   std::unique_ptr<MultiWorkerMirroredStrategy> made(int task) {
+    const bool overlaps = steps() == Steps::overlapped;
     return strategy_of_task(formations_, task,
-                            {.devices = {"CPU:0"}, .timeout = std::chrono::seconds(60)});
+                            {.devices = {"CPU:0"},
+                             .timeout = std::chrono::seconds(60),
+                             .communication = {.bytes_per_pack = overlaps ? 40 : 0},
+                             .overlaps_communication = overlaps});
   }
   std::vector<at::Tensor> expected() {
     MirroredStrategy one({"CPU:0"});
@@ -210,7 +215,8 @@ TEST_P(LostWorker, ComesBackToThoseThatWentOn) {
 // Also the first one, which is the chief.
 INSTANTIATE_TEST_SUITE_P(Programs, LostWorker,
                          ::testing::Combine(::testing::Values(Steps::eager, Steps::traced,
-                                                              Steps::torch_optimizer),
+                                                              Steps::torch_optimizer,
+                                                              Steps::overlapped),
                                             ::testing::Values(0, 1, 2)));
 
 }  // namespace

@@ -217,6 +217,14 @@ struct MultiWorkerMirroredOptions {
   // sends_bfloat16_gradients, TorchOptimizer, and updates outside of run() of an optimizer that has
   // made a step in run(). Has no effect on a worker alone.
   bool shard_optimizer_state = false;
+  // While the backward pass of minimize() still runs, packs of gradients that are complete travel
+  // on another thread, if a step has more than CommunicationOptions::bytes_per_pack, or at least
+  // 1 MiB if that is 0. Results have the same bits. It saves time where a core or a network is idle
+  // meanwhile, and costs time where the workers of one host use all cores. Without effect on
+  // workers with several replicas or with GPUs, with shard_optimizer_state, on steps of function(),
+  // on gradients that the program takes itself (compute_gradients()) and on TorchOptimizer: these
+  // travel after the backward pass. All workers must have the same value.
+  bool overlaps_communication = false;
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/variable/detail/gradient_sink.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::internal {
@@ -18,9 +19,11 @@ COHORT_API void check_loss(const at::Tensor& loss, std::span<const Variable> var
 
 // One gradient for each input, which are tensors of these variables; undefined if loss does not
 // depend on it. Keeps the graph, since another optimizer may have the other variables of this loss.
-// Throws invalid_argument if there are no inputs, and if loss depends on none of them.
+// `sink`: gets each gradient while the others are computed. Throws invalid_argument if there are no
+// inputs, and if loss depends on none of them.
 COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                                   const std::vector<at::Tensor>& inputs,
-                                                  std::span<const Variable> variables);
+                                                  std::span<const Variable> variables,
+                                                  GradientSink* sink = nullptr);
 
 }  // namespace cohort::internal

@@ -161,6 +161,8 @@ class MirroredHome final : public VariableHome,
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;
   std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
+  std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
+                                              std::span<const Variable> variables) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;

@@ -16,6 +16,7 @@
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/variable/detail/attached_state.h"
+#include "cohort/variable/detail/gradient_sink.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/variable_state.h"
 #include "cohort/variable/update_rule.h"
@@ -79,6 +80,12 @@ class COHORT_API VariableHome {
   // The sums of gradients over the replicas, which all make this call; undefined if none has one.
   // The default returns the gradients, as there is one replica.
   virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients);
+  // Before a backward pass whose gradients all go into apply() with this key, in this order: who
+  // takes them while it runs. nullptr: nobody does. Some of the variables may be of other homes.
+  virtual std::unique_ptr<GradientSink> gradient_sink(const SlotKey& /*key*/,
+                                                      std::span<const Variable> /*variables*/) {
+    return nullptr;
+  }
   // One step of the rule for each variable, all with the same hyperparameters. A gradient may be
   // undefined if the home reduces over replicas: this replica has none, but others may. Then the
   // hyperparameters are those of the first replica.

@@ -70,14 +70,32 @@ std::string StrategyWorkers::name_of(int worker) const {
 
 void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
   const input::WorkerCalls::Running running(*calls_, "rebuild");
-  const Lock lock(mutex_);
-  count_ = group->size();
-  own_ = group->rank();
-  group_ = std::move(group);
+  {
+    const Lock lock(mutex_);
+    count_ = group->size();
+    own_ = group->rank();
+    group_ = std::move(group);
+  }
   is_introduced_ = false;
   has_failed_together_ = false;
   ++group_number_;
+  begin_epoch();
+}
+
+void StrategyWorkers::on_new_epoch(std::function<void()> callback) {
+  const Lock lock(callback_mutex_);
+  on_new_epoch_ = std::move(callback);
+}
+
+void StrategyWorkers::begin_epoch() {
   ++epoch_;
+  const Lock lock(callback_mutex_);
+  if (on_new_epoch_) on_new_epoch_();
+}
+
+void StrategyWorkers::note_failure() {
+  has_failed_together_ = true;
+  begin_epoch();
 }
 
 // Strategies count replicas as if all workers had as many.
@@ -121,7 +139,7 @@ void StrategyWorkers::together(const WorkerRequest& request, const std::optional
     call(*group, deadline);
   } catch (const Error& error) {
     if (!is_of_all_members(error.code())) {
-      ++epoch_;
+      begin_epoch();
       throw;
     }
     found = error;
@@ -133,7 +151,7 @@ void StrategyWorkers::together(const WorkerRequest& request, const std::optional
 void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& request,
                               const std::optional<Error>& failure, const Error& found,
                               Deadline deadline) {
-  ++epoch_;
+  begin_epoch();
   ByteWriter mine;
   write_optional_error(mine, failure);
   mine.text(request.text.empty() ? request.call : request.text);
@@ -188,7 +206,7 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
     }
     check_same(texts, request.call, *group);
   } catch (...) {
-    ++epoch_;
+    begin_epoch();
     throw;
   }
   has_failed_together_ = false;

@@ -62,6 +62,15 @@ class COHORT_API StrategyWorkers {
   std::uint64_t group_number() const { return group_number_.load(std::memory_order_relaxed); }
   // Changes with each group, and with each call that has failed.
   std::uint64_t epoch() const { return epoch_.load(std::memory_order_relaxed); }
+  // `callback` is called after each change of epoch(), on any thread; it must not throw, nor call
+  // this object. nullptr: nothing is called from now on.
+  void on_new_epoch(std::function<void()> callback);
+  Duration timeout() const { return timeout_; }
+  // A group of the same workers, for calls that are not made by this object. All split in the same
+  // order.
+  std::shared_ptr<collective::Group> split() { return group()->split(); }
+  // To be called when a call of such a group has thrown on all workers.
+  void note_failure();
 
   struct Message {
     std::string text;  // WorkerRequest::text of a call that is known only now
@@ -94,6 +103,7 @@ class COHORT_API StrategyWorkers {
                             const std::optional<Error>& failure, const Error& found,
                             Deadline deadline);
   std::shared_ptr<collective::Group> group() const;
+  void begin_epoch();
 
   const Duration timeout_;
   const int local_replicas_;
@@ -107,6 +117,8 @@ class COHORT_API StrategyWorkers {
   std::atomic<bool> is_introduced_ = false;
   mutable Mutex mutex_;
   std::shared_ptr<collective::Group> group_ COHORT_GUARDED_BY(mutex_);
+  Mutex callback_mutex_;
+  std::function<void()> on_new_epoch_ COHORT_GUARDED_BY(callback_mutex_);
 };
 
 }  // namespace cohort::internal

@@ -3,12 +3,9 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
-#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <array>
 #include <bit>
 #include <charconv>
 #include <iterator>
@@ -20,22 +17,13 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/workers/shares.h"
+#include "cohort/strategy/internal/workers/step_header.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
 namespace cohort::internal {
 namespace {
 
 constexpr std::size_t kPlansMax = 64;
-
-// Half precision is added in float32.
-at::ScalarType type_of_sum(at::ScalarType type) {
-  return type == at::kHalf || type == at::kBFloat16 ? at::kFloat : type;
-}
-
-// Added to any number, it does not change it: 0 would make +0 of -0.
-at::Tensor nothing(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
-  return at::full(sizes, -0.0, at::TensorOptions(type_of_sum(type)));
-}
 
 at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
 
@@ -48,41 +36,6 @@ std::uint64_t hash_of(const Variable& handle) {
   return mix_seed(crc32c(bytes), 1);
 }
 
-// Numbers that are summed over the workers beside the gradients.
-class Header {
- public:
-  // In each pair, what must be alike on all workers, and its square: if all have the same h, the
-  // sums are n h and n h²; workers with others have both only by chance, with 64 bits.
-  static constexpr std::size_t kSteps = 0, kValues = 2;
-  static constexpr std::size_t kSurprises = 4;  // workers that have what the plan does not contain
-  static constexpr std::size_t kFirstMask = 5;  // of each variable: workers with a gradient
-
-  Header(std::size_t variables, std::uint64_t workers)
-      : tensor_(at::zeros({static_cast<std::int64_t>(kFirstMask + variables)}, at::kLong)),
-        numbers_(tensor_.data_ptr<std::int64_t>()),
-        workers_(workers) {}
-
-  const at::Tensor& tensor() const { return tensor_; }
-  std::int64_t get(std::size_t place) const { return numbers_[place]; }
-  void set(std::size_t place, bool value) { numbers_[place] = value ? 1 : 0; }
-  void set_alike(std::size_t place, std::uint64_t value) {
-    own_[place] = value;
-    numbers_[place] = static_cast<std::int64_t>(value);
-    numbers_[place + 1] = static_cast<std::int64_t>(value * value);
-  }
-  bool are_alike(std::size_t place) const {
-    const std::uint64_t own = own_[place];
-    return numbers_[place] == static_cast<std::int64_t>(own * workers_) &&
-           numbers_[place + 1] == static_cast<std::int64_t>(own * own * workers_);
-  }
-
- private:
-  at::Tensor tensor_;
-  std::int64_t* numbers_;
-  std::uint64_t workers_;
-  std::array<std::uint64_t, kSurprises> own_ = {};
-};
-
 std::uint64_t hash_of(std::span<const double> numbers) {
   std::uint64_t hash = numbers.size();
   for (const double number : numbers) hash = mix_seed(hash, std::bit_cast<std::uint64_t>(number));
@@ -90,7 +43,7 @@ std::uint64_t hash_of(std::span<const double> numbers) {
 }
 
 // With all digits, so that the texts differ if the numbers do.
-std::string text_of(std::span<const double> numbers) {
+std::string hyperparameters_text(std::span<const double> numbers) {
   std::string text = "\nhyperparameters";
   for (const double number : numbers) {
     char digits[32];
@@ -116,6 +69,7 @@ struct WorkerGradients::Plan {
   std::uint64_t steps = 0;
   std::vector<Layout> layouts;
   std::vector<std::int64_t> sparse_dimensions;  // of the variables that have sparse gradients
+  std::shared_ptr<const EarlyKind> early;       // nullptr: all gradients travel in one call
 };
 
 struct WorkerGradients::Step {
@@ -125,11 +79,22 @@ struct WorkerGradients::Step {
   std::vector<Reduction::Parts>& sums;
   const StateText& state;
   Wanted wanted;
+  EarlyPass* pass;  // nullptr: the sums are in memory of their own
 
   bool is_of(const Plan& plan) const {
     return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
            std::equal(variables.begin(), variables.end(), plan.names.begin(),
                       [](const Variable& a, const std::string& b) { return a.name() == b; });
+  }
+  // A dense one, in memory of its own.
+  at::Tensor value_to_send(std::size_t i) const {
+    const at::Tensor& value = sums[i].value;
+    if (layout(i) != Layout::dense)
+      return nothing_to_add(*variables[i].spec().sizes, variables[i].spec().dtype);
+    return on_cpu(pass == nullptr ? value : value.clone(at::MemoryFormat::Contiguous));
+  }
+  bool is_early(const Plan& plan) const {
+    return pass != nullptr && pass->kind() == plan.early && pass->sends();
   }
   Layout layout(std::size_t i) const {
     if (!sums[i].value.defined()) return Layout::none;
@@ -144,14 +109,23 @@ struct WorkerGradients::Step {
 };
 
 WorkerGradients::WorkerGradients(std::shared_ptr<StrategyWorkers> workers)
-    : workers_(std::move(workers)) {}
+    : workers_(std::move(workers)), early_(workers_) {}
 WorkerGradients::~WorkerGradients() = default;
+
+void WorkerGradients::send_packs(std::int64_t bytes_per_pack, bool travels_early) {
+  bytes_per_pack_ = bytes_per_pack;
+  sends_early_ = travels_early;
+  early_.use({.is_wanted = travels_early,
+              .bytes_per_pack = bytes_per_pack,
+              .sends_bfloat16 = sends_bfloat16_});
+}
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
                           std::span<const double> numbers, const StateText& state, Wanted wanted) {
   const c10::NoGradGuard no_grad;
-  const Step step{call, what, variables, sums, state, wanted};
+  EarlyPass* const pass = call == kEarlyCall ? early_.finished(what, variables) : nullptr;
+  const Step step{call, what, variables, sums, state, wanted, pass};
   Plan& plan = plan_for(step);
   if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -161,7 +135,10 @@ void WorkerGradients::sum(std::string_view call, std::string_view what,
 }
 
 WorkerGradients::Plan& WorkerGradients::plan_for(const Step& step) {
-  if (epoch_ != workers_->epoch()) plans_.clear();
+  if (epoch_ != workers_->epoch()) {
+    plans_.clear();
+    early_.forget_all();
+  }
   epoch_ = workers_->epoch();
   for (auto one = plans_.begin(); one != plans_.end(); ++one) {
     if (!step.is_of(**one)) continue;
@@ -189,7 +166,7 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
       writer.u8(static_cast<std::uint8_t>(step.layout(i)));
       writer.zigzag(step.sums[i].is_sparse() ? step.sums[i].indices.size(0) : 0);
     }
-    return {plan.text + text_of(numbers), writer.take()};
+    return {text_of(plan, numbers), writer.take()};
   };
   const std::vector<Bytes> all = workers_->exchange({.call = step.call}, make);
   std::vector<Layout> layouts(step.variables.size(), Layout::none);
@@ -221,6 +198,19 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
   }
   check_values(step);
   if (!pending.empty()) reduce_dense(plan, step, pending);
+  if (plan.call != kEarlyCall) return;
+  std::vector<std::size_t> dense;
+  for (std::size_t i = 0; i < layouts.size(); ++i) {
+    if (plan.layouts[i] == Layout::dense) dense.push_back(i);
+  }
+  plan.early = early_.expect(plan.what, step.variables, std::move(dense));
+}
+
+std::string WorkerGradients::text_of(const Plan& plan, std::span<const double> numbers) const {
+  return plan.text + hyperparameters_text(numbers) + "\ngradients " +
+         (sends_bfloat16_ ? "as bfloat16 " : "") + "in packs of " +
+         std::to_string(bytes_per_pack_) + " bytes, " + (sends_early_ ? "" : "not ") +
+         "overlapped with the backward pass";
 }
 
 // In place: the sums are in memory of their own.
@@ -230,11 +220,7 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
   for (const std::size_t i : which) {
     Reduction::Parts& parts = step.sums[i];
     const at::ScalarType type = step.variables[i].spec().dtype;
-    if (!parts.value.defined()) {
-      parts = {.value = nothing(*step.variables[i].spec().sizes, type), .type = type};
-    } else {
-      parts.value = on_cpu(parts.value);
-    }
+    parts = {.value = step.value_to_send(i), .type = type};
     tensors.push_back(parts.value);
   }
   reduce_as_wanted(plan, step, which, tensors);
@@ -257,66 +243,104 @@ void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
     if (!is_whole) places.push_back(headers + k);
   }
   sum_shares(*workers_, {.call = plan.call, .text = plan.text},
-             headers == 0 ? at::Tensor() : tensors[0], Header::kSurprises, shared);
+             headers == 0 ? at::Tensor() : tensors[0], StepHeader::kSurprises, shared);
   for (std::size_t k = 0; k < places.size(); ++k) tensors[places[k]] = shared[k];
   if (!whole.empty()) all_reduce(plan, whole);
 }
 
-// The tensors of one call. Those of other types keep their own.
+// Those of other types keep their own.
 void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors) {
   const WorkerRequest request{.call = plan.call, .text = plan.text};
-  if (!sends_bfloat16_) return workers_->all_reduce(request, tensors);
+  if (!sends_bfloat16_ && bytes_per_pack_ == 0) return workers_->all_reduce(request, tensors);
   std::vector<at::Tensor> sent = tensors;
   for (at::Tensor& tensor : sent) {
-    if (tensor.scalar_type() == at::kFloat) tensor = tensor.to(at::kBFloat16);
+    if (sends_bfloat16_ && tensor.scalar_type() == at::kFloat) tensor = tensor.to(at::kBFloat16);
   }
-  workers_->all_reduce(request, sent);
+  std::vector<std::int64_t> sizes;
+  for (const at::Tensor& tensor : sent) sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
+  std::span<const at::Tensor> left = sent;
+  for (const std::vector<std::int64_t>& pack : packs_of(sizes, bytes_per_pack_)) {
+    workers_->all_reduce(request, left.first(pack.size()));
+    left = left.subspan(pack.size());
+  }
   for (std::size_t i = 0; i < sent.size(); ++i) {
     if (!sent[i].is_same(tensors[i])) tensors[i].copy_(sent[i]);
   }
 }
 
 // Returns false if some worker has a gradient that the plan does not contain.
-bool WorkerGradients::reduce_planned(const Plan& plan, const Step& step,
+bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
                                      std::span<const double> numbers) {
   const std::size_t count = step.variables.size();
-  Header header(count, static_cast<std::uint64_t>(workers_->count()));
-  header.set_alike(Header::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
+  StepHeader header(count, static_cast<std::uint64_t>(workers_->count()), plan.early != nullptr);
+  header.set_alike(StepHeader::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = mix_seed(0, step.state());
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
-    header.set_alike(Header::kValues, hash);
+    header.set_alike(StepHeader::kValues, hash);
   }
-  if (step.wanted == Wanted::shares_of_checked) header.set(Header::kSurprises, true);
-  std::vector<at::Tensor> tensors = {header.tensor()};
+  if (step.wanted == Wanted::shares_of_checked) header.set(StepHeader::kSurprises, true);
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
     const bool is_planned = layout == plan.layouts[i];
-    header.set(Header::kFirstMask + i, is_planned && layout != Layout::none);
-    if (!is_planned && layout != Layout::none) header.set(Header::kSurprises, true);
-    if (plan.layouts[i] != Layout::dense) continue;
-    planned.push_back(i);
-    tensors.push_back(
-        is_planned ? on_cpu(step.sums[i].value)
-                   : nothing(*step.variables[i].spec().sizes, step.variables[i].spec().dtype));
+    header.set(StepHeader::kFirstMask + i, is_planned && layout != Layout::none);
+    if (!is_planned && layout != Layout::none) header.set(StepHeader::kSurprises, true);
+    if (plan.layouts[i] == Layout::dense) planned.push_back(i);
+  }
+  std::vector<at::Tensor> tensors = {header.tensor()};
+  if (plan.early == nullptr) {
+    for (const std::size_t i : planned) tensors.push_back(step.value_to_send(i));
+  } else {
+    header.set(header.early(), step.is_early(plan));
+    header.set(header.unready(), !early_.is_ready(*plan.early));
   }
   reduce_as_wanted(plan, step, planned, tensors);
-  if (!header.are_alike(Header::kSteps)) {
+  if (!header.are_alike(StepHeader::kSteps)) {
     // Throws on all workers, since what is exchanged differs.
-    const std::string text = plan.text + text_of(numbers);
-    workers_->exchange({.call = plan.call, .text = text},
+    workers_->exchange({.call = plan.call, .text = text_of(plan, numbers)},
                        [] { return StrategyWorkers::Message{}; });
   }
-  if (!header.are_alike(Header::kValues)) check_values(step);
+  if (!header.are_alike(StepHeader::kValues)) check_values(step);
+  if (plan.early != nullptr) reduce_after_header(plan, step, planned, header, tensors);
   for (std::size_t k = 0; k < planned.size(); ++k) {
     const std::size_t i = planned[k];
     // No worker has a dense gradient; one that has a sparse one is a surprise.
-    if (header.get(Header::kFirstMask + i) == 0) continue;
+    if (header.get(StepHeader::kFirstMask + i) == 0) continue;
     if (step.layout(i) == Layout::sparse) continue;  // agree() refuses it
     step.sums[i] = {.value = tensors[k + 1], .type = step.variables[i].spec().dtype};
   }
-  return header.get(Header::kSurprises) == 0;
+  return header.get(StepHeader::kSurprises) == 0;
+}
+
+// All workers make the same step. Adds the sums of the planned gradients to `tensors`.
+void WorkerGradients::reduce_after_header(Plan& plan, const Step& step,
+                                          const std::vector<std::size_t>& planned,
+                                          const StepHeader& header,
+                                          std::vector<at::Tensor>& tensors) {
+  const std::int64_t early = header.get(header.early());
+  if (early == workers_->count()) {
+    std::vector<at::Tensor> own(step.variables.size());
+    for (const std::size_t i : planned) {
+      if (step.layout(i) == Layout::dense) own[i] = step.sums[i].value;
+    }
+    try {
+      const std::vector<at::Tensor> sums = step.pass->sums(own);
+      for (const std::size_t i : planned) tensors.push_back(sums[i]);
+    } catch (...) {
+      workers_->note_failure();
+      throw;
+    }
+    return;
+  }
+  // What some have sent is of no use. The gradients themselves are as they were.
+  if (early > 0) early_.stop();
+  std::vector<at::Tensor> together;
+  for (const std::size_t i : planned) together.push_back(step.value_to_send(i));
+  all_reduce(plan, together);
+  tensors.insert(tensors.end(), together.begin(), together.end());
+  if (early > 0 || header.get(header.unready()) > 0)
+    plan.early = early_.agree(plan.early, step.pass);
 }
 
 void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::size_t i) {

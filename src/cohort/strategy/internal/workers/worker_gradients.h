@@ -16,21 +16,26 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/workers/early_gradients.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::internal {
 
+class StepHeader;
 class StrategyWorkers;
 
-// A step of an optimizer is one all_reduce() of all its gradients, with a few numbers beside them,
-// by which the workers find out that they make different steps, that one has a gradient that the
-// others did not expect, and that their variables have become different. In the first step of a
-// kind they agree on which variables have dense gradients, sparse ones or none.
+// A step of an optimizer is one all_reduce() of all its gradients, or of each pack of them, with a
+// few numbers beside them, by which the workers find out that they make different steps, that one
+// has a gradient that the others did not expect, and that their variables have become different. In
+// the first step of a kind they agree on which variables have dense gradients, sparse ones or none.
 //
 // A worker's sum is a part of a tree over all replicas. If the workers have 1, 2, 4 or 8 replicas,
 // that tree is the one of one process with all of them, and so are the bits.
 //
-// Used by one thread at a time, in the calls of StrategyWorkers.
+// If gradients travel early (EarlyGradients), the numbers travel alone after the backward pass: a
+// worker that makes another step, or has failed, is found by them, and not where gradients wait.
+//
+// Used by one thread at a time, in the calls of StrategyWorkers; but early() is thread-safe.
 class WorkerGradients {
  public:
   explicit WorkerGradients(std::shared_ptr<StrategyWorkers> workers);
@@ -41,6 +46,20 @@ class WorkerGradients {
   // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as
   // float32.
   void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
+  // How many bytes of gradients travel in one call; 0: all. Whether they may travel early. To be
+  // called after send_bfloat16().
+  void send_packs(std::int64_t bytes_per_pack, bool travels_early);
+  bool may_send_early() const { return sends_early_; }
+  // For the backward pass of a step; see VariableHome::gradient_sink().
+  std::unique_ptr<GradientSink> begin_early(std::string_view what,
+                                            std::span<const Variable> variables) {
+    return early_.begin(what, variables);
+  }
+  // Whether gradients of this step may have travelled. Then sum() takes those that autograd made.
+  bool may_be_early(std::string_view call, std::string_view what,
+                    std::span<const Variable> variables) {
+    return call == kEarlyCall && early_.finished(what, variables) != nullptr;
+  }
 
   enum class Wanted : std::uint8_t {
     sums,
@@ -52,10 +71,11 @@ class WorkerGradients {
     shares_of_checked,
   };
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
-  // variable the sum over the replicas of this worker, in memory of its own, without a value if
-  // none has a gradient; it becomes that over all workers. `numbers` are hyperparameters, which
-  // must be equal on all workers; what `state` returns is compared when the values of variables
-  // are. Throws the same on all workers, and then the sums are of no use.
+  // variable the sum over the replicas of this worker, in memory of its own (but see
+  // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
+  // `numbers` are hyperparameters, which must be equal on all workers; what `state` returns is
+  // compared when the values of variables are. Throws the same on all workers, and then the sums
+  // are of no use.
   using StateText = std::function<std::string()>;
   void sum(
       std::string_view call, std::string_view what, std::span<const Variable> variables,
@@ -69,7 +89,10 @@ class WorkerGradients {
 
   Plan& plan_for(const Step& step);
   void agree(Plan& plan, const Step& step, std::span<const double> numbers);
-  bool reduce_planned(const Plan& plan, const Step& step, std::span<const double> numbers);
+  bool reduce_planned(Plan& plan, const Step& step, std::span<const double> numbers);
+  void reduce_after_header(Plan& plan, const Step& step, const std::vector<std::size_t>& planned,
+                           const StepHeader& header, std::vector<at::Tensor>& tensors);
+  std::string text_of(const Plan& plan, std::span<const double> numbers) const;
   void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
   void reduce_as_wanted(const Plan& plan, const Step& step, const std::vector<std::size_t>& which,
                         std::vector<at::Tensor>& tensors);
@@ -79,6 +102,9 @@ class WorkerGradients {
 
   const std::shared_ptr<StrategyWorkers> workers_;
   bool sends_bfloat16_ = false;
+  std::int64_t bytes_per_pack_ = 0;
+  bool sends_early_ = false;
+  EarlyGradients early_;
   std::list<std::unique_ptr<Plan>> plans_;  // those used last come first
   std::uint64_t epoch_ = 0;                 // of the workers, in which the plans were made
 };

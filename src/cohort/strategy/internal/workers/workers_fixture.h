@@ -21,6 +21,8 @@ struct WorkersOptions {
   Duration timeout = std::chrono::minutes(1);
   bool sends_bfloat16 = false;
   bool shards = false;
+  std::int64_t bytes_per_pack = 0;
+  bool overlaps = false;
 };
 
 inline std::vector<std::string> cpu_devices(int count) {
@@ -50,11 +52,13 @@ inline std::vector<std::exception_ptr> run_workers(
   for (int rank = 0; rank < count; ++rank) {
     threads.emplace_back([&, rank] {
       try {
-        MultiWorkerMirroredStrategy strategy(workers.group(rank),
-                                             {.devices = cpu_devices(options.replicas),
-                                              .timeout = options.timeout,
-                                              .sends_bfloat16_gradients = options.sends_bfloat16,
-                                              .shard_optimizer_state = options.shards});
+        MultiWorkerMirroredStrategy strategy(
+            workers.group(rank), {.devices = cpu_devices(options.replicas),
+                                  .timeout = options.timeout,
+                                  .communication = {.bytes_per_pack = options.bytes_per_pack},
+                                  .sends_bfloat16_gradients = options.sends_bfloat16,
+                                  .shard_optimizer_state = options.shards,
+                                  .overlaps_communication = options.overlaps});
         body(strategy);
       } catch (...) {
         errors[static_cast<std::size_t>(rank)] = std::current_exception();

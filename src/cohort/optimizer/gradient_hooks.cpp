@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/internal/gradient_hooks.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <utility>
+
+namespace cohort::internal {
+namespace {
+
+using torch::autograd::GraphTask;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using Capture = GraphTask::ExecInfo::Capture;
+
+class TakeGradient final : public Capture::GradCaptureHook {
+ public:
+  TakeGradient(GradientSink& sink, std::size_t place) : sink_(sink), place_(place) {}
+  at::Tensor operator()(const at::Tensor& gradient) override {
+    sink_.take(place_, gradient);
+    return gradient;
+  }
+
+ private:
+  GradientSink& sink_;
+  const std::size_t place_;
+};
+
+void add_hook(Capture& capture, std::unique_ptr<Capture::GradCaptureHook> hook) {
+#if TORCH_VERSION_MAJOR >= 2
+  capture.DO_NOT_USE_DEPRECATED_register_capture_hook(std::move(hook));
+#else
+  capture.hooks_.push_back(std::move(hook));
+#endif
+}
+
+// The first node of a backward pass. The hooks belong to that pass and not to the graph or the
+// variables, so other passes, hooks of the user and grad() are as without them. A hook of a tensor
+// would not do: LibTorch 1.13 calls none in a pass that returns its gradients.
+struct FirstNode final : Node {
+  explicit FirstNode(GradientSink& given) : sink(given) {}
+  variable_list apply(variable_list&& gradients) override {
+    const auto* const nodes = torch::autograd::get_current_graph_task_exec_info();
+    if (nodes == nullptr) return std::move(gradients);
+    for (const auto& [node, info] : *nodes) {
+      if (info.captures_ == nullptr) continue;
+      for (Capture& capture : *info.captures_) {
+        const auto place = static_cast<std::size_t>(capture.output_idx_);
+        add_hook(capture, std::make_unique<TakeGradient>(sink, place));
+      }
+    }
+    return std::move(gradients);
+  }
+  GradientSink& sink;
+};
+
+}  // namespace
+
+at::Tensor with_sink(const at::Tensor& loss, GradientSink& sink) {
+  const std::shared_ptr<Node> first(new FirstNode(sink), torch::autograd::deleteNode);
+  first->set_next_edges(torch::autograd::collect_next_edges(loss));
+  at::Tensor same = loss.detach();
+  torch::autograd::create_gradient_edge(same, first);
+  return same;
+}
+
+}  // namespace cohort::internal
