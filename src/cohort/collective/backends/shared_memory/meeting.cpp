@@ -22,6 +22,10 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // up at the same time.
 constexpr std::chrono::seconds kGraceTime{1};
 constexpr int kYields = 20;
+// A yield between members returns within some microseconds. On a busy machine it hands the core to
+// another program for milliseconds; who sleeps instead gets a core soon after it is woken.
+constexpr std::chrono::microseconds kLongYield{500};
+constexpr std::chrono::milliseconds kNoYieldsAfterLong{100};
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -127,11 +131,19 @@ bool Meeting::wait_for(int rank, Progress progress, std::uint64_t count, const C
     if (has_come(rank, progress, count)) return true;
     pause_briefly();
   }
-  for (int i = 0; i < kYields; ++i) {
+  return yield_for(rank, progress, count) || sleep_for(rank, progress, count, caller, deadline);
+}
+
+bool Meeting::yield_for(int rank, Progress progress, std::uint64_t count) {
+  auto before = std::chrono::steady_clock::now();
+  for (int i = 0; i < kYields && before >= no_yields_until_; ++i) {
     std::this_thread::yield();
+    const auto after = std::chrono::steady_clock::now();
+    if (after - before > kLongYield) no_yields_until_ = after + kNoYieldsAfterLong;
     if (has_come(rank, progress, count)) return true;
+    before = after;
   }
-  return sleep_for(rank, progress, count, caller, deadline);
+  return false;
 }
 
 bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
