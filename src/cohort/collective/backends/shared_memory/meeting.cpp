@@ -21,11 +21,6 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // How long members wait beyond the deadline of a call that all have begun, or for others that give
 // up at the same time.
 constexpr std::chrono::seconds kGraceTime{1};
-constexpr int kYields = 20;
-// A yield between members returns within some microseconds. On a busy machine it hands the core to
-// another program for milliseconds; who sleeps instead gets a core soon after it is woken.
-constexpr std::chrono::microseconds kLongYield{500};
-constexpr std::chrono::milliseconds kNoYieldsAfterLong{100};
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -131,19 +126,8 @@ bool Meeting::wait_for(int rank, Progress progress, std::uint64_t count, const C
     if (has_come(rank, progress, count)) return true;
     pause_briefly();
   }
-  return yield_for(rank, progress, count) || sleep_for(rank, progress, count, caller, deadline);
-}
-
-bool Meeting::yield_for(int rank, Progress progress, std::uint64_t count) {
-  auto before = std::chrono::steady_clock::now();
-  for (int i = 0; i < kYields && before >= no_yields_until_; ++i) {
-    std::this_thread::yield();
-    const auto after = std::chrono::steady_clock::now();
-    if (after - before > kLongYield) no_yields_until_ = after + kNoYieldsAfterLong;
-    if (has_come(rank, progress, count)) return true;
-    before = after;
-  }
-  return false;
+  return yields_.wait([&] { return has_come(rank, progress, count); }) ||
+         sleep_for(rank, progress, count, caller, deadline);
 }
 
 bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,

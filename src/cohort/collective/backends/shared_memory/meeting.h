@@ -18,7 +18,6 @@
 // member that is stopped does after that changes nothing for the others, who have left.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -29,6 +28,7 @@
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/internal/brief_yields.h"
 #include "cohort/collective/internal/call.h"
 
 namespace cohort::collective::shared_memory {
@@ -77,8 +77,6 @@ class Meeting {
   // Returns whether it has come before the deadline.
   bool wait_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
                 Deadline deadline);
-  // Gives the core to others; returns whether it has come.
-  bool yield_for(int rank, Progress progress, std::uint64_t count);
   bool sleep_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
                  Deadline deadline);
   void wake(int rank, std::uint32_t value) noexcept;
@@ -103,7 +101,7 @@ class Meeting {
   const int rank_;
   const int size_;
   const int num_spins_;
-  std::chrono::steady_clock::time_point no_yields_until_ = {};
+  BriefYields yields_;
   std::uint64_t sequence_ = 0;
 };
 
