@@ -4,26 +4,40 @@
 # turn with it, TensorFlow's parameter servers do the same where its benchmarks are set up (bench/README.md).
 #   bench/mnist.sh [ROUNDS] [EPOCHS A ROUND]      (default: 5 1)
 # COHORT, EXAMPLE and DATA_DIR name other binaries and data than those of ./dev train; PS sets the servers,
-# MODELS the networks: mlp, cnn or both.
+# MODELS the networks: mlp, cnn or both. With STRATEGY=multi_worker both workers sum their gradients instead (MLP,
+# global batch 64), in turn with TensorFlow's MultiWorkerMirroredStrategy and PyTorch's DistributedDataParallel.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . bench/tensorflow.sh
+strategy=${STRATEGY:-parameter_server}
+[ "$strategy" = multi_worker ] && PS=0 MODELS=mlp
 rounds=${1:-5} epochs=${2:-1} ps=${PS:-1} models=${MODELS:-mlp cnn}
 cohort=${COHORT:-build/install/bin/cohort}
-example=${EXAMPLE:-build/examples/mnist_parameter_server}
+example=${EXAMPLE:-build/examples/mnist_$strategy}
 data=${DATA_DIR:-$(python3 tools/fetch_mnist.py)}
 [ -x "$cohort" ] && [ -x "$example" ] || { echo "no $cohort or $example: run ./dev train first" >&2; exit 1; }
 
 # Prints "SECONDS ACCURACY" of one run of model $1; the seconds of all its epochs.
 run() {
-  "$cohort" launch --workers 2 --ps "$ps" --data "$data" -- "$example" \
-    --model "$1" --data mnist --data-dir "$data" --batch 64 --epochs "$epochs" 2>"$log" |
+  local command=("$cohort" launch --workers 2 --ps "$ps")
+  if [ "$strategy" = multi_worker ]; then
+    command+=(-- "$example" --data-dir "$data" --epochs "$epochs")
+  else
+    command+=(--data "$data" -- "$example" --model "$1" --data mnist --data-dir "$data" --batch 64 --epochs "$epochs")
+  fi
+  "${command[@]}" 2>"$log" |
     sed -n 's/.*test accuracy \([0-9.]*\) after \([0-9.]*\) s.*/\2 \1/p'
 }
 
-# The same of one epoch of TensorFlow's.
+# The same of one epoch of TensorFlow's or PyTorch's.
 run_tensorflow() {
-  ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 tensorflow m1_mnist_tf.py "ps_$1" | python3 -c '
+  local section=ps
+  [ "$strategy" = parameter_server ] || section=mwms
+  ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 tensorflow m1_mnist_tf.py "${section}_$1" | seconds_and_accuracy
+}
+run_torch() { ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 anchor "$torch_python" m1_mnist_torch.py "ddp_$1" | seconds_and_accuracy; }
+seconds_and_accuracy() {
+  python3 -c '
 import json, sys
 lines = [json.loads(line) for line in sys.stdin]
 value = {line["unit"]: line["value"] for line in lines if line["id"] == "M1"}
@@ -33,7 +47,7 @@ if value: print(value["s"], value["%"] / 100)'
 # user nice system irq softirq | steal, in ticks
 cpu() { awk '/^cpu / {print $2 + $3 + $4 + $7 + $8, $9}' /proc/stat; }
 
-# One line of model $1 as $2 ("cohort" or "tensorflow") ran it, with the ratio to the median $3 of the other.
+# One line of model $1 as $2 ("cohort", "tensorflow" or "torch") ran it, with the ratio to the median $3 of the other.
 report() {
   awk -v wanted="$1 $2" '$1 " " $2 == wanted && NF == 4 {print $3, $4}' "$figures" | sort -n |
     awk -v title="$1, $2" -v ours="${3:-}" '{s[NR] = $1; a = $2} END {
@@ -44,8 +58,11 @@ report() {
       printf "\n"}'
 }
 
+is_with_torch() { [ "$strategy" = multi_worker ] && has_torch; }
+
 echo "MNIST, batch 64, 2 workers, $ps parameter servers, $epochs epochs a round, load $(cut -d' ' -f1 /proc/loadavg)"
 has_tensorflow || echo "TensorFlow is not measured: $tensorflow_missing"
+[ "$strategy" != multi_worker ] || has_torch || echo "PyTorch is not measured: $tensorflow_missing"
 before=$(cpu)
 figures=$(mktemp) log=$(mktemp)
 trap 'rm -f "$figures" "$log"' EXIT
@@ -53,6 +70,7 @@ for ((round = 0; round < rounds; ++round)); do
   for model in $models; do
     { run "$model" || tail -n 5 "$log" >&2; } | awk -v model="$model" -v epochs="$epochs" 'NF == 2 {print model, "cohort", $1 / epochs, $2}' >>"$figures"
     ! has_tensorflow || run_tensorflow "$model" | sed "s/^/$model tensorflow /" >>"$figures"
+    ! is_with_torch || run_torch "$model" | sed "s/^/$model torch /" >>"$figures"
   done
 done
 failed=0
@@ -60,6 +78,7 @@ for model in $models; do
   report "$model" cohort | tee "$figures.line" || failed=1
   ours=$(sed -n 's/.*median \([0-9.]*\) s.*/\1/p' "$figures.line") && rm -f "$figures.line"
   ! has_tensorflow || report "$model" tensorflow "$ours" || failed=1
+  ! is_with_torch || report "$model" torch "$ours" || failed=1
 done
 echo "processor time and steal, in ticks, before: $before; after: $(cpu)"
 exit $failed

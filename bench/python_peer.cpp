@@ -20,12 +20,17 @@ struct Pipe {
   std::array<int, 2> ends{};
 };
 
+std::string interpreter_of(const std::string& environment) {
+  const char* root = std::getenv("ANCHORS_ROOT");
+  return std::string(root == nullptr ? "/tmp/cohort-anchors" : root) + "/" + environment +
+         "/bin/python";
+}
+
 }  // namespace
 
-std::string PythonPeer::tensorflow() {
-  const char* root = std::getenv("ANCHORS_ROOT");
-  return std::string(root == nullptr ? "/tmp/cohort-anchors" : root) + "/tf/bin/python";
-}
+std::string PythonPeer::tensorflow() { return interpreter_of("tf"); }
+
+std::string PythonPeer::torch() { return interpreter_of("torch"); }
 
 std::unique_ptr<PythonPeer> PythonPeer::start(const std::string& interpreter,
                                               const std::string& script) {

@@ -20,8 +20,9 @@ class PythonPeer {
   // Returns null if `interpreter` does not exist.
   static std::unique_ptr<PythonPeer> start(const std::string& interpreter,
                                            const std::string& script);
-  // The Python interpreter that has TensorFlow, under ANCHORS_ROOT (bench/README.md).
+  // The Python interpreters that have TensorFlow or PyTorch, under ANCHORS_ROOT (bench/README.md).
   static std::string tensorflow();
+  static std::string torch();
 
   PythonPeer(const std::string& interpreter, const std::string& script)
       : PythonPeer(std::vector<std::string>{interpreter, script}) {}

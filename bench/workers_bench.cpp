@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step in two processes that sum their gradients: with cohort, eagerly and traced, also
-// over tcp and while the backward pass runs, and with c10d over Gloo. The program starts itself as
-// the second worker, which makes the same steps.
+// over tcp and while the backward pass runs, with c10d over Gloo, and with PyTorch's
+// DistributedDataParallel and TensorFlow's MultiWorkerMirroredStrategy where they are installed. The
+// program starts itself as the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
+#include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -10,10 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <iterator>
 #include <memory>
@@ -23,6 +27,7 @@
 
 #include "bench/gloo_peer.h"
 #include "bench/mlp_training.h"
+#include "bench/python_peer.h"
 #include "bench/report.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/optimizer/optimizers.h"
@@ -128,7 +133,60 @@ class FlatOverGloo final : public Training {
 
 using Strategies = std::vector<std::unique_ptr<MultiWorkerMirroredStrategy>>;
 
-void compare(const Bench& bench, const Network& network, const Strategies& strategies) {
+double sum_of(const Tensors& weights) {
+  double sum = 0;
+  for (const at::Tensor& weight : weights) sum += at::abs(weight).sum(at::kDouble).item<double>();
+  return sum;
+}
+
+// Two processes of Python, of which this program talks to one. The other worker has none, and waits
+// in its next step.
+struct Peer {
+  std::string name;  // of the peer
+  PythonPeer* python = nullptr;
+  // A request with the least steps of it; what it measures; how many steps it counts as.
+  struct Way {
+    std::string request;
+    std::string title;
+    int steps = 1;
+  };
+  std::vector<Way> ways = {};
+};
+
+// Gives the peer the weights and all rows, trains `steps` steps, and compares the weights.
+void prepare(const Peer& peer, const Network& network, int steps, const Tensors& expected) {
+  const std::string path = place().store + ".problem";
+  Tensors all = weights_of(network);
+  for (int worker = 0; worker < kWorkers; ++worker) {
+    for (const at::Tensor& rows : batch_of(network, worker)) all.push_back(rows.to(at::kFloat));
+  }
+  std::ofstream file(path, std::ios::binary);
+  for (const at::Tensor& values : all)
+    file.write(static_cast<const char*>(values.contiguous().data_ptr()),
+               static_cast<std::streamsize>(values.nbytes()));
+  file.close();
+  std::string widths;
+  for (const std::int64_t width : network.widths)
+    widths += (widths.empty() ? "" : ",") + std::to_string(width);
+  peer.python->measure("load " + path + " " + widths);
+  const double sum = peer.python->measure("train " + std::to_string(steps));
+  const double right = sum_of(expected);
+  require(std::abs(sum - right) <= 1e-5 * right, network.title + ": " + peer.name);
+  std::filesystem::remove(path);
+}
+
+void add_ways(std::vector<Contender>& contenders, const Peer& peer, const Network& network) {
+  for (const Peer::Way& way : peer.ways) {
+    const std::string request =
+        way.request + " " + std::to_string(std::max(1, network.steps / way.steps));
+    contenders.push_back({way.title, [python = peer.python, request, each = way.steps] {
+                            return python->measure(request) / each;
+                          }});
+  }
+}
+
+void compare(const Bench& bench, const Network& network, const Strategies& strategies,
+             const std::vector<Peer>& peers) {
   if (!bench.wants(network.title)) return;
   Plain alone(network, own_worker());
   Workers traced(network, *strategies.front(), true);
@@ -144,7 +202,8 @@ void compare(const Bench& bench, const Network& network, const Strategies& strat
   all.emplace_back("c10d on Gloo, one tensor", &gloo);
 #endif
   // Also the steps in which workers agree on what they send.
-  for (int i = 0; i < std::max(4, network.steps / 25); ++i) {
+  const int num_checked = std::max(4, network.steps / 25);
+  for (int i = 0; i < num_checked; ++i) {
     for (const auto& [name, training] : all) training->step();
   }
   for (std::size_t i = 0; i < std::size(kWays); ++i) {
@@ -154,6 +213,7 @@ void compare(const Bench& bench, const Network& network, const Strategies& strat
 #ifdef COHORT_BENCH_HAS_GLOO
   require(are_close(gloo.weights(), traced.weights(), 1e-5), network.title + ": Gloo");
 #endif
+  for (const Peer& peer : peers) prepare(peer, network, num_checked, traced.weights());
   std::vector<Contender> contenders;
   for (const auto& [name, training] : all) {
     contenders.push_back({name, [&network, training = training] {
@@ -163,6 +223,7 @@ void compare(const Bench& bench, const Network& network, const Strategies& strat
                             return 1e6 * seconds / network.steps;
                           }});
   }
+  for (const Peer& peer : peers) add_ways(contenders, peer, network);
   bench.compare(network.title, {.unit = "us", .baseline = 1}, contenders);
 }
 
@@ -183,8 +244,30 @@ void run(const Bench& bench) {
         MultiWorkerMirroredOptions{.backend = kWays[i].backend,
                                    .overlaps_communication = kWays[i].overlaps}));
   }
-  compare(bench, {"workers: MLP 64-64-64-10", {64, 64, 64, 10}, 500}, strategies);
-  compare(bench, many_layers(), strategies);
+  std::unique_ptr<PythonPeer> torch, tensorflow;
+  std::vector<Peer> peers;
+  if (own_worker() == 0) {
+    const std::string scripts = COHORT_PEERS;
+    torch = PythonPeer::start(PythonPeer::torch(), scripts + "/torch_workers.py");
+    tensorflow = PythonPeer::start(PythonPeer::tensorflow(), scripts + "/tf_workers.py");
+    if (torch)
+      peers.push_back({"DDP",
+                       torch.get(),
+                       {{"ddp", "PyTorch's DDP on Gloo"}, {"alone", "DDP without its reduction"}}});
+    else
+      std::printf("no DDP: there is no %s (bench/README.md)\n", PythonPeer::torch().c_str());
+    if (tensorflow)
+      peers.push_back(
+          {"MWMS",
+           tensorflow.get(),
+           {{"call", "TensorFlow's MWMS, a call a step"}, {"graph", "MWMS, 50 steps a call", 50}}});
+    else
+      std::printf("no MWMS: there is no %s (bench/README.md)\n", PythonPeer::tensorflow().c_str());
+  }
+  compare(bench, {"workers: MLP 64-64-64-10", {64, 64, 64, 10}, 500}, strategies, peers);
+  if (tensorflow) peers.pop_back();  // the large network is compared with DDP alone
+  tensorflow.reset();
+  compare(bench, many_layers(), strategies, peers);
 }
 
 // Starts this program again as worker 1; returns its process.

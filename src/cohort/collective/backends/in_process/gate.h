@@ -6,6 +6,7 @@
 #include <atomic>
 #include <thread>
 
+#include "cohort/collective/internal/brief_yields.h"
 #include "cohort/core/detail/mutex.h"
 
 namespace cohort::collective::in_process {
@@ -25,10 +26,7 @@ class Gate {
   template <class IsOpen>
   bool wait(IsOpen is_open, Deadline deadline) {
     if (spin(is_open, spins_)) return true;
-    for (int i = 0; i < kYields; ++i) {
-      std::this_thread::yield();
-      if (is_open()) return true;
-    }
+    if (yields_.wait(is_open)) return true;
     num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool is_ready = false;
     {
@@ -59,8 +57,6 @@ class Gate {
   }
 
  private:
-  static constexpr int kYields = 10;
-
   static void pause() {
 #if defined(__x86_64__)
     __builtin_ia32_pause();
@@ -70,6 +66,7 @@ class Gate {
   }
 
   const int spins_;
+  BriefYields yields_;
   std::atomic<int> num_sleepers_ = 0;
   Mutex mutex_;
   Condition changed_;

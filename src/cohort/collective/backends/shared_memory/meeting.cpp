@@ -21,7 +21,6 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // How long members wait beyond the deadline of a call that all have begun, or for others that give
 // up at the same time.
 constexpr std::chrono::seconds kGraceTime{1};
-constexpr int kYields = 20;
 
 void pause_briefly() {
 #if defined(__x86_64__)
@@ -129,11 +128,8 @@ bool Meeting::wait_for(int rank, Progress progress, std::uint64_t count, const C
     if (has_come(rank, progress, count)) return true;
     pause_briefly();
   }
-  for (int i = 0; i < kYields; ++i) {
-    std::this_thread::yield();
-    if (has_come(rank, progress, count)) return true;
-  }
-  return sleep_for(rank, progress, count, caller, deadline);
+  return yields_.wait([&] { return has_come(rank, progress, count); }) ||
+         sleep_for(rank, progress, count, caller, deadline);
 }
 
 bool Meeting::sleep_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,

@@ -29,6 +29,7 @@
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/internal/brief_yields.h"
 #include "cohort/collective/internal/call.h"
 
 namespace cohort::collective::shared_memory {
@@ -104,6 +105,7 @@ class Meeting {
   const int rank_;
   const int size_;
   const int num_spins_;
+  BriefYields yields_;
   std::uint64_t sequence_ = 0;
 };
 

@@ -8,6 +8,10 @@
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <sys/socket.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <memory>
@@ -96,6 +100,26 @@ TEST_F(TcpGroup, SumsManyMegabytes) {
   for (const int size : {2, 3}) {
     connect(size);
     expect_sum((5 << 20) + 3);
+  }
+}
+
+// Timers that hold back segments by a measured rate made some groups of one host half as fast.
+TEST_F(TcpGroup, DoesNotPaceConnectionsWithinAHost) {
+  std::vector<FileDescriptor> frames;  // further descriptors of the sockets of both members
+  connect(2, [&](int, int, int lane) {
+    auto pair = testing::tcp_pair();
+    for (const FileDescriptor& end : pair) {
+      if (lane == 0) frames.emplace_back(::dup(end.get()));
+    }
+    return pair;
+  });
+  expect_sum(10);
+  ASSERT_EQ(frames.size(), 2U);
+  for (const FileDescriptor& end : frames) {
+    char name[16] = {};
+    socklen_t length = sizeof(name);
+    EXPECT_EQ(::getsockopt(end.get(), IPPROTO_TCP, TCP_CONGESTION, name, &length), 0);
+    EXPECT_STREQ(name, "reno");
   }
 }
 
