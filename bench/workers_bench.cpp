@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A training step in two processes that sum their gradients: with cohort, eagerly and traced, also
 // over tcp and while the backward pass runs, with c10d over Gloo, and with PyTorch's
-// DistributedDataParallel and TensorFlow's MultiWorkerMirroredStrategy where they are installed. The
-// program starts itself as the second worker, which makes the same steps.
+// DistributedDataParallel and TensorFlow's MultiWorkerMirroredStrategy where they are installed.
+// The program starts itself as the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>

@@ -385,11 +385,10 @@ void Optimizer::set_iterations(std::int64_t iterations) {
   expect_settable("iterations");
   COHORT_CHECK(iterations >= 0, ErrorCode::invalid_argument, "[optimizer.", state_->rule.name(),
                "] expected iterations >= 0, got ", iterations);
-  if (state_->keeps_newer_values()) {
-    log_warn("[optimizer.set_iterations] kept ", state_->learning_rate.count(), " of ",
-             state_->key(), ", which other workers have handed over, in place of ", iterations);
-    return;
-  }
+  if (state_->keeps_newer_values())
+    return log_warn("[optimizer.set_iterations] kept ", state_->learning_rate.count(), " of ",
+                    state_->key(), ", which other workers have handed over, in place of ",
+                    iterations);
   state_->learning_rate.set_count(iterations);
 }
 
