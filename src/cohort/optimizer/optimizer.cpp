@@ -395,7 +395,6 @@ void Optimizer::set_iterations(std::int64_t iterations) {
 const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }
 
 const std::string& Optimizer::name() const { return state_->claimed.get(); }
-
 const variable::UpdateRule& Optimizer::rule() const { return state_->rule; }
 
 }  // namespace cohort
