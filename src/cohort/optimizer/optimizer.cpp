@@ -189,7 +189,8 @@ struct Optimizer::State final : AttachedState {
   }
   std::string alike_in_steps(std::string_view optimizer) const override {
     if (optimizer != claimed.get()) return {};
-    return key() + " after " + std::to_string(learning_rate.count()) + " updates";
+    return std::string(rule.name()) + " of '" + variables.front().name() + "' after " +
+           std::to_string(learning_rate.count()) + " updates";
   }
   void warn_of_replaced(std::size_t i, double own, double of_others) const {
     if (own == of_others) return;
@@ -393,7 +394,6 @@ void Optimizer::set_iterations(std::int64_t iterations) {
 }
 
 const std::vector<Variable>& Optimizer::variables() const { return state_->variables; }
-
 const std::string& Optimizer::name() const { return state_->claimed.get(); }
 const variable::UpdateRule& Optimizer::rule() const { return state_->rule; }
 

@@ -23,7 +23,8 @@ class COHORT_API AttachedState {
   // Throws invalid_argument for the state of something else. Then it may be changed in part.
   virtual void load(std::span<const std::byte> state) = 0;
   // What must be alike on all workers in a step of this optimizer, beside its hyperparameters; for
-  // messages, too. Empty for other optimizers.
+  // messages, too. Not its name: workers that are threads share one count of unnamed optimizers.
+  // Empty for other optimizers.
   virtual std::string alike_in_steps(std::string_view optimizer) const {
     static_cast<void>(optimizer);
     return {};
