@@ -233,7 +233,7 @@ struct MultiWorkerMirroredOptions {
 //   MultiWorkerMirroredStrategy strategy;  // its cluster and task are in TF_CONFIG
 //
 // Worker 0 is the chief, if the cluster has one, and the others follow in the order of their tasks.
-// After a loss, rebuild() lets the others go on. docs/guide/replicas.md has such a program.
+// After a loss, rebuild() lets the others go on. docs/guide/workers.md has such a program.
 //
 // Training has the bits of MirroredStrategy with all
 // their replicas, if each worker has 1, 2, 4 or 8 and their random numbers begin alike
