@@ -85,8 +85,8 @@ TEST(MultiWorkerErrors, NameOtherNumbersOfUpdates) {
               }
             }
           },
-          {"expected one call on all workers, got optimizer 'sgd' of 'v' after ",
-           "on worker:0 and optimizer 'sgd' of 'v' after 5", "on worker:1"});
+          {"expected one call on all workers, got sgd of 'v' after ",
+           "on worker:0 and sgd of 'v' after 5", "on worker:1"});
     }
   }
 }
