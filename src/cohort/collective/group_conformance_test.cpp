@@ -30,6 +30,7 @@
 #include "cohort/collective/internal/call.h"
 #include "cohort/collective/internal/every_group_fixture.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/mpi_job.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
