@@ -175,6 +175,9 @@ class Rules(unittest.TestCase):
         self.write("compile_commands.json", "[]")
         tree = tidy.Tree(self.root, self.root / "compile_commands.json")
         self.assertEqual([f.rule for f in tidy.findings(tree)], ["unreached"])
+        self.write("src/cohort/rpc/without_a.cpp", HEAD)
+        tree = tidy.Tree(self.root, self.root / "compile_commands.json")
+        self.assertEqual(tidy.findings(tree), [])
 
     def test_option_defaults(self):
         header = HEAD + """struct COHORT_API AOptions {
