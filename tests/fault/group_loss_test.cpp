@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdint>
+#include <cstdio>
 #include <memory>
 #include <new>
 #include <ostream>
@@ -47,6 +48,7 @@ struct Outcome {
   std::atomic<int> origin;
   std::atomic<int> missed;  // a bit for each member
   std::atomic<int> later_code;
+  char text[400] = {};  // of the last error
 };
 
 // Calls of random kinds and sizes until one fails.
@@ -92,6 +94,7 @@ void be_member(testing::ForkedSockets& sockets, const Layout& layout, int rank, 
   const auto report = [&](const Error& error, std::atomic<int>& code) {
     for (const int missed : links->missed()) outcome.missed |= 1 << missed;
     if (!error.origin().empty()) outcome.origin = error.origin().back() - '0';
+    std::snprintf(outcome.text, sizeof(outcome.text), "%s", error.message().c_str());
     code = static_cast<int>(error.code());
   };
   try {
@@ -157,7 +160,8 @@ class GroupLoss : public ::testing::TestWithParam<Layout> {
     for (int rank = 0; rank < size(); ++rank) {
       if (rank == victim) continue;
       ASSERT_TRUE(await_end(rank)) << "worker:" << rank << " hangs";
-      EXPECT_THAT(codes, ::testing::Contains(outcomes[rank].code.load())) << rank;
+      EXPECT_THAT(codes, ::testing::Contains(outcomes[rank].code.load()))
+          << "worker:" << rank << ": " << outcomes[rank].text;
       EXPECT_EQ(outcomes[rank].origin, victim) << rank;
       EXPECT_EQ(outcomes[rank].missed, 1 << victim) << rank;
     }
