@@ -211,7 +211,9 @@ TEST_F(WorkerLaunchTest, AWorkerThatDiedStartsAgainWithTheSameTfConfig) {
 
 // Otherwise the launch would end, as no task runs.
 TEST_F(WorkerLaunchTest, AllWorkersMayStartAgainAtOnce) {
-  scripts("is_first_start && exit 69; exit 0", "is_first_start && exit 69; exit 0");
+  // Neither ends before the other has started again: a worker that has finished needs no other.
+  scripts("is_first_start && exit 69; mark zero; await one",
+          "is_first_start && exit 69; mark one; await zero");
   options_.restarts = 1;
   options_.restart_delay = milliseconds(50);
   const LaunchResult result = run();
