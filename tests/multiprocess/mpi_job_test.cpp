@@ -69,6 +69,13 @@ TEST_F(MpiWorkers, EndTogetherWhenOneIsLost) {
   EXPECT_NE(workers.wait().to_string(), "exit code 0");
 }
 
+// Regression: the others waited for it in MPI_Finalize().
+TEST_F(MpiWorkers, EndTogetherWhenOneHasStopped) {
+  RunningProgram workers = job(3, "stop");
+  EXPECT_NE(workers.wait().to_string(), "exit code 0");
+  EXPECT_THAT(workers.err(), HasSubstr("deadline_exceeded from worker:1"));
+}
+
 TEST_F(MpiWorkers, NameTheOneThatFailed) {
   RunningProgram workers = job(3, "throws");
   EXPECT_NE(workers.wait().to_string(), "exit code 0");

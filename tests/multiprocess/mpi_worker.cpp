@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -14,8 +15,8 @@
 namespace cohort {
 namespace {
 
-MultiWorkerMirroredOptions options() {
-  return {.timeout = std::chrono::seconds(60), .backend = GroupBackend::mpi};
+MultiWorkerMirroredOptions options(int timeout = 60) {
+  return {.timeout = std::chrono::seconds(timeout), .backend = GroupBackend::mpi};
 }
 
 void train(MultiWorkerMirroredStrategy& strategy) {
@@ -47,7 +48,7 @@ int work(const Arguments& arguments) {
   const std::string& way = arguments.values.at(0);
   if (way == "own") return train_in_own_mpi(MPI_THREAD_MULTIPLE), 0;
   if (way == "single") return train_in_own_mpi(MPI_THREAD_SINGLE), 0;
-  MultiWorkerMirroredStrategy strategy(options());
+  MultiWorkerMirroredStrategy strategy(options(way == "stop" ? 5 : 60));
   if (way == "rebuild") strategy.rebuild();
   train(strategy);
   if (way == "twice") {
@@ -58,6 +59,10 @@ int work(const Arguments& arguments) {
   if (way == "loss") {
     // Without a word, as a process that is killed.
     if (strategy.worker() == 1) std::_Exit(3);
+    train(strategy);
+  }
+  if (way == "stop") {
+    if (strategy.worker() == 1) std::raise(SIGSTOP);
     train(strategy);
   }
   if (way == "throws" && strategy.worker() == 1)

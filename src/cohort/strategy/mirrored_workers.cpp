@@ -52,7 +52,30 @@ std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
   return values;
 }
 
+bool is_loss(const Error& error) {
+  return error.code() == ErrorCode::unavailable || error.code() == ErrorCode::aborted ||
+         error.code() == ErrorCode::deadline_exceeded;
+}
+
 }  // namespace
+
+void MirroredHome::write_file(const std::function<void()>& write) const {
+  bool has_failed = false;
+  const auto write_once = [&]() -> StrategyWorkers::Message {
+    if (workers_->own() != 0) return {};
+    has_failed = true;
+    write();
+    has_failed = false;
+    return {};
+  };
+  try {
+    workers_->exchange({.call = "save_values"}, write_once);
+  } catch (const Error& error) {
+    if (has_failed || !is_loss(error)) throw;
+    // The first worker may be the lost one. The values of the others are equal.
+    write();
+  }
+}
 
 std::vector<std::vector<at::Tensor>> MirroredHome::of_all_replicas(
     std::string_view call, const std::string& text,

@@ -309,6 +309,16 @@ TEST(MultiWorkerVariables, AreSavedByTheFirstWorkerAlone) {
   EXPECT_THAT(folder.names(), ::testing::ElementsAre("of_0"));
 }
 
+// Regression: it failed on the first worker alone.
+TEST(MultiWorkerErrors, OfTheFirstWorkersFileReachAll) {
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({1}));
+        save_values("/no such folder/values", {{"v", v}});
+      },
+      {"not_found", "/no such folder/values"});
+}
+
 TEST(MultiWorkerErrors, TellThatOneWorkerHasAssignedBeforeAStep) {
   for (const int when : {0, 1}) {
     expect_on_both(

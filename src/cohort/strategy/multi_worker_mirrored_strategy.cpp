@@ -66,9 +66,22 @@ std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolve
                                                .rpc_layer = resolver.rpc_layer()});
 }
 
+// The options that all workers must have alike. A process that has others must not come into a
+// group that trains: the first step would fail on all.
+std::string text_of(const MultiWorkerMirroredOptions& options) {
+  std::string text;
+  if (options.communication.bytes_per_pack != 0)
+    text += " bytes_per_pack=" + std::to_string(options.communication.bytes_per_pack);
+  if (options.sends_bfloat16_gradients) text += " sends_bfloat16_gradients";
+  if (options.shard_optimizer_state) text += " shard_optimizer_state";
+  if (options.overlaps_communication) text += " overlaps_communication";
+  return text;
+}
+
 // nullptr for a process that works alone: without a cluster, and an evaluator.
 std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver,
-                                                  GroupBackend backend) {
+                                                  const MultiWorkerMirroredOptions& of_strategy) {
+  const GroupBackend backend = of_strategy.backend;
   const ClusterSpec spec = resolver.cluster_spec();
   const std::optional<TaskId> self = resolver.task();
   if (backend == GroupBackend::mpi && !spec) return internal::groups_of_mpi({});
@@ -77,7 +90,7 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
       .tasks = {},
       .self = static_cast<int>(cluster::id_in_cluster(spec, self->job, self->index)),
       .backend = backend,
-      .job = rpc::default_job_id(spec.to_json())};
+      .job = rpc::default_job_id(spec.to_json()) + text_of(of_strategy)};
   for (const char* const job : {"chief", "worker"}) {  // in the order of id_in_cluster()
     if (!spec.tasks().contains(job)) continue;
     for (const std::int64_t index : spec.task_indices(job)) {
@@ -118,7 +131,7 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
       groups_(std::move(groups)) {
   use_options(options, *home());
   if (resolver_ != nullptr)
-    groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options.backend);
+    groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options);
   if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
 }
 
@@ -130,6 +143,10 @@ void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
   if (!membership.survivor) return;
+  if (!begins && membership.is_new.at(static_cast<std::size_t>(worker())))
+    log_warn("[strategy.rebuild] ", membership.group->member_name(worker()),
+             " was not in the last group of ", membership.group->member_name(*membership.survivor),
+             ": what it has trained alone since then is replaced by that worker's values");
   internal::hand_over(
       *home(), *membership.group,
       {.is_new = membership.is_new.at(static_cast<std::size_t>(worker())), .begins = begins},
@@ -158,7 +175,10 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
     join_group(wait, /*begins=*/false);
   } catch (...) {
     end_group();
-    throw current_error().during("forming a new group of workers; call rebuild() again");
+    const Error error = current_error();
+    const bool may_succeed = error.code() != ErrorCode::data_loss;
+    throw Error(error).during(may_succeed ? "forming a new group of workers; call rebuild() again"
+                                          : "forming a new group of workers");
   }
   home()->run_gate().open();
 }

@@ -242,9 +242,10 @@ struct MultiWorkerMirroredOptions {
 // The workers wait for each other where a call concerns the replicas of all: making variables and
 // modules, reduce, gather, iterators, rebuild, reads of variables that are synchronized on read,
 // steps of function(); in run(): minimize(), all_reduce() and so on. All make these calls in the
-// same order. If they do not, all throw invalid_argument, which says what which worker did. If a
-// run of one throws, it waits for the next call of the others, which then throw that error; none of
-// them has made half of an update. Each wait has the timeout.
+// same order. If they do not, all throw invalid_argument, which says what which worker did; but
+// if some are in an iterator and others in another call, deadline_exceeded. If a run of one throws,
+// it waits for the next call of the others, which then throw that error; none of them has made half
+// of an update. Each wait has the timeout.
 //
 // Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {

@@ -25,6 +25,7 @@
 #include <vector>
 
 #include "cohort/cli/task_process.h"
+#include "cohort/core/clock.h"
 
 namespace cohort::testing {
 
@@ -113,11 +114,15 @@ class RunningProgram {
 };
 
 // Makes this process the parent of orphaned descendants, and fails the test if a child process
-// still runs at its end.
+// still runs at its end. One that was killed just then has a moment to end.
 class LeavesNoProcess : public ::testing::Test {
  protected:
   LeavesNoProcess() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
-  ~LeavesNoProcess() override { EXPECT_EQ(children(), "") << "left running"; }
+  ~LeavesNoProcess() override {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+    while (!children().empty() && !deadline.has_expired()) ::poll(nullptr, 0, 5);
+    EXPECT_EQ(children(), "") << "left running";
+  }
 
   // The pids of the child processes that still run.
   static std::string children() {

@@ -83,17 +83,8 @@ std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
   return static_cast<std::uint64_t>(found.st_size);
 }
 
-}  // namespace
-
-void save_values(const std::string& path, const std::map<std::string, Variable>& variables) {
-  check_outside_steps("save_values");
-  std::vector<Variable> handles;
-  for (const auto& [key, variable] : variables) handles.push_back(variable);
-  const std::vector<at::Tensor> read = read_values(handles);
-  const bool writes = std::all_of(handles.begin(), handles.end(), [](const Variable& each) {
-    return each.impl()->home()->writes_files();
-  });
-  if (!writes) return;
+void write_values(const std::string& path, const std::map<std::string, Variable>& variables,
+                  const std::vector<at::Tensor>& read) {
   std::map<std::string, at::Tensor> values;
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {
@@ -110,6 +101,21 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   file.write(std::as_bytes(std::span(header.text)));
   for (const std::string& key : header.order) file.write(bytes_of(values.at(key)));
   file.commit();
+}
+
+}  // namespace
+
+void save_values(const std::string& path, const std::map<std::string, Variable>& variables) {
+  check_outside_steps("save_values");
+  std::vector<Variable> handles;
+  for (const auto& [key, variable] : variables) handles.push_back(variable);
+  const std::vector<at::Tensor> read = read_values(handles);
+  const auto write = [&] { write_values(path, variables, read); };
+  for (const Variable& each : handles) {
+    const auto home = each.impl()->home();
+    if (home->has_workers()) return home->write_file(write);
+  }
+  write();
 }
 
 class SavedValues::Impl {

@@ -15,8 +15,9 @@
 namespace cohort {
 
 // Writes the value of each variable under its key, as Variable::read() gives it in cross-replica
-// context, into one safetensors file. Of several workers, all make the call and the first one
-// writes the file. The file appears whole or not at all: an old one of this name stays until then.
+// context, into one safetensors file. Of several workers, all make the call, the first one writes
+// the file, and all throw its errors; after a loss, each that is left writes it. The file appears
+// whole or not at all: an old one of this name stays until then.
 // Throws failed_precondition in a replica context; invalid_argument for a value that safetensors
 // cannot hold; the errors of the file system.
 COHORT_API void save_values(const std::string& path,

@@ -83,7 +83,7 @@ class MirroredHome final : public VariableHome,
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }  // of this process
   // Whether there are other workers, which have components of the same variables.
-  bool has_workers() const { return workers_ != nullptr && workers_->are_several(); }
+  bool has_workers() const override { return workers_ != nullptr && workers_->are_several(); }
   StrategyWorkers* workers() const { return workers_.get(); }
   // The id in sync of this process's first replica.
   int first_replica() const {
@@ -156,7 +156,7 @@ class MirroredHome final : public VariableHome,
 
   void check_use(std::string_view method) const override;
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
-  bool writes_files() const override { return !has_workers() || workers_->own() == 0; }
+  void write_file(const std::function<void()>& write) const override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -67,8 +68,10 @@ class COHORT_API VariableHome {
   virtual void check_use(std::string_view method) const = 0;
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
-  // Whether this process writes files for all that share the variables.
-  virtual bool writes_files() const { return true; }
+  // Whether other processes have the same variables and make the same calls.
+  virtual bool has_workers() const { return false; }
+  // Calls `write`, which writes a file, in one of these processes; all throw what it throws.
+  virtual void write_file(const std::function<void()>& write) const { write(); }
   // Whether other strategies refuse the variables. Plain variables of this process are for all.
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.

@@ -139,6 +139,7 @@ void MpiChannel::look_for_farewell(int size) {
 }
 
 void MpiChannel::close_with(const tcp::Farewell& farewell) noexcept {
+  if (farewell.code != ErrorCode::aborted) World::note_failure();
   try {
     tcp::Farewell last = farewell;
     if (last.why.size() > kReasonBytesMax) last.why.resize(kReasonBytesMax);

@@ -20,6 +20,7 @@ namespace {
 constexpr int kHelloTag = 0;
 constexpr int kFirstTags = 2;
 constexpr std::size_t kHelloBytesMax = 4096;
+constexpr std::chrono::seconds kEndTime(5);
 
 struct OwnCommunicator {
   MPI_Comm comm = MPI_COMM_NULL;
@@ -37,10 +38,27 @@ bool was_called(int (*question)(int*)) {
   return answer != 0;
 }
 
-// At the end of a process that began MPI here; else the launcher would take it for a failed one.
+// Waits until all processes end. Returns false if one does not after a group has failed: it may
+// have stopped.
+bool have_all_come_to_the_end() {
+  MPI_Request request = MPI_REQUEST_NULL;
+  ::MPI_Ibarrier(own_communicator().comm, &request);
+  const TimePoint start = Clock::system().now();
+  for (int is_done = 0; is_done == 0;) {
+    ::MPI_Test(&request, &is_done, MPI_STATUS_IGNORE);
+    if (is_done != 0) break;
+    if (World::has_failed() && Clock::system().now() - start > kEndTime) return false;
+    std::this_thread::sleep_for(std::chrono::microseconds(200));
+  }
+  return true;
+}
+
+// At the end of a process that began MPI here; else the launcher would take it for a failed one,
+// and end the others. It shall do so if one of them would let MPI_Finalize() wait for ever.
 void end_mpi() {
   if (!World::is_alive()) return;
   Message::reap();
+  if (own_communicator().is_ready && !have_all_come_to_the_end()) return;
   ::MPI_Finalize();
 }
 
@@ -122,6 +140,7 @@ void World::connect(Deadline deadline) {
     std::this_thread::sleep_for(std::chrono::microseconds(50));
   }
   ::MPI_Comm_set_errhandler(own.comm, MPI_ERRORS_RETURN);
+  own.is_ready = true;
   if (size_ == 1)
     log_warn(
         "[collective.form] MPI_COMM_WORLD has one process; to have more, start the program "

@@ -26,6 +26,9 @@ class World {
   static World& get();
   // Whether MPI has not ended.
   static bool is_alive();
+  // A group has failed: perhaps not all processes will take part in the end of MPI.
+  static void note_failure() { has_failed_ = true; }
+  static bool has_failed() { return has_failed_; }
 
   int rank() const { return rank_; }
   int size() const { return size_; }
@@ -45,6 +48,8 @@ class World {
  private:
   World();
   void take_hellos() COHORT_REQUIRES(mutex_);
+
+  static inline std::atomic<bool> has_failed_ = false;
 
   int rank_ = 0;
   int size_ = 1;

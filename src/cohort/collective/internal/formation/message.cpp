@@ -212,9 +212,8 @@ std::optional<Error> disagreement(const Identity& asking, const Identity& asked)
   if (asking.job != asked.job) {
     // The name of this process's job is not for strangers.
     return differ("a worker of job", "'" + asking.job + "'", "one of another job",
-                  "give all workers the same cluster, in TF_CONFIG for instance, and the same "
-                  "GroupBackend; if "
-                  "another job uses this address, choose other ports");
+                  "give all workers the same cluster, in TF_CONFIG for instance, GroupBackend and "
+                  "other options; if another job uses this address, choose other ports");
   }
   if (asking.torch_version != asked.torch_version) {
     return differ("LibTorch", asking.torch_version, asked.torch_version,

@@ -135,7 +135,7 @@ std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
   COHORT_CHECK(lost.empty(), ErrorCode::data_loss,
                "[strategy.rebuild] expected all workers that have shares of the slots of "
                "optimizers (shard_optimizer_state), got none of the shares of ",
-               lost, ", which is lost", kLossRemedy);
+               lost, kLossRemedy);
   const bool has_values = std::any_of(all.begin(), all.end(), [](const Report& each) {
     return each.is_whole && !each.holder.is_torn;
   });

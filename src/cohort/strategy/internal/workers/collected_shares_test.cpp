@@ -156,7 +156,7 @@ TEST_F(CollectedShares, AreRefusedWithoutThoseOfALostWorker) {
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::data_loss);
-      EXPECT_THAT(error.what(), HasSubstr("worker:1, which is lost"));
+      EXPECT_THAT(error.what(), HasSubstr("got none of the shares of worker:1"));
       EXPECT_THAT(error.what(), HasSubstr("save_values()"));
     }
     const SharedValues after = program.values();
