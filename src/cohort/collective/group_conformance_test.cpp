@@ -379,6 +379,14 @@ TEST_P(EveryGroup, AKindThatMessagesDoNotKnowIsNeitherASumNorAnAgreement) {
   expect_usable();
 }
 
+// Regression: the strides of an empty tensor that was expanded were taken for shared elements.
+TEST_P(EveryGroup, EmptyTensorsMayHaveAnyStrides) {
+  on_members<int>([](int, Group& group) {
+    group.all_reduce(at::ones({1, 1}).expand({0, 4}), ReduceOp::sum, late());
+    return 0;
+  });
+}
+
 // Each call has one bad argument.
 const std::vector<std::pair<std::function<void(Group&, Deadline)>, std::string>>& bad_calls() {
   static const auto sum = [](at::Tensor tensor, ReduceOp op = ReduceOp::sum) {

@@ -143,11 +143,11 @@ struct Optimizer::State final : AttachedState {
   const std::vector<Variable> variables;
   const variable::UpdateRule& rule;
   const ClaimedName claimed;
-  UpdateCounter learning_rate;
+  mutable UpdateCounter learning_rate;  // SlotKey::counter
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
   std::vector<at::Tensor> hyper;
 
-  SlotKey slot_key() const { return {rule, claimed.get()}; }
+  SlotKey slot_key() const { return {rule, claimed.get(), &learning_rate}; }
 
   std::string key() const override {
     return "optimizer '" + claimed.get() + "' of '" + variables.front().name() + "'";
@@ -187,8 +187,9 @@ struct Optimizer::State final : AttachedState {
       learning_rate.set_value([rate](std::int64_t) { return rate; }, /*varies=*/false);
     }
   }
+  bool is_optimizer(std::string_view name) const override { return name == claimed.get(); }
   std::string alike_in_steps(std::string_view optimizer) const override {
-    if (optimizer != claimed.get()) return {};
+    if (!is_optimizer(optimizer)) return {};
     return std::string(rule.name()) + " of '" + variables.front().name() + "' after " +
            std::to_string(learning_rate.count()) + " updates";
   }
@@ -348,8 +349,7 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
   }
   state_->learning_rate.value();  // throws its schedule's exceptions before any update
   apply_updates(state_->slot_key(), updates, state_->hyper);
-  // An update that the replicas make together is one.
-  if (variable::ReplicaCount::local_replica() == 0) state_->learning_rate.add_one();
+  if (!is_one_of_several) state_->learning_rate.add_one();  // else see SlotKey
 }
 
 double Optimizer::hyperparameter(std::string_view name) const {

@@ -213,6 +213,22 @@ std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() const {
   return all;
 }
 
+std::string MirroredHome::step_of(const SlotKey& key) const {
+  int place = 1;
+  {
+    const Lock lock(mutex_);
+    for (const auto& weak : attached_) {
+      const auto state = weak.lock();
+      if (!state) continue;
+      if (state->is_optimizer(key.optimizer)) break;
+      ++place;
+    }
+  }
+  std::string text(key.rule.name());
+  if (place > 1) text += " #" + std::to_string(place);
+  return text;
+}
+
 std::string MirroredHome::alike_in_steps(std::string_view optimizer) const {
   std::string text;
   for (const auto& state : attached()) text += state->alike_in_steps(optimizer);

@@ -15,6 +15,7 @@
 #include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_state.h"
 
 namespace cohort::internal {
@@ -192,18 +193,18 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         const std::vector<Variable> variables = variables_of(first);
-        const bool is_early =
-            has_workers() && gradients_->may_be_early(kCall, key.rule.name(), variables);
+        const std::string what = has_workers() ? step_of(key) : std::string();
+        const bool is_early = has_workers() && gradients_->may_be_early(kCall, what, variables);
         std::vector<Reduction::Parts> sums =
             is_early ? own_parts(first, kCall) : local_sums(all, kCall, cross_device_ops_);
         const auto state = [&] { return alike_in_steps(key.optimizer); };
         if (has_workers() && sharded_updates_ != nullptr) {
           reduced.is_applied = true;
-          sharded_updates_->step(key, variables, sums, reduced.hyper, state);
+          sharded_updates_->step(key, what, variables, sums, reduced.hyper, state);
+          if (key.counter != nullptr) key.counter->add_one();
           return reduced;
         }
-        if (has_workers())
-          gradients_->sum(kCall, key.rule.name(), variables, sums, reduced.hyper, state);
+        if (has_workers()) gradients_->sum(kCall, what, variables, sums, reduced.hyper, state);
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);
           if (!sum.defined()) continue;
@@ -215,6 +216,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
                      "any replica");
         if (reduced.is_applied)
           apply_all(key, value_updates(reduced.updates, std::nullopt, is_mixed()), reduced.hyper);
+        if (key.counter != nullptr) key.counter->add_one();
         return reduced;
       },
       std::vector<Update>(updates.begin(), updates.end()),
@@ -229,7 +231,7 @@ std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
   const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
     return each.impl()->home().get() == this && !target_of(each).component;
   });
-  return are_whole ? gradients_->begin_early(key.rule.name(), variables) : nullptr;
+  return are_whole ? gradients_->begin_early(step_of(key), variables) : nullptr;
 }
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {
@@ -244,7 +246,11 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
         std::vector<Reduction::Parts> parts = local_sums(all, kCall, cross_device_ops_);
         if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, {});
         std::vector<at::Tensor> of_all;
-        for (const Reduction::Parts& each : parts) of_all.push_back(gradient_of_sum(each));
+        for (const Reduction::Parts& each : parts) {
+          // Of one order in memory, since the norm is added in it.
+          const at::Tensor sum = gradient_of_sum(each);
+          of_all.push_back(sum.defined() && !each.is_sparse() ? sum.contiguous() : sum);
+        }
         return of_all;
       },
       std::vector<Update>(gradients.begin(), gradients.end()));

@@ -212,6 +212,27 @@ TEST(MultiWorkerTraining, ClipsTheGradientsOfAllReplicas) {
   expect_bits_of_one_process(2, 2, net_training(make, /*clips=*/true));
 }
 
+// Regression: a norm is added in the order of memory, which was another one with several workers.
+TEST(MultiWorkerTraining, ClipsTransposedGradients) {
+  const Train train = [](SynchronousStrategy& strategy) {
+    at::Generator generator = at::detail::createCPUGenerator(5);
+    const Variable v = strategy.variable("v", at::rand({61, 37}, generator));
+    const SGD sgd({v}, {.learning_rate = 0.1});
+    const at::Tensor x = at::rand({37, 61}, generator);
+    for (int step = 0; step < 3; ++step) {
+      strategy.run([&] {
+        const int id = get_replica_context()->replica_id_in_sync_group();
+        const auto gradients =
+            sgd.compute_gradients((v.tensor().t() * x).square().sum() * (id + 1));
+        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0));
+      });
+    }
+    return Tensors{v.read()};
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(4, 1, train);
+}
+
 TEST(MultiWorkerTraining, AddsTheRowsOfSparseGradients) {
   const Train train = [](SynchronousStrategy& strategy) {
     const auto net = strategy.replicate(

@@ -54,6 +54,24 @@ TEST_F(ReplicaUpdates, OfSeveralReplicasAreRefused) {
   EXPECT_EQ(value(), 1) << "nothing was written";
 }
 
+// Regression: replicas read the learning rate of the next update before the first one had counted
+// the last, and the update failed because they had other ones.
+TEST_F(ReplicaUpdates, OfARunFollowItsScheduleInAllReplicas) {
+  MirroredStrategy four({"CPU:0", "CPU:1", "CPU:2", "CPU:3"});
+  const Variable v = four.variable("v", at::ones({1}));
+  const SGD decayed({v},
+                    {.learning_rate = ExponentialDecay(
+                         {.initial_learning_rate = 0.1, .decay_steps = 10, .decay_rate = 0.5})});
+  for (std::int64_t run = 0; run < 300; ++run) {
+    four.run([&] {
+      for (std::int64_t update = 1; update <= 2; ++update) {
+        decayed.minimize(v.tensor().sum() * 1e-6);
+        EXPECT_EQ(decayed.iterations(), 2 * run + update);
+      }
+    });
+  }
+}
+
 // The alternative that the error message suggests.
 TEST_F(ReplicaUpdates, ReducedGradientsAreAppliedOutsideOfRun) {
   const auto gradients = two.run(

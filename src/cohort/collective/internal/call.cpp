@@ -78,7 +78,7 @@ void Call::check(const at::Tensor& tensor) const {
         "numbers whose mean has the same dtype", dtype_name(dtype),
         is_wide ? "convert it first with to(at::kDouble)" : "convert it first with to(at::kFloat)");
   }
-  if (writes_tensors() && repeats_elements(tensor))
+  if (writes_tensors() && tensor.numel() > 0 && repeats_elements(tensor))
     refuse("tensors whose elements have memory of their own", tensor.strides(),
            "pass a copy, as contiguous() makes it");
   const bool has_axis = kind == CallKind::reduce_scatter || kind == CallKind::all_gather;

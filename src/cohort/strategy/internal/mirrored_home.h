@@ -170,6 +170,9 @@ class MirroredHome final : public VariableHome,
   // The state of optimizers of these variables.
   void attach(const std::shared_ptr<AttachedState>& state) override;
   std::vector<std::shared_ptr<AttachedState>> attached() const;
+  // For messages and comparisons of workers: the rule, and the place of the optimizer among those
+  // of this home if it is not the first. Workers may have other names for it.
+  std::string step_of(const SlotKey& key) const;
   // AttachedState::alike_in_steps() of all.
   std::string alike_in_steps(std::string_view optimizer) const;
   bool keeps_newer_values() const override { return received_.awaits_first_run(); }

@@ -17,10 +17,15 @@
 
 namespace cohort {
 
+class UpdateCounter;  // variable/detail/hyperparameter.h
+
 // An update rule, and the name of the optimizer whose slots it uses.
 struct SlotKey {
   const variable::UpdateRule& rule;
   std::string_view optimizer;
+  // Of the optimizer. A home that makes an update for several replicas at once counts it there,
+  // before one of them goes on to the next.
+  UpdateCounter* counter = nullptr;
 };
 
 // The values of a gradient as rules take them: row-major, and without a graph. The tensor itself if

@@ -205,9 +205,10 @@ class JoinedApply final : public JoinedCall {
       sum.type = updates_[i].variable->spec().dtype;
     }
     const auto state = [&] { return home.alike_in_steps(optimizer_); };
+    const std::string what = home.step_of(key());
     if (ShardedUpdates* const sharded = home.sharded_updates())
-      return sharded->step(key(), variables, sums, replica.own_offer().numbers, state);
-    home.gradients().sum("optimizer.apply_gradients", rule_.name(), variables, sums,
+      return sharded->step(key(), what, variables, sums, replica.own_offer().numbers, state);
+    home.gradients().sum("optimizer.apply_gradients", what, variables, sums,
                          replica.own_offer().numbers, state);
     std::vector<at::Tensor>& of_all = replica.shared_sums();
     of_all.clear();

@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -91,8 +92,12 @@ bool ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& vari
                "failed after a part of the workers had updated theirs; call rebuild(), or restore "
                "saved values in a new strategy");
   bool is_written = false;
+  std::set<const MirroredVariable*> seen;
   for (const Variable& handle : variables) {
     const MirroredVariable& variable = target_of(handle).variable;
+    COHORT_CHECK(seen.insert(&variable).second, ErrorCode::unimplemented, "[", kApplyCall,
+                 "] expected each variable once (shard_optimizer_state), got '", variable.name(),
+                 "' twice; add its gradients first, or call apply_gradients() for each");
     is_written = is_written || (!variable.is_on_read() && variable.has_other_values());
     variable.state(0).check_rule(key, variable.name());
     COHORT_CHECK(variable.is_on_read() || !variable.may_differ(), ErrorCode::unimplemented, "[",
@@ -136,13 +141,14 @@ std::vector<ShardedUpdates::Part> ShardedUpdates::parts_of(
   return parts;
 }
 
-void ShardedUpdates::step(const SlotKey& key, const std::vector<Variable>& variables,
+void ShardedUpdates::step(const SlotKey& key, std::string_view what,
+                          const std::vector<Variable>& variables,
                           std::vector<Reduction::Parts>& sums, std::span<const double> hyper,
                           const WorkerGradients::StateText& state) {
   const bool is_written = check(key, variables);
   const c10::NoGradGuard no_grad;
   gradients_.sum(
-      kApplyCall, key.rule.name(), variables, sums, hyper, state,
+      kApplyCall, what, variables, sums, hyper, state,
       is_written ? WorkerGradients::Wanted::shares_of_checked : WorkerGradients::Wanted::shares);
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),

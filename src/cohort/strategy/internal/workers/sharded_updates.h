@@ -31,12 +31,12 @@ class ShardedUpdates {
  public:
   ShardedUpdates(std::shared_ptr<StrategyWorkers> workers, WorkerGradients& gradients);
 
-  // One step, which all workers make. `sums` and `state`: as for
+  // One step, which all workers make. `what`, `sums` and `state`: as for
   // WorkerGradients::sum(). All components of the
   // variables get the new values. Throws invalid_argument if no replica of any worker has a
   // gradient; unimplemented for a variable of which one replica's component was written alone, and
   // failed_precondition after a step that has failed when a part of the slots was updated.
-  void step(const SlotKey& key, const std::vector<Variable>& variables,
+  void step(const SlotKey& key, std::string_view what, const std::vector<Variable>& variables,
             std::vector<Reduction::Parts>& sums, std::span<const double> hyper,
             const WorkerGradients::StateText& state);
 

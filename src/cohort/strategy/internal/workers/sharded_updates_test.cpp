@@ -340,6 +340,32 @@ TEST(ShardedUpdates, FindOutThatValuesDiffer) {
     EXPECT_THAT(text_of(error), HasSubstr("expected equal values of variable 'v'"));
 }
 
+// Regression: each part began from the old value, and only the last one counted.
+TEST(ShardedUpdates, RefuseAVariableThatComesTwice) {
+  const auto errors = run_workers(2, {.shards = true}, [](auto& strategy) {
+    const Variable v = strategy.variable("v", at::zeros({8}));
+    const SGD sgd({v}, {.learning_rate = 0.1});
+    const at::Tensor g = at::ones({8});
+    strategy.run([&] { sgd.apply_gradients({{g, v}, {g * 2, v}}); });
+  });
+  for (const auto& error : errors)
+    EXPECT_THAT(text_of(error), HasSubstr("expected each variable once (shard_optimizer_state), "
+                                          "got 'v' twice; add its gradients first"));
+}
+
+// Regression: the values became equal, made with other slots on each worker.
+TEST(ShardedUpdates, FindOutThatWorkersUseOptimizersInAnotherOrder) {
+  for (const bool shards : {true, false}) {
+    const auto errors = run_workers(2, {.shards = shards}, [](auto& strategy) {
+      const Variable v = strategy.variable("v", at::ones({8}));
+      const Adam adams[] = {Adam({v}, {.learning_rate = 0.1}), Adam({v}, {.learning_rate = 0.1})};
+      strategy.run([&] { adams[strategy.worker()].minimize(v.tensor().square().sum()); });
+    });
+    for (const auto& error : errors)
+      EXPECT_THAT(text_of(error), HasSubstr("expected one call on all workers, got"));
+  }
+}
+
 TEST(ShardedUpdates, AreOfAllWorkersOrOfNone) {
   const InProcessWorkers workers(2);
   std::vector<std::string> texts(2);
