@@ -64,14 +64,14 @@ void Siblings::remove(Session* session) noexcept {
   sessions_.erase(std::find(sessions_.begin(), sessions_.end(), session));
 }
 
-std::optional<Farewell> Siblings::told_elsewhere(
-    const Session& mine, const std::function<bool(int from, const Farewell&)>& is_reason) {
+std::optional<Farewell> Siblings::told_elsewhere(const Session& mine,
+                                                 const std::function<bool(int from)>& is_asked) {
   std::optional<Farewell> told;
   const Lock lock(mutex_);
   for (Session* const session : sessions_) {
     if (session == &mine) continue;
     session->look_while_idle([&](int from, const Farewell& farewell) {
-      if (!told && is_reason(from, farewell)) told = farewell;
+      if (!told && is_asked(from)) told = farewell;
     });
   }
   return told;
@@ -122,10 +122,7 @@ void Session::connect(const Caller& caller, Deadline deadline) {
     // Members that wait in another group, or have left because it failed, do not come.
     const bool is_missing =
         error.code() == ErrorCode::deadline_exceeded || error.code() == ErrorCode::unavailable;
-    std::optional<Farewell> told;
-    if (is_missing)
-      told = siblings_->told_elsewhere(*this, [](int, const Farewell&) { return true; });
-    if (told) apply(told->culprits.front(), *told, caller);
+    if (is_missing) look_elsewhere(caller, [](int) { return true; });
     for (int rank = 0; rank < links_->size(); ++rank) {
       if (error.code() != ErrorCode::aborted || error.origin() != links_->member_name(rank))
         continue;
@@ -181,7 +178,7 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
       const bool is_sure = beginning.size() == 1 ||
                            (beginning.empty() && late(traffic, Awaited::values).size() == 1);
       if (is_sure || has_grace) {
-        look_elsewhere(traffic, caller);
+        look_elsewhere(caller, [&](int from) { return traffic.awaited(from) != Awaited::nothing; });
         give_up(traffic, caller);
       }
       has_grace = true;
@@ -250,7 +247,7 @@ void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {
     const TimePoint now = Clock::system().now();
     if (!lost_at_) lost_at_ = now;
     if (!connection->has_farewell_ended() && now < *lost_at_ + kFarewellTime) return;
-    look_elsewhere(traffic, caller);
+    look_elsewhere(caller, [&](int from) { return from == rank; });
     const std::string& name = links_->member_name(rank);
     reason_ = links_->member_name(links_->rank()) + " has lost the connection to " + name;
     end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
@@ -297,9 +294,8 @@ void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
   throw std::move(error).at(links_->member_name(culprits.front()));
 }
 
-void Session::look_elsewhere(const AwaitedTraffic& traffic, const Caller& caller) {
-  std::optional<Farewell> told = siblings_->told_elsewhere(
-      *this, [&](int from, const Farewell&) { return traffic.awaited(from) != Awaited::nothing; });
+void Session::look_elsewhere(const Caller& caller, const std::function<bool(int from)>& is_asked) {
+  std::optional<Farewell> told = siblings_->told_elsewhere(*this, is_asked);
   if (!told) return;
   told->call = caller.call;
   apply(told->culprits.front(), *told, caller);
@@ -350,6 +346,8 @@ void Session::look_for_farewells(const Caller& caller) {
 void Session::apply(int from, const Farewell& farewell, const Caller& caller) {
   const int self = links_->rank();
   if (farewell.code == ErrorCode::aborted) {
+    // One that has failed in another group leaves this one, too.
+    look_elsewhere(caller, [&](int other) { return other == from; });
     left_ = farewell.culprits.empty() ? from : farewell.culprits.front();
     const std::string& name = links_->member_name(left_);
     end({.call = caller.call, .culprits = {left_}, .why = name + " has left"});

@@ -52,10 +52,10 @@ class Siblings {
  public:
   void add(Session* session);
   void remove(Session* session) noexcept;
-  // What a member has told in a group other than that of `mine` about a member that ends it, if
-  // `is_reason` agrees. Groups in which another thread makes a call are left out.
-  std::optional<Farewell> told_elsewhere(
-      const Session& mine, const std::function<bool(int from, const Farewell&)>& is_reason);
+  // What a member that is asked has told, in a group other than that of `mine`, about the members
+  // because of which that has ended. Leaves out groups in which another thread makes a call.
+  std::optional<Farewell> told_elsewhere(const Session& mine,
+                                         const std::function<bool(int from)>& is_asked);
 
  private:
   Mutex mutex_;
@@ -100,8 +100,8 @@ class Session {
   // Throws if a member that the call needs has closed its connection.
   void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
   [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
-  // Throws what a member that is awaited has told in another group about why that ends.
-  void look_elsewhere(const AwaitedTraffic& traffic, const Caller& caller);
+  // Throws what a member that is asked has told in another group about why that has ended.
+  void look_elsewhere(const Caller& caller, const std::function<bool(int from)>& is_asked);
   void look_at_watch();
   std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
