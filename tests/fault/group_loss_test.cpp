@@ -56,6 +56,9 @@ void make_calls(Group& group, std::uint32_t seed, Outcome& outcome) {
   const int size = group.size();
   std::mt19937 random(seed);
   const auto split = group.split();
+  // ForkedLinks::open() does not wait until the others have opened their connections, so one that
+  // gives up in it looks like one that has ended. Hence nobody is stopped in it.
+  split->barrier(Deadline::after(std::chrono::seconds(60)));
   while (true) {
     Group& used = random() % 4 == 0 ? *split : group;
     const Deadline deadline = Deadline::after(kTimeout);

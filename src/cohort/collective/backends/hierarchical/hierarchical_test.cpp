@@ -320,5 +320,27 @@ TEST_F(Hierarchical, ALeaderThatStopsInTheMiddleIsNamedOnAllHosts) {
   }
 }
 
+// The leader of the second host gets only a part of the values, and waits for the rest, as does its
+// block. Meanwhile those of the first host have finished the call, and wait in a split.
+TEST_F(Hierarchical, MembersThatWaitInAnotherGroupAreNotBlamed) {
+  relays = std::make_unique<testing::Relays>();
+  connect("AABB", [&](int first, int second, int lane) {
+    if (first != 0 || second != 2 || lane != 2) return testing::tcp_pair();
+    return relays->make({.kind = testing::Damage::Kind::swallow, .position = 700'000});
+  });
+  const auto splits =
+      on_members<std::shared_ptr<Group>>([](int, Group& member) { return member.split(); });
+  const auto all = errors([&](int rank, Group& member) {
+    const auto time = std::chrono::milliseconds(500);
+    member.broadcast(at::ones({1'000'000}), 1, Deadline::after(time));
+    splits[static_cast<std::size_t>(rank)]->barrier(Deadline::after(time));
+  });
+  EXPECT_THAT(all[0], StartsWith("aborted worker:0: [collective.barrier] "));
+  EXPECT_THAT(all[1], StartsWith("deadline_exceeded worker:0: [collective.barrier] "));
+  EXPECT_THAT(all[2], StartsWith("deadline_exceeded worker:0: [collective.broadcast] "));
+  EXPECT_THAT(all[3], StartsWith("deadline_exceeded worker:0: [collective.broadcast] "));
+  EXPECT_EQ(sockets->missed(), (Pairs{{1, 0}, {2, 0}, {3, 0}}));
+}
+
 }  // namespace
 }  // namespace cohort::collective::hierarchical

@@ -164,21 +164,22 @@ std::shared_ptr<Group> Member::split() {
 }
 
 std::vector<Bytes> Member::exchange(Bytes mine, std::string_view what, Deadline deadline) {
+  deadline = for_beginning(deadline);
   connect(CallKind::exchange, deadline);
-  std::vector<Bytes> all = parts_.all->exchange(std::move(mine), what, for_beginning(deadline));
-  may_others_be_behind_ = false;
+  std::vector<Bytes> all = parts_.all->exchange(std::move(mine), what, deadline);
+  note_beginning();
   return all;
 }
 
 void Member::perform(Call& call, Deadline deadline) {
-  connect(call.kind, deadline);
+  const Deadline beginning = for_beginning(deadline);
+  connect(call.kind, beginning);
   if (!is_large(call)) {
-    parts_.all->perform(call, for_beginning(deadline));
-    may_others_be_behind_ = false;
+    parts_.all->perform(call, beginning);
+    note_beginning();
     return;
   }
-  parts_.all->agree(call, for_beginning(deadline));
-  may_others_be_behind_ = true;
+  parts_.all->agree(call, beginning);
   kind_ = call.kind;
   deadline = Deadline(std::max(deadline.time(), Clock::system().now()));
   try {
@@ -186,10 +187,22 @@ void Member::perform(Call& call, Deadline deadline) {
   } catch (...) {
     fail(call, current_error());
   }
+  behind_until_ = later(deadline, kForBeginning).time();
+  links_->behind_until() = behind_until_;
 }
 
 Deadline Member::for_beginning(Deadline deadline) const {
-  return may_others_be_behind_ ? later(deadline, kForBeginning) : deadline;
+  const bool is_behind_here = behind_until_ != TimePoint();
+  // Those who wait in a call of another group give up by then.
+  const bool is_behind = is_behind_here || links_->behind_until().load() > deadline.time();
+  return is_behind ? later(deadline, kForBeginning) : deadline;
+}
+
+void Member::note_beginning() {
+  if (behind_until_ == TimePoint()) return;
+  // Unless it is of another group now.
+  links_->behind_until().compare_exchange_strong(behind_until_, TimePoint());
+  behind_until_ = {};
 }
 
 void Member::all_reduce(const Call& call, Deadline deadline) {

@@ -57,6 +57,8 @@ class Member final : public Group {
  private:
   // By when the others must have begun a call.
   Deadline for_beginning(Deadline deadline) const;
+  // All have begun a call of `all` in this group.
+  void note_beginning();
   void all_reduce(const Call& call, Deadline deadline);
   void broadcast(const Call& call, Deadline deadline);
   // The leader gives its block what it got from the other leaders.
@@ -70,8 +72,8 @@ class Member final : public Group {
   const SplitPath path_;
   bool is_connected_ = false;
   CallKind kind_ = CallKind::barrier;  // of the last call that has stages
-  // Whether others may still be in that call, which this member has finished.
-  bool may_others_be_behind_ = false;
+  // Until when others may still be in that call, if this member has finished it.
+  TimePoint behind_until_ = {};
   Mutex split_mutex_;  // so that the splits of all parts have the same number
   std::uint64_t num_splits_ COHORT_GUARDED_BY(split_mutex_) = 0;
 };

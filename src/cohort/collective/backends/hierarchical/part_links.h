@@ -2,6 +2,7 @@
 // The connections of groups that have some of the members of a larger one.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -34,11 +35,16 @@ class DividedLinks {
   // Closes what no part has taken.
   void close_rest(const SplitPath& path);
 
+  // Until when other members may still be in a call of the group or of a split that this member has
+  // finished: for whom waits for them in another one of these groups.
+  std::atomic<TimePoint>& behind_until() { return behind_until_; }
+
  private:
   const std::shared_ptr<Links> links_;
   Mutex mutex_;
   // By path; of each member, all lanes.
   std::map<SplitPath, std::vector<FileDescriptor>> opened_ COHORT_GUARDED_BY(mutex_);
+  std::atomic<TimePoint> behind_until_ = TimePoint();
 };
 
 // Thread-safe.
@@ -57,7 +63,10 @@ class PartLinks final : public Links {
   std::int64_t process(int rank) const override { return whole_->links()->process(of_whole(rank)); }
   std::vector<FileDescriptor> open(const SplitPath& path, int lanes, Deadline deadline) override;
   void missed(int rank, std::string_view why) override {
-    whole_->links()->missed(of_whole(rank), why);
+    // A part may blame a member that waits for another one. The reason comes from `all`.
+    const bool is_partial =
+        part_ == DividedLinks::Part::leaders || part_ == DividedLinks::Part::block;
+    if (!is_partial) whole_->links()->missed(of_whole(rank), why);
   }
 
  private:

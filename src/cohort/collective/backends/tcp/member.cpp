@@ -24,7 +24,7 @@ FrameMember::FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> 
       carrier_(std::move(carrier)),
       path_(std::move(path)),
       tree_(std::move(tree)),
-      session_(links_, carrier_, path_),
+      session_(links_, carrier_, path_, std::make_shared<Siblings>()),
       scratch_(links_->size()) {}
 
 FrameMember::FrameMember(std::shared_ptr<FrameMember> parent, SplitPath path)
@@ -33,7 +33,7 @@ FrameMember::FrameMember(std::shared_ptr<FrameMember> parent, SplitPath path)
       carrier_(parent_->carrier_),
       path_(std::move(path)),
       tree_(parent_->tree_),
-      session_(links_, carrier_, path_),
+      session_(links_, carrier_, path_, parent_->session_.siblings()),
       scratch_(links_->size()) {}
 
 std::vector<Bytes> FrameMember::exchange(Bytes mine, std::string_view what, Deadline deadline) {
@@ -118,7 +118,11 @@ void FrameMember::fail(CallKind kind, const Error& error) {
     farewell.why = self + " has failed: " + error.message();
     if (!is_late) farewell.culprits = {rank()};
   }
-  session_.fail(farewell, error.code() == ErrorCode::aborted, caller);
+  const bool follows = error.code() == ErrorCode::aborted;
+  session_.fail(farewell, follows, caller);
+  for (const int culprit : farewell.culprits) {
+    if (!follows && culprit != rank()) links_->missed(culprit, farewell.why);
+  }
   throw mine;
 }
 

@@ -49,9 +49,7 @@ class FrameMember final : public Group, public std::enable_shared_from_this<Fram
   // which has found the reason first.
   [[noreturn]] void fail(CallKind kind, const Error& error);
   // Throws the error of the last call of agree(), if another member has ended the group since.
-  void check_last(CallKind kind) {
-    session_.look_for_farewells({*this, num_calls_ - 1, kind, name_of(kind)});
-  }
+  void check_last(CallKind kind) { session_.check({*this, num_calls_ - 1, kind, name_of(kind)}); }
   // See Session::set_watch().
   void set_watch(std::function<void()> watch) { session_.set_watch(std::move(watch)); }
   // The calls of others fail.

@@ -2,6 +2,7 @@
 #include "cohort/collective/backends/tcp/session.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 namespace cohort::collective::tcp {
@@ -37,12 +38,56 @@ Error ended_error(ErrorCode code, const Caller& caller, const std::string& reaso
                          "; begin a new one on all");
 }
 
+// While this exists, only its thread uses the session. Others use it for moments.
+class Use {
+ public:
+  explicit Use(std::atomic<bool>& is_in_use) : is_in_use_(is_in_use) {
+    while (is_in_use_.exchange(true, std::memory_order_acquire)) std::this_thread::yield();
+  }
+  ~Use() { is_in_use_.store(false, std::memory_order_release); }
+  Use(const Use&) = delete;
+  Use& operator=(const Use&) = delete;
+
+ private:
+  std::atomic<bool>& is_in_use_;
+};
+
 }  // namespace
 
-Session::Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path)
-    : links_(std::move(links)), carrier_(std::move(carrier)), path_(std::move(path)) {}
+void Siblings::add(Session* session) {
+  const Lock lock(mutex_);
+  sessions_.push_back(session);
+}
+
+void Siblings::remove(Session* session) noexcept {
+  const Lock lock(mutex_);
+  sessions_.erase(std::find(sessions_.begin(), sessions_.end(), session));
+}
+
+std::optional<Farewell> Siblings::told_elsewhere(const Session& mine,
+                                                 const std::function<bool(int from)>& is_asked) {
+  std::optional<Farewell> told;
+  const Lock lock(mutex_);
+  for (Session* const session : sessions_) {
+    if (session == &mine) continue;
+    session->look_while_idle([&](int from, const Farewell& farewell) {
+      if (!told && is_asked(from)) told = farewell;
+    });
+  }
+  return told;
+}
+
+Session::Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path,
+                 std::shared_ptr<Siblings> siblings)
+    : links_(std::move(links)),
+      carrier_(std::move(carrier)),
+      path_(std::move(path)),
+      siblings_(std::move(siblings)) {
+  siblings_->add(this);
+}
 
 Session::~Session() {
+  siblings_->remove(this);
   if (is_connected_) {
     leave();
   } else if (!has_ended_) {
@@ -51,13 +96,22 @@ Session::~Session() {
 }
 
 void Session::leave() noexcept {
+  const Use use(is_in_use_);
+  leave_now();
+}
+
+void Session::leave_now() noexcept {
   if (is_connected_ && !has_ended_) end({.call = num_calls_});
 }
 
 void Session::begin(const Caller& caller, Deadline deadline) {
+  const Use use(is_in_use_);
   if (has_ended_) refuse(caller);
   num_calls_ = caller.call;
-  if (is_connected_) return;
+  if (!is_connected_) connect(caller, deadline);
+}
+
+void Session::connect(const Caller& caller, Deadline deadline) {
   try {
     connections_ = carrier_->connect(path_, deadline);
     is_connected_ = true;
@@ -65,6 +119,10 @@ void Session::begin(const Caller& caller, Deadline deadline) {
     Error error = current_error();
     has_ended_ = true;
     reason_ = "its members were not connected: " + error.message();
+    // Members that wait in another group, or have left because it failed, do not come.
+    const bool is_missing =
+        error.code() == ErrorCode::deadline_exceeded || error.code() == ErrorCode::unavailable;
+    if (is_missing) look_elsewhere(caller, [](int) { return true; });
     for (int rank = 0; rank < links_->size(); ++rank) {
       if (error.code() != ErrorCode::aborted || error.origin() != links_->member_name(rank))
         continue;
@@ -76,6 +134,7 @@ void Session::begin(const Caller& caller, Deadline deadline) {
 }
 
 void Session::run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline) {
+  const Use use(is_in_use_);
   try {
     run_until_complete(traffic, caller, deadline);
   } catch (...) {
@@ -113,9 +172,15 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
     if (moved_at == TimePoint()) moved_at = now;
     if (now >= deadline.time()) {
       look_for_farewells(caller);
-      const bool is_sure =
-          !late(traffic, Awaited::beginning).empty() || !late(traffic, Awaited::values).empty();
-      if (is_sure || has_grace) give_up(traffic, caller);
+      // Of several members that have not begun, some may wait for another one in the call before,
+      // whose deadline passes at about this time; and of several that owe values, some may be slow.
+      const auto beginning = late(traffic, Awaited::beginning);
+      const bool is_sure = beginning.size() == 1 ||
+                           (beginning.empty() && late(traffic, Awaited::values).size() == 1);
+      if (is_sure || has_grace) {
+        look_elsewhere(caller, [&](int from) { return traffic.awaited(from) != Awaited::nothing; });
+        give_up(traffic, caller);
+      }
       has_grace = true;
       deadline = Deadline(now + kGrace);
     }
@@ -134,7 +199,7 @@ void Session::look_at_watch() {
   try {
     watch_();
   } catch (...) {
-    leave();
+    leave_now();
     throw;
   }
 }
@@ -160,6 +225,7 @@ bool Session::is_sent() const {
 }
 
 void Session::fail(const Farewell& farewell, bool follows, const Caller& caller) {
+  const Use use(is_in_use_);
   if (has_ended_) return;
   const TimePoint until = Clock::system().now() + (follows ? kGrace : milliseconds(0));
   while (true) {
@@ -181,6 +247,7 @@ void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {
     const TimePoint now = Clock::system().now();
     if (!lost_at_) lost_at_ = now;
     if (!connection->has_farewell_ended() && now < *lost_at_ + kFarewellTime) return;
+    look_elsewhere(caller, [&](int from) { return from == rank; });
     const std::string& name = links_->member_name(rank);
     reason_ = links_->member_name(links_->rank()) + " has lost the connection to " + name;
     end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
@@ -227,6 +294,13 @@ void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
   throw std::move(error).at(links_->member_name(culprits.front()));
 }
 
+void Session::look_elsewhere(const Caller& caller, const std::function<bool(int from)>& is_asked) {
+  std::optional<Farewell> told = siblings_->told_elsewhere(*this, is_asked);
+  if (!told) return;
+  told->call = caller.call;
+  apply(told->culprits.front(), *told, caller);
+}
+
 void Session::check_fault(const Channel& connection, const Caller& caller, int rank) {
   const std::string& name = links_->member_name(rank);
   const std::string fault = connection.fault();
@@ -237,6 +311,24 @@ void Session::check_fault(const Channel& connection, const Caller& caller, int r
                                         in_call(caller) + ", got " + fault +
                                         "; begin a new group on all")
       .at(name);
+}
+
+void Session::check(const Caller& caller) {
+  const Use use(is_in_use_);
+  look_for_farewells(caller);
+}
+
+void Session::look_while_idle(const std::function<void(int from, const Farewell&)>& found) {
+  if (is_in_use_.exchange(true, std::memory_order_acquire)) return;
+  for (std::size_t i = 0; i < connections_.size(); ++i) {
+    Channel* const connection = connections_[i].get();
+    if (!connection) continue;
+    connection->look_for_farewell(links_->size());
+    const std::optional<Farewell>& farewell = connection->farewell();
+    const bool is_reason = farewell && farewell->code != ErrorCode::aborted;
+    if (is_reason && !farewell->culprits.empty()) found(static_cast<int>(i), *farewell);
+  }
+  is_in_use_.store(false, std::memory_order_release);
 }
 
 void Session::look_for_farewells(const Caller& caller) {
@@ -254,6 +346,8 @@ void Session::look_for_farewells(const Caller& caller) {
 void Session::apply(int from, const Farewell& farewell, const Caller& caller) {
   const int self = links_->rank();
   if (farewell.code == ErrorCode::aborted) {
+    // One that has failed in another group leaves this one, too.
+    look_elsewhere(caller, [&](int other) { return other == from; });
     left_ = farewell.culprits.empty() ? from : farewell.culprits.front();
     const std::string& name = links_->member_name(left_);
     end({.call = caller.call, .culprits = {left_}, .why = name + " has left"});

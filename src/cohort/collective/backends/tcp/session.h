@@ -2,6 +2,7 @@
 // The connections of one group, and how it ends.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -15,6 +16,7 @@
 #include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/detail/links.h"
 #include "cohort/collective/internal/call.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::collective::tcp {
 
@@ -42,10 +44,29 @@ class AwaitedTraffic : public Traffic {
   virtual Awaited awaited(int from) const = 0;
 };
 
-// Used only from the thread that makes the call.
+class Session;
+
+// One member's sessions of a group and of its splits. A member that fails in one of these groups
+// tells why in that group only, and takes no part in the calls of the others. Thread-safe.
+class Siblings {
+ public:
+  void add(Session* session);
+  void remove(Session* session) noexcept;
+  // What a member that is asked has told, in a group other than that of `mine`, about the members
+  // because of which that has ended. Leaves out groups in which another thread makes a call.
+  std::optional<Farewell> told_elsewhere(const Session& mine,
+                                         const std::function<bool(int from)>& is_asked);
+
+ private:
+  Mutex mutex_;
+  std::vector<Session*> sessions_ COHORT_GUARDED_BY(mutex_);
+};
+
+// Used only from the thread that makes the call, but for look_while_idle(), which is thread-safe.
 class Session {
  public:
-  Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path);
+  Session(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path,
+          std::shared_ptr<Siblings> siblings);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
@@ -59,19 +80,28 @@ class Session {
   // call on: then it throws that one's error. `follows`: another member must have said why.
   void fail(const Farewell& farewell, bool follows, const Caller& caller);
   // Throws if another member has ended the group from this call on.
-  void look_for_farewells(const Caller& caller);
+  void check(const Caller& caller);
+  // For Siblings: calls `found` with the farewell of each member that blames others, if no call is
+  // in progress.
+  void look_while_idle(const std::function<void(int from, const Farewell&)>& found);
+  const std::shared_ptr<Siblings>& siblings() const { return siblings_; }
   // Called about every 50 ms while run() waits. If it throws, this member leaves.
   void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
   // Sends and receives until the traffic is complete and sent. If that fails, the group ends.
   void run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
 
  private:
+  void connect(const Caller& caller, Deadline deadline);
+  void leave_now() noexcept;
+  void look_for_farewells(const Caller& caller);
   bool move(AwaitedTraffic& traffic, const Caller& caller);
   bool is_sent() const;
   void run_until_complete(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
   // Throws if a member that the call needs has closed its connection.
   void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
   [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
+  // Throws what a member that is asked has told in another group about why that has ended.
+  void look_elsewhere(const Caller& caller, const std::function<bool(int from)>& is_asked);
   void look_at_watch();
   std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
@@ -85,6 +115,8 @@ class Session {
   const std::shared_ptr<Links> links_;
   const std::shared_ptr<Carrier> carrier_;
   const SplitPath path_;
+  const std::shared_ptr<Siblings> siblings_;
+  std::atomic<bool> is_in_use_ = false;
   Channels connections_;
   std::uint64_t num_calls_ = 0;            // that have begun
   std::optional<TimePoint> lost_at_ = {};  // when a needed connection was first found closed

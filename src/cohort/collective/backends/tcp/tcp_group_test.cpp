@@ -319,5 +319,44 @@ TEST_F(TcpGroup, AMemberThatStopsInTheMiddleIsNamedAtTheDeadline) {
   EXPECT_THAT(all[0], HasSubstr("worker:1 has waited in vain for worker:0"));
 }
 
+// Regression: member 2 waits in a split for member 0, which has noticed in the group of all that
+// member 1 has stopped, after this has sent its part to member 2.
+TEST_F(TcpGroup, AMemberThatHasFailedInAnotherGroupIsNotBlamed) {
+  for (const bool leaves : {true, false}) {
+    connect_damaged(3, {.kind = Damage::Kind::swallow, .is_to_second = false, .position = 70});
+    auto splits = on_members<std::shared_ptr<Group>>([](int, Group& member) {
+      auto split = member.split();
+      split->barrier(late());
+      member.barrier(late());
+      return split;
+    });
+    const auto all = errors([&](int rank, Group& member) {
+      std::shared_ptr<Group>& split = splits[static_cast<std::size_t>(rank)];
+      try {
+        member.barrier(rank == 0 ? Deadline::after(std::chrono::milliseconds(300)) : late());
+      } catch (...) {
+        if (leaves) split.reset();
+        throw;
+      }
+      if (rank == 2) split->barrier(leaves ? late() : Deadline::after(std::chrono::seconds(1)));
+    });
+    EXPECT_THAT(all[0], StartsWith("deadline_exceeded worker:1: "));
+    EXPECT_THAT(all[2], StartsWith("deadline_exceeded worker:1: "));
+    EXPECT_EQ(sockets_->missed(), (std::set<std::pair<int, int>>{{0, 1}, {2, 1}}));
+  }
+}
+
+// Regression: member 2 has finished a call in which member 0 still waits for member 1.
+TEST_F(TcpGroup, AMemberThatWaitsInTheCallBeforeIsNotBlamed) {
+  connect_damaged(3, {.kind = Damage::Kind::swallow, .is_to_second = false, .position = 10});
+  const auto all = errors([&](int rank, Group& member) {
+    member.barrier(rank == 0 ? Deadline::after(std::chrono::milliseconds(700)) : late());
+    if (rank == 2) member.barrier(Deadline::after(std::chrono::milliseconds(500)));
+  });
+  EXPECT_THAT(all[0], StartsWith("deadline_exceeded worker:1: "));
+  EXPECT_THAT(all[2], StartsWith("deadline_exceeded worker:1: "));
+  EXPECT_EQ(sockets_->missed(), (std::set<std::pair<int, int>>{{0, 1}, {2, 1}}));
+}
+
 }  // namespace
 }  // namespace cohort::collective::tcp
