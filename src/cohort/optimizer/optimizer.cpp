@@ -187,9 +187,9 @@ struct Optimizer::State final : AttachedState {
       learning_rate.set_value([rate](std::int64_t) { return rate; }, /*varies=*/false);
     }
   }
-  bool is_optimizer(std::string_view name) const override { return name == claimed.get(); }
+  OptimizerId id() const override { return {claimed.get(), rule.name(), variables[0].name()}; }
   std::string alike_in_steps(std::string_view optimizer) const override {
-    if (!is_optimizer(optimizer)) return {};
+    if (optimizer != claimed.get()) return {};
     return std::string(rule.name()) + " of '" + variables.front().name() + "' after " +
            std::to_string(learning_rate.count()) + " updates";
   }

@@ -214,18 +214,16 @@ std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() const {
 }
 
 std::string MirroredHome::step_of(const SlotKey& key) const {
-  int place = 1;
-  {
-    const Lock lock(mutex_);
-    for (const auto& weak : attached_) {
-      const auto state = weak.lock();
-      if (!state) continue;
-      if (state->is_optimizer(key.optimizer)) break;
-      ++place;
-    }
-  }
+  std::vector<std::shared_ptr<AttachedState>> all = attached();
+  const auto own = std::find_if(all.begin(), all.end(),
+                                [&](const auto& each) { return each->id().name == key.optimizer; });
   std::string text(key.rule.name());
-  if (place > 1) text += " #" + std::to_string(place);
+  if (own == all.end()) return text;
+  const auto like_own = std::count_if(all.begin(), own, [&](const auto& each) {
+    const AttachedState::OptimizerId a = each->id(), b = (*own)->id();
+    return a.rule == b.rule && a.first_variable == b.first_variable;
+  });
+  if (like_own > 0) text += " #" + std::to_string(like_own + 1);
   return text;
 }
 

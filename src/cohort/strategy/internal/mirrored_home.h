@@ -170,8 +170,8 @@ class MirroredHome final : public VariableHome,
   // The state of optimizers of these variables.
   void attach(const std::shared_ptr<AttachedState>& state) override;
   std::vector<std::shared_ptr<AttachedState>> attached() const;
-  // For messages and comparisons of workers: the rule, and the place of the optimizer among those
-  // of this home if it is not the first. Workers may have other names for it.
+  // For messages and comparisons of workers: the rule, and a number if there are optimizers of this
+  // rule for the same variables that were made before. Workers may have other names for it.
   std::string step_of(const SlotKey& key) const;
   // AttachedState::alike_in_steps() of all.
   std::string alike_in_steps(std::string_view optimizer) const;
