@@ -2,8 +2,8 @@
 // The one header that needs MPI's; for the sources of this folder.
 #pragma once
 
-#define OMPI_SKIP_MPICXX 1
-#define MPICH_SKIP_MPICXX 1
+#define OMPI_SKIP_MPICXX 1   // NOLINT: names that MPI chose
+#define MPICH_SKIP_MPICXX 1  // NOLINT
 #include <mpi.h>
 
 namespace cohort::collective::mpi {
