@@ -74,10 +74,10 @@ TEST(MultiWorkerMirroredStrategyCluster, WarnsThatNcclIsNotUsed) {
   MultiWorkerMirroredOptions options{.devices = {"CPU:0"}};
   testing::Warnings warnings;
   options.communication.implementation = CommunicationImplementation::ring;
-  MultiWorkerMirroredStrategy(none, options);
+  const MultiWorkerMirroredStrategy strategy(none, options);
   EXPECT_EQ(warnings.text(), "");
   options.communication.implementation = CommunicationImplementation::nccl;
-  MultiWorkerMirroredStrategy(none, options);
+  const MultiWorkerMirroredStrategy other(none, options);
   EXPECT_THAT(warnings.text(), ::testing::HasSubstr("got NCCL, which Cohort does not use"));
 }
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Updates of local variables inside run() are applied if there is one replica, and refused if there
 // are several, since nothing reduces them.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
