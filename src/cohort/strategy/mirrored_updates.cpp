@@ -187,16 +187,17 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
       replica, "apply_gradients",
       [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
                    const PerReplica<OptimizerStep>& steps) {
-        constexpr std::string_view kCall = "optimizer.apply_gradients";
         check_same_optimizer(steps);
         const std::vector<Update>& first = all[0];
         Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
         const c10::NoGradGuard no_grad;
         const std::vector<Variable> variables = variables_of(first);
         const std::string what = has_workers() ? step_of(key) : std::string();
-        const bool is_early = has_workers() && gradients_->may_be_early(kCall, what, variables);
-        std::vector<Reduction::Parts> sums =
-            is_early ? own_parts(first, kCall) : local_sums(all, kCall, cross_device_ops_);
+        const bool is_early =
+            has_workers() && gradients_->may_be_early(kApplyCall, what, variables);
+        std::vector<Reduction::Parts> sums = is_early
+                                                 ? own_parts(first, kApplyCall)
+                                                 : local_sums(all, kApplyCall, cross_device_ops_);
         const auto state = [&] { return alike_in_steps(key.optimizer); };
         if (has_workers() && sharded_updates_ != nullptr) {
           reduced.is_applied = true;
@@ -204,7 +205,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
           if (key.counter != nullptr) key.counter->add_one();
           return reduced;
         }
-        if (has_workers()) gradients_->sum(kCall, what, variables, sums, reduced.hyper, state);
+        if (has_workers()) gradients_->sum(kApplyCall, what, variables, sums, reduced.hyper, state);
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);
           if (!sum.defined()) continue;

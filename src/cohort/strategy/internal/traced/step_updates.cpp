@@ -208,8 +208,7 @@ class JoinedApply final : public JoinedCall {
     const std::string what = home.step_of(key());
     if (ShardedUpdates* const sharded = home.sharded_updates())
       return sharded->step(key(), what, variables, sums, replica.own_offer().numbers, state);
-    home.gradients().sum("optimizer.apply_gradients", what, variables, sums,
-                         replica.own_offer().numbers, state);
+    home.gradients().sum(kApplyCall, what, variables, sums, replica.own_offer().numbers, state);
     std::vector<at::Tensor>& of_all = replica.shared_sums();
     of_all.clear();
     for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));

@@ -186,7 +186,7 @@ std::shared_ptr<const EarlyKind> EarlyGradients::agree(const std::shared_ptr<con
     return {"", offer.bytes()};
   };
   const std::vector<Bytes> all =
-      workers_->exchange({.call = kEarlyCall, .text = "the order in which gradients travel"}, make);
+      workers_->exchange({.call = kApplyCall, .text = "the order in which gradients travel"}, make);
   std::uint64_t splits = 0;
   bool needs_sender = false;
   for (const Bytes& bytes : all) {

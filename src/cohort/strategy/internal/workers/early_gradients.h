@@ -22,8 +22,9 @@ namespace cohort::internal {
 
 class StrategyWorkers;
 
-// The only call whose gradients no code of the user sees between the backward pass and the update.
-inline constexpr std::string_view kEarlyCall = "optimizer.apply_gradients";
+// The name of a step of an optimizer. Only of minimize(), which makes this call, no code of the
+// user sees the gradients between the backward pass and the update.
+inline constexpr std::string_view kApplyCall = "optimizer.apply_gradients";
 
 // Steps whose gradients may travel early.
 struct EarlyKind {

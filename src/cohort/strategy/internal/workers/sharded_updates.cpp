@@ -19,8 +19,6 @@
 namespace cohort::internal {
 namespace {
 
-constexpr std::string_view kApplyCall = "optimizer.apply_gradients";
-
 // A whole update of a value that each replica has for itself.
 struct OwnUpdate {
   MirroredVariable& variable;

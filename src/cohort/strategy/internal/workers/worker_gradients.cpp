@@ -124,7 +124,7 @@ void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
                           std::span<const double> numbers, const StateText& state, Wanted wanted) {
   const c10::NoGradGuard no_grad;
-  EarlyPass* const pass = call == kEarlyCall ? early_.finished(what, variables) : nullptr;
+  EarlyPass* const pass = call == kApplyCall ? early_.finished(what, variables) : nullptr;
   const Step step{call, what, variables, sums, state, wanted, pass};
   Plan& plan = plan_for(step);
   if (plan.steps == 0 || !reduce_planned(plan, step, numbers)) agree(plan, step, numbers);
@@ -198,7 +198,7 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
   }
   check_values(step);
   if (!pending.empty()) reduce_dense(plan, step, pending);
-  if (plan.call != kEarlyCall) return;
+  if (plan.call != kApplyCall) return;
   std::vector<std::size_t> dense;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     if (plan.layouts[i] == Layout::dense) dense.push_back(i);

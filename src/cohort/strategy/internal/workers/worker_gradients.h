@@ -58,7 +58,7 @@ class WorkerGradients {
   // Whether gradients of this step may have travelled. Then sum() takes those that autograd made.
   bool may_be_early(std::string_view call, std::string_view what,
                     std::span<const Variable> variables) {
-    return call == kEarlyCall && early_.finished(what, variables) != nullptr;
+    return call == kApplyCall && early_.finished(what, variables) != nullptr;
   }
 
   enum class Wanted : std::uint8_t {
