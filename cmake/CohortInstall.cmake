@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# libcohort.so, its headers and what finds them: CohortConfig.cmake (target Cohort::cohort) and cohort.pc.
+# libcohort.so, its headers and what finds them: cohort-config.cmake (target Cohort::cohort) and cohort.pc.
 include(CMakePackageConfigHelpers)
 
 # One shared library of all modules but the command and the tests' own.
@@ -28,10 +28,11 @@ foreach(header ${headers})
     COMPONENT headers)
 endforeach()
 
+# These names serve find_package(Cohort) and find_package(cohort).
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/CohortConfig.cmake.in
-  ${PROJECT_BINARY_DIR}/CohortConfig.cmake INSTALL_DESTINATION ${package_dir})
-write_basic_package_version_file(${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  ${PROJECT_BINARY_DIR}/cohort-config.cmake INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/cohort-config-version.cmake COMPATIBILITY SameMinorVersion)
 # For pkg-config: where LibTorch is, when that is not where compilers look anyway.
 get_filename_component(torch_libdir ${c10_LIBRARY} DIRECTORY)
 set(torch_include_flags ${TORCH_INCLUDE_DIRS})
@@ -43,7 +44,7 @@ if(NOT torch_libdir IN_LIST CMAKE_CXX_IMPLICIT_LINK_DIRECTORIES)
 endif()
 file(RELATIVE_PATH prefix_from_pkgconfig /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
 configure_file(${PROJECT_SOURCE_DIR}/cmake/cohort.pc.in ${PROJECT_BINARY_DIR}/cohort.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/CohortConfig.cmake ${PROJECT_BINARY_DIR}/CohortConfigVersion.cmake
+install(FILES ${PROJECT_BINARY_DIR}/cohort-config.cmake ${PROJECT_BINARY_DIR}/cohort-config-version.cmake
   DESTINATION ${package_dir})
 install(EXPORT CohortTargets NAMESPACE Cohort:: DESTINATION ${package_dir})
 install(FILES ${PROJECT_BINARY_DIR}/cohort.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)

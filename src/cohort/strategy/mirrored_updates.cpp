@@ -285,6 +285,8 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
   }
   const auto component = is_of_all ? std::nullopt : std::optional(place.component);
   apply_all(key, value_updates(updates, component, is_mixed()), hyper);
+  if (is_reduced || !has_workers()) return;
+  for (const Update& update : updates) target_of(update.variable).variable.doubt_values();
 }
 
 }  // namespace cohort::internal

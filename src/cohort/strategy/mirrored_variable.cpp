@@ -319,8 +319,28 @@ VariableState::Fresh MirroredVariable::reserve(std::size_t i, const SlotKey& key
   return states_[i].reserve(key, hyper, name_);
 }
 
+// Counts what is written into value i until its end as known; replicas may do so side by side.
+class MirroredVariable::KnownWrite {
+ public:
+  KnownWrite(MirroredVariable& variable, std::size_t i)
+      : variable_(variable), i_(i), before_(versions()) {}
+  ~KnownWrite() { variable_.known_versions_ += versions() - before_; }
+  KnownWrite(const KnownWrite&) = delete;
+  KnownWrite& operator=(const KnownWrite&) = delete;
+
+ private:
+  std::uint64_t versions() const {
+    return variable_.is_plain() ? variable_.versions() : version_of(variable_.component(i_));
+  }
+
+  MirroredVariable& variable_;
+  const std::size_t i_;
+  const std::uint64_t before_;
+};
+
 void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
                              const at::Tensor& gradient, std::span<const double> hyper) {
+  const KnownWrite known(*this, i);
   at::Tensor own = component(i);
   states_[i].apply(key, std::move(fresh), own, gradient, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
@@ -345,46 +365,10 @@ void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Fresh fre
                                     const at::Tensor& gradient, std::span<const double> hyper) {
   apply(0, key, std::move(fresh), gradient, hyper);
   for (std::size_t i = 1; i < size(); ++i) {
+    const KnownWrite known(*this, i);
     states_[i].follow(states_[0], key, reserve(i, key, hyper));
     tell_autograd(i);
   }
-}
-
-ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t index)
-    : container_(container),
-      index_(index),
-      name_(container.name() + (index == 0 ? "" : "/replica_" + std::to_string(index))) {}
-
-const at::Tensor& ComponentVariable::tensor() const {
-  container_.check_use("tensor");
-  return container_.component(index_);
-}
-
-at::Tensor ComponentVariable::copy() const {
-  container_.check_use("read");
-  return container_.component(index_).detach().clone();
-}
-
-MirroredTarget target_of(const Variable& variable) {
-  VariableImpl& impl = *variable.impl();
-  if (const auto* const component = dynamic_cast<ComponentVariable*>(&impl))
-    return {component->container(), component->index()};
-  return {static_cast<MirroredVariable&>(impl)};
-}
-
-std::vector<Variable> component_variables(const Variable& variable) {
-  auto* const container = dynamic_cast<MirroredVariable*>(variable.impl().get());
-  if (container == nullptr) return {variable};
-  std::vector<Variable> components;
-  for (std::size_t i = 0; i < container->size(); ++i)
-    components.push_back(container->component_variable(i));
-  return components;
-}
-
-std::optional<Variable> container_of(const Variable& variable) {
-  const auto* const component = dynamic_cast<const ComponentVariable*>(variable.impl().get());
-  if (component == nullptr) return std::nullopt;
-  return Variable(component->container().shared_from_this());
 }
 
 }  // namespace cohort::internal

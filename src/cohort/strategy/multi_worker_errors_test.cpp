@@ -5,6 +5,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
+#include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -319,18 +320,53 @@ TEST(MultiWorkerErrors, OfTheFirstWorkersFileReachAll) {
       {"not_found", "/no such folder/values"});
 }
 
-TEST(MultiWorkerErrors, TellThatOneWorkerHasAssignedBeforeAStep) {
-  for (const int when : {0, 1}) {
-    expect_on_both(
-        [&](auto& strategy) {
-          const Variable v = strategy.variable("v", at::ones({2}));
-          const SGD sgd({v}, {.learning_rate = 1.0});
-          for (int step = 0; step < 8; ++step) {
-            if (step == when && strategy.worker() == 1) v.assign(at::zeros({2}));
-            strategy.run([&] { sgd.minimize(v.tensor().sum()); });
-          }
-        },
-        {"expected equal values of variable 'v' on all workers"});
+// Regression: values were compared in the steps 1, 2, 4, 8, … only, so 5 and 6 trained on.
+TEST(MultiWorkerErrors, TellThatOneWorkerHasWrittenBeforeAStep) {
+  const std::vector<std::function<void(const Variable&)>> writes = {
+      [](const Variable& v) { v.assign(at::zeros({2})); },
+      [](const Variable& v) {
+        SGD({v}, {.learning_rate = 1.0, .name = "alone"}).apply_gradients({{at::ones({2}), v}});
+      },
+      [](const Variable& v) {
+        const c10::NoGradGuard no_grad;
+        v.tensor().mul_(2);
+      },
+  };
+  for (const WorkersOptions& options : {WorkersOptions{}, WorkersOptions{.replicas = 2}}) {
+    for (const auto& write : writes) {
+      for (const bool is_traced : {false, true}) {
+        for (const int when : {0, 1, 4, 5}) {
+          expect_on_both(
+              [&](auto& strategy) {
+                const Variable v = strategy.variable("v", at::ones({2}));
+                const SGD sgd({v}, {.learning_rate = 1.0});
+                const auto train = [&] { sgd.minimize(v.tensor().sum()); };
+                const auto traced = strategy.function(train);
+                for (int step = 0; step <= when; ++step) {
+                  if (step == when && strategy.worker() == 1) write(v);
+                  is_traced ? traced() : strategy.run(train);
+                }
+              },
+              {"expected equal values of variable 'v' on all workers"}, options);
+        }
+      }
+    }
+  }
+}
+
+TEST(MultiWorkerVariables, MayBeWrittenAlikeBetweenSteps) {
+  for (const bool shards : {false, true}) {
+    const auto errors = run_workers(2, {.replicas = 2, .shards = shards}, [](auto& strategy) {
+      const Variable v = strategy.variable("v", at::full({2}, 64.0));
+      const SGD sgd({v}, {.learning_rate = 1.0});
+      for (int step = 0; step < 7; ++step) {
+        v.assign(v.read() / 2);
+        strategy.run([&] { sgd.minimize(v.tensor().sum()); });
+      }
+      // Each step halves the value and subtracts the gradients of 4 replicas.
+      EXPECT_TRUE(v.read().equal(at::full({2}, 64.0 / 128 - 8 + 8.0 / 128)));
+    });
+    for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
   }
 }
 

@@ -142,7 +142,11 @@ void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
   use_group(membership.group);
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
-  if (!membership.survivor) return;
+  if (!membership.survivor) {
+    // What others still open for this group, a worker that ends at once would take away.
+    membership.group->barrier(Deadline::after(timeout()));
+    return;
+  }
   if (!begins && membership.is_new.at(static_cast<std::size_t>(worker())))
     log_warn("[strategy.rebuild] ", membership.group->member_name(worker()),
              " was not in the last group of ", membership.group->member_name(*membership.survivor),

@@ -274,7 +274,8 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
 
   // Forms a new group of workers, after an error that named a lost one, or to take in one that has
   // come back. All workers that are left make this call at the same point of their programs; those
-  // that have not come after `wait` (the timeout of the options) are left out. num_workers(),
+  // whose process does not run, and those that have not come after `wait` (the timeout of the
+  // options), are left out. num_workers(),
   // worker() and num_replicas_in_sync() change. Distributed datasets and their iterators must be
   // made again; variables, modules, optimizers and steps of function() stay.
   //

@@ -124,16 +124,22 @@ class MirroredVariable final : public VariableImpl,
   void drop_other_slots(const SlotKey& key);
   void note_new_values() const;
   // Takes the values as those of all workers.
-  void know_values() { version_of_shares_ = versions(); }
-  // Whether a component was written since know_values(), as far as LibTorch counts writes.
-  bool has_other_values() const { return versions() != version_of_shares_; }
+  void know_values() { known_versions_ = versions(); }
+  // The next has_other_values() is true.
+  void doubt_values() { known_versions_ = kNoVersions; }
+  // Whether something else than an update has written a component since know_values(), as far as
+  // LibTorch counts writes. Never if values may differ.
+  bool has_other_values() const {
+    return !is_on_read() && !may_differ() && versions() != known_versions_;
+  }
   // Makes value i and its slots those of another worker, while no run is open. `value` may be the
   // component itself; see VariableState::take_slots().
   void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,
             bool may_keep);
 
   // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
-  // calls it.
+  // calls it. What apply() writes is taken for the same on all workers: where each has made an
+  // update of its own, doubt_values() must follow.
   VariableState::Fresh reserve(std::size_t i, const SlotKey& key,
                                std::span<const double> hyper) const;
   void apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
@@ -149,6 +155,7 @@ class MirroredVariable final : public VariableImpl,
   void write(std::size_t i, AssignKind kind, const at::Tensor& source);
   void tell_autograd(std::size_t i) const;
   std::uint64_t versions() const;
+  class KnownWrite;
 
   const std::string name_;
   const TensorSpec spec_;
@@ -159,7 +166,9 @@ class MirroredVariable final : public VariableImpl,
   std::vector<std::shared_ptr<const void>> accumulators_;  // autograd's, of the tensors
   std::vector<VariableState> states_;            // one for each value; never changes its size
   std::deque<function::LocalTensorName> names_;  // name it in errors of a trace
-  std::uint64_t version_of_shares_ = 0;
+  static constexpr std::uint64_t kNoVersions = std::uint64_t{1} << 63;  // more than any sum
+  // The sum of the components' versions if only updates write them.
+  std::atomic<std::uint64_t> known_versions_ = kNoVersions;
   std::atomic<bool> may_differ_ = false;
   // Whether code outside of a run has the first component, and its version when it was last known.
   mutable std::atomic<bool> is_handed_out_ = false;

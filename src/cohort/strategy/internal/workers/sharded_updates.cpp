@@ -82,21 +82,18 @@ struct ShardedUpdates::Pack {
 ShardedUpdates::ShardedUpdates(std::shared_ptr<StrategyWorkers> workers, WorkerGradients& gradients)
     : workers_(std::move(workers)), gradients_(gradients) {}
 
-// What can fail on one worker alone must fail before another one has updated its slots. Values that
-// differ between workers would be mixed, and be equal after that, so a write is always noticed.
-bool ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& variables) const {
+// What can fail on one worker alone must fail before another one has updated its slots.
+void ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& variables) const {
   COHORT_CHECK(!holder_.is_torn, ErrorCode::failed_precondition, "[", kApplyCall,
                "] expected slots that fit the values of variables, got some of a step that has "
                "failed after a part of the workers had updated theirs; call rebuild(), or restore "
                "saved values in a new strategy");
-  bool is_written = false;
   std::set<const MirroredVariable*> seen;
   for (const Variable& handle : variables) {
     const MirroredVariable& variable = target_of(handle).variable;
     COHORT_CHECK(seen.insert(&variable).second, ErrorCode::unimplemented, "[", kApplyCall,
                  "] expected each variable once (shard_optimizer_state), got '", variable.name(),
                  "' twice; add its gradients first, or call apply_gradients() for each");
-    is_written = is_written || (!variable.is_on_read() && variable.has_other_values());
     variable.state(0).check_rule(key, variable.name());
     COHORT_CHECK(variable.is_on_read() || !variable.may_differ(), ErrorCode::unimplemented, "[",
                  kApplyCall, "] expected equal values of variable '", variable.name(),
@@ -105,7 +102,6 @@ bool ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& vari
                  "alone; assign the whole variable only, make it synchronized on read, or train "
                  "without shard_optimizer_state");
   }
-  return is_written;
 }
 
 void ShardedUpdates::note_holder() {
@@ -143,11 +139,9 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
                           const std::vector<Variable>& variables,
                           std::vector<Reduction::Parts>& sums, std::span<const double> hyper,
                           const WorkerGradients::StateText& state) {
-  const bool is_written = check(key, variables);
+  check(key, variables);
   const c10::NoGradGuard no_grad;
-  gradients_.sum(
-      kApplyCall, what, variables, sums, hyper, state,
-      is_written ? WorkerGradients::Wanted::shares_of_checked : WorkerGradients::Wanted::shares);
+  gradients_.sum(kApplyCall, what, variables, sums, hyper, state, WorkerGradients::Wanted::shares);
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
       ErrorCode::invalid_argument, "[", kApplyCall,

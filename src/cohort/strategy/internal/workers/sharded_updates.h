@@ -57,8 +57,7 @@ class ShardedUpdates {
   struct Part;
   struct Pack;
 
-  // Returns whether something else has written one of the values.
-  bool check(const SlotKey& key, const std::vector<Variable>& variables) const;
+  void check(const SlotKey& key, const std::vector<Variable>& variables) const;
   std::vector<Part> parts_of(const SlotKey& key, const std::vector<Variable>& variables,
                              const std::vector<Reduction::Parts>& sums,
                              std::span<const double> hyper) const;

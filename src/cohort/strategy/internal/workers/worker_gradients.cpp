@@ -96,6 +96,12 @@ struct WorkerGradients::Step {
   bool is_early(const Plan& plan) const {
     return pass != nullptr && pass->kind() == plan.early && pass->sends();
   }
+  // Whether something has written values. Optimizers of LibTorch always do.
+  bool is_written() const {
+    return call == kApplyCall && std::any_of(variables.begin(), variables.end(), [](const auto& v) {
+             return target_of(v).variable.has_other_values();
+           });
+  }
   Layout layout(std::size_t i) const {
     if (!sums[i].value.defined()) return Layout::none;
     return sums[i].is_sparse() ? Layout::sparse : Layout::dense;
@@ -279,7 +285,7 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
     header.set_alike(StepHeader::kValues, hash);
   }
-  if (step.wanted == Wanted::shares_of_checked) header.set(StepHeader::kSurprises, true);
+  if (step.is_written()) header.set(StepHeader::kSurprises, true);  // agree() compares the values
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
@@ -387,6 +393,7 @@ void WorkerGradients::check_values(const Step& step) {
           "the values of all");
     }
   }
+  for (const Variable& each : step.variables) target_of(each).variable.know_values();
 }
 
 }  // namespace cohort::internal

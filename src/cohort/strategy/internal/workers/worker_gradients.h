@@ -61,20 +61,15 @@ class WorkerGradients {
     return call == kApplyCall && early_.finished(what, variables) != nullptr;
   }
 
-  enum class Wanted : std::uint8_t {
-    sums,
-    // Of a dense sum each worker gets only its share of the elements (shares.h), unless the
-    // variable is synchronized on read.
-    shares,
-    // The same, after a check that the values of variables are equal on all workers: something
-    // has written some of them here.
-    shares_of_checked,
-  };
+  // shares: of a dense sum each worker gets only its share of the elements (shares.h), unless the
+  // variable is synchronized on read.
+  enum class Wanted : std::uint8_t { sums, shares };
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own (but see
   // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
   // `numbers` are hyperparameters, which must be equal on all workers; what `state` returns is
-  // compared when the values of variables are. Throws the same on all workers, and then the sums
+  // compared when the values of variables are: in the steps 1, 2, 4, 8, … of a kind, and if something
+  // else than an update has written one of them on a worker. Throws the same on all workers, and then the sums
   // are of no use.
   using StateText = std::function<std::string()>;
   void sum(
