@@ -68,9 +68,9 @@ class WorkerGradients {
   // variable the sum over the replicas of this worker, in memory of its own (but see
   // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
   // `numbers` are hyperparameters, which must be equal on all workers; what `state` returns is
-  // compared when the values of variables are: in the steps 1, 2, 4, 8, … of a kind, and if something
-  // else than an update has written one of them on a worker. Throws the same on all workers, and then the sums
-  // are of no use.
+  // compared when the values of variables are: in the steps 1, 2, 4, 8, … of a kind, and if
+  // something else than an update has written one of them on a worker. Throws the same on all
+  // workers, and then the sums are of no use.
   using StateText = std::function<std::string()>;
   void sum(
       std::string_view call, std::string_view what, std::span<const Variable> variables,
