@@ -201,6 +201,28 @@ TEST(MultiWorkerErrors, OfOneReplicaReachAllAndNobodyUpdates) {
   }
 }
 
+// Regression: it told nobody, and the others waited for it until the timeout.
+TEST(MultiWorkerErrors, OfARunThatCannotBeginReachAll) {
+  const auto body = [](MultiWorkerMirroredStrategy& strategy) {
+    const Variable v = strategy.variable("v", at::ones({2}));
+    const Variable w = strategy.variable("w", at::ones({2}));
+    try {
+      strategy.run([&] {
+        const c10::NoGradGuard no_grad;
+        const bool is_bad = get_replica_context()->replica_id_in_sync_group() == 2;
+        if (is_bad) w.tensor().mul_(2);
+        COHORT_CHECK(!is_bad, ErrorCode::internal, "the first error");
+        get_replica_context()->all_reduce(ReduceOp::sum, at::ones({}));
+      });
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the first error"));
+    }
+    train_once(strategy, v);
+  };
+  expect_on_both(body, {"updated only some of them"}, {.replicas = 2});
+}
+
 TEST(MultiWorkerErrors, NameTheWorkerThatFailed) {
   const auto errors = run_workers(2, {}, [](auto& strategy) {
     const Variable v = strategy.variable("v", at::ones({}));

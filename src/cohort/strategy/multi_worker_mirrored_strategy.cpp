@@ -143,7 +143,7 @@ void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
   if (!membership.survivor) {
-    // What others still open for this group, a worker that ends at once would take away.
+    // A worker that ended now would break connections that others are still opening.
     membership.group->barrier(Deadline::after(timeout()));
     return;
   }

@@ -212,6 +212,20 @@ TEST(OverlappedGradients, BeginWhenTheyAreLarge) {
   EXPECT_FALSE(sends_after(10, 100, true));
 }
 
+// Regression: after a write, gradients travelled after the pass again.
+TEST(OverlappedGradients, TravelIfVariablesAreAssignedBetweenSteps) {
+  const auto train = [](auto& strategy) {
+    const SimpleNetwork net(strategy);
+    for (int step = 0; step < kOverlappedSteps; ++step) {
+      net.a.assign(net.a.read() / 2);
+      if (step > 2) strategy.run([&] { EXPECT_TRUE(is_sending_early(net.sgd)); });
+      strategy.run([&] { net.sgd.minimize(net.loss()); });
+    }
+    return testing::values_of({net.a, net.b});
+  };
+  values_on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train);
+}
+
 // One worker calls what minimize() consists of, so it sends nothing early: all send it again.
 TEST(OverlappedGradients, MeetThoseOfWorkersThatDoNotOverlap) {
   const auto train = [](auto& strategy) {
@@ -347,7 +361,7 @@ TEST(OverlappedGradients, TravelInPacks) {
                             strategy.run([&] { net.sgd.minimize(net.loss()); });
                           };
                           for (int i = 0; i < 4; ++i) step();
-                          // The numbers beside the gradients, 56 bytes, are in the first pack.
+                          // The numbers beside the gradients, 64 bytes, are in the first pack.
                           const int before = counts[kOwnCalls];
                           step();
                           EXPECT_EQ(counts[kOwnCalls], before + calls);

@@ -257,16 +257,16 @@ internal::FunctionHost SynchronousStrategy::function_host() {
 }
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
-  const internal::MirroredHome::ModesScope modes(*home_);
-  internal::MirroredHome::RunScope run(*home_);
-  if (!home_->has_workers() || home_->is_in_replica()) {
-    run_here(body);
-    return run.finish();
-  }
-  workers_->begin_run();
-  try {
+  const auto run_once = [&] {
+    const internal::MirroredHome::ModesScope modes(*home_);
+    internal::MirroredHome::RunScope run(*home_);
     run_here(body);
     run.finish();
+  };
+  if (!home_->has_workers() || home_->is_in_replica()) return run_once();
+  workers_->begin_run();
+  try {
+    run_once();
   } catch (...) {
     workers_->tell_failure();
     throw;

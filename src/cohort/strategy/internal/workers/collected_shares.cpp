@@ -136,14 +136,17 @@ std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
                "[strategy.rebuild] expected all workers that have shares of the slots of "
                "optimizers (shard_optimizer_state), got none of the shares of ",
                lost, kLossRemedy);
-  const bool has_values = std::any_of(all.begin(), all.end(), [](const Report& each) {
+  return ranks;
+}
+
+void check_values_are_there(const std::vector<Report>& all) {
+  const bool are_there = std::any_of(all.begin(), all.end(), [](const Report& each) {
     return each.is_whole && !each.holder.is_torn;
   });
-  COHORT_CHECK(has_values, ErrorCode::data_loss,
+  COHORT_CHECK(are_there, ErrorCode::data_loss,
                "[strategy.rebuild] expected a worker with the values of the last step, got none: "
                "it has failed when all had updated their slots, and before they had the new values",
                kLossRemedy);
-  return ranks;
 }
 
 // The shares of all members of the last group, in their order.
@@ -190,7 +193,11 @@ bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadl
   const auto first =
       std::find_if(all.begin(), all.end(), [](const Report& each) { return each.is_whole; });
   if (first == all.end()) return false;
-  const std::vector<int> ranks = ranks_of_shares(all);
+  // Without slots, as for plain SGD, a lost worker takes nothing with it.
+  const bool has_slots =
+      std::any_of(all.begin(), all.end(), [](const Report& each) { return !each.slots.empty(); });
+  const std::vector<int> ranks = has_slots ? ranks_of_shares(all) : std::vector<int>();
+  check_values_are_there(all);
   std::vector<at::Tensor> whole;
   for (std::size_t i = 0; i < first->slots.size(); ++i) {
     const SharedSlot& slot = first->slots[i];

@@ -169,5 +169,29 @@ TEST_F(CollectedShares, AreRefusedWithoutThoseOfALostWorker) {
   });
 }
 
+// Regression: the loss of a worker that had no slots was a loss of data.
+TEST_F(CollectedShares, AreNotMissedWhereThereAreNoSlots) {
+  formations_->expect({0, 1, 2});
+  std::promise<void> promise;
+  const std::shared_future<void> is_lost(promise.get_future());
+  std::atomic<int> ready = 0;
+  on_tasks({0, 1, 2}, [&](int task) {
+    const auto strategy = made(task, true);
+    const Variable v = strategy->variable("v", at::zeros({7}));
+    const SGD sgd({v}, {.learning_rate = 1.0, .name = "sgd"});
+    const auto train = [&] { strategy->run([&] { sgd.minimize(-v.tensor().sum()); }); };
+    train();  // 6 replicas
+    if (++ready == 3) {
+      formations_->expect({0, 2});
+      promise.set_value();
+    }
+    is_lost.wait();
+    if (task == 1) return;
+    strategy->rebuild();
+    train();  // 4 replicas
+    EXPECT_TRUE(v.read().equal(at::full({7}, 10.0)));
+  });
+}
+
 }  // namespace
 }  // namespace cohort

@@ -295,9 +295,13 @@ void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arri
   const bool is_source = group.rank() == source;
   const std::string name = group.member_name(source);
   Content content;
-  if (is_source) content = content_of(home);
-  const std::vector<Bytes> all = group.exchange(is_source ? encoded_content(content) : Bytes(),
-                                                "what is handed over", deadline);
+  const auto make = [&] {
+    if (!is_source) return Bytes();
+    content = content_of(home);
+    return encoded_content(content);
+  };
+  const std::vector<Bytes> all =
+      collective::exchange_result(group, make, "what is handed over", deadline);
   const OwnVariables own = own_variables(home);
   const auto check = [&] {
     if (!is_source) content = decoded_content(all.at(static_cast<std::size_t>(source)), own);
@@ -307,9 +311,13 @@ void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arri
   collective::exchange_result(group, check, "whether the programs fit", deadline);
   if (!is_source) home.set_values_whole(false);
   broadcast_content(group, content, source, deadline);
-  take_over(home, std::move(content), own, is_source, arrival.begins, name);
-  if (ShardedUpdates* const sharded = home.sharded_updates()) sharded->forget_shares();
-  home.set_values_whole(true);
+  const auto take = [&] {
+    take_over(home, std::move(content), own, is_source, arrival.begins, name);
+    if (ShardedUpdates* const sharded = home.sharded_updates()) sharded->forget_shares();
+    home.set_values_whole(true);
+    return Bytes();
+  };
+  collective::exchange_result(group, take, "whether all have the values", deadline);
   log_info("[strategy] ", is_source ? "handed over" : "received", " the values of ", name);
 }
 

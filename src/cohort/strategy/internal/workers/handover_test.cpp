@@ -7,9 +7,11 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -23,6 +25,7 @@
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
+#include "cohort/variable/detail/attached_state.h"
 #include "cohort/variable/saved_values.h"
 
 namespace cohort::internal {
@@ -342,6 +345,46 @@ TEST(HandoverToAWorkerThatWasLeftOut, ReplacesItsValues) {
   });
   expect_equal(late.values(), first.values());
   EXPECT_FALSE(late.home().keeps_newer_values());
+}
+
+// What cannot be handed over, or not be taken.
+class StubbornState final : public AttachedState {
+ public:
+  StubbornState(bool can_save, bool can_load) : can_save_(can_save), can_load_(can_load) {}
+  std::string key() const override { return "stubborn"; }
+  Bytes save() const override {
+    COHORT_CHECK(can_save_, ErrorCode::resource_exhausted, "no room for it");
+    return {};
+  }
+  void load(std::span<const std::byte>) override {
+    COHORT_CHECK(can_load_, ErrorCode::invalid_argument, "no room for it");
+  }
+
+ private:
+  const bool can_save_, can_load_;
+};
+
+// Regression: the others waited for the source, or trained on without the one that had failed.
+TEST(HandoverErrors, OfOneWorkerReachAll) {
+  for (const bool can_save : {false, true}) {
+    Program first, second;
+    first.create(1);
+    second.create(1);
+    const auto of_first = std::make_shared<StubbornState>(can_save, true);
+    const auto of_second = std::make_shared<StubbornState>(true, !can_save);
+    first.home().attach(of_first);
+    second.home().attach(of_second);
+    const InProcessWorkers workers(2);
+    testing::on_workers<int>(2, [&](int rank) {
+      const auto group = workers.group(rank);
+      MirroredHome& home = rank == 0 ? first.home() : second.home();
+      EXPECT_THAT(
+          [&] { hand_over(home, *group, {}, soon()); },
+          throws_error(can_save ? ErrorCode::invalid_argument : ErrorCode::resource_exhausted,
+                       "no room for it"));
+      return 0;
+    });
+  }
 }
 
 // A worker whose values were replaced in part is no source, and gets whole ones again.

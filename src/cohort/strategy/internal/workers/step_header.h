@@ -18,7 +18,8 @@ class StepHeader {
   // sums are n h and n h²; workers with others have both only by chance, with 64 bits.
   static constexpr std::size_t kSteps = 0, kValues = 2;
   static constexpr std::size_t kSurprises = 4;  // workers that have what the plan does not contain
-  static constexpr std::size_t kFirstMask = 5;  // of each variable: workers with a gradient
+  static constexpr std::size_t kWritten = 5;    // workers on which something has written values
+  static constexpr std::size_t kFirstMask = 6;  // of each variable: workers with a gradient
 
   // `is_early`: with early() and unready().
   StepHeader(std::size_t variables, std::uint64_t workers, bool is_early)

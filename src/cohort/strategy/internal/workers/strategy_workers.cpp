@@ -93,8 +93,11 @@ void StrategyWorkers::begin_epoch() {
   if (on_new_epoch_) on_new_epoch_();
 }
 
-void StrategyWorkers::note_failure() {
-  has_failed_together_ = true;
+// What others cannot know, such as a damaged frame, the end of the run tells them.
+void StrategyWorkers::note_failure(ErrorCode code) {
+  if (code == ErrorCode::unavailable || code == ErrorCode::deadline_exceeded ||
+      code == ErrorCode::aborted)
+    has_failed_together_ = true;
   begin_epoch();
 }
 

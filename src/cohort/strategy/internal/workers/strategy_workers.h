@@ -69,8 +69,8 @@ class COHORT_API StrategyWorkers {
   // A group of the same workers, for calls that are not made by this object. All split in the same
   // order.
   std::shared_ptr<collective::Group> split() { return group()->split(); }
-  // To be called when a call of such a group has thrown on all workers.
-  void note_failure();
+  // To be called when a call of such a group has thrown.
+  void note_failure(ErrorCode code);
 
   struct Message {
     std::string text;  // WorkerRequest::text of a call that is known only now

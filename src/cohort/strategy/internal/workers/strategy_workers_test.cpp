@@ -98,6 +98,24 @@ TEST(StrategyWorkersTest, GoOnAfterOneHasToldItsFailure) {
   EXPECT_EQ(errors, (std::vector<std::string>{"", ""}));
 }
 
+// Regression: a frame that was damaged on the way to one worker was kept from the others, which
+// waited for it until the timeout.
+TEST(StrategyWorkersTest, TellWhatOthersCannotKnowOfAnotherGroup) {
+  const std::vector<std::string> errors =
+      errors_of({[](StrategyWorkers& workers) { reduce(workers, 1, 0); },
+                 [](StrategyWorkers& workers) {
+                   workers.begin_run();
+                   try {
+                     throw_error(ErrorCode::data_loss, "a damaged frame");
+                   } catch (...) {
+                     workers.note_failure(ErrorCode::data_loss);
+                     workers.tell_failure();
+                   }
+                 }});
+  EXPECT_THAT(errors[0], HasSubstr("a damaged frame"));
+  EXPECT_EQ(errors[1], "");
+}
+
 TEST(StrategyWorkersTest, GoOnWithAnotherGroup) {
   const InProcessWorkers later(2);
   const auto body = [&](StrategyWorkers& workers) {

@@ -96,7 +96,7 @@ struct WorkerGradients::Step {
   bool is_early(const Plan& plan) const {
     return pass != nullptr && pass->kind() == plan.early && pass->sends();
   }
-  // Whether something has written values. Optimizers of LibTorch always do.
+  // Whether something has written values. For TorchOptimizer that is not known: each step does.
   bool is_written() const {
     return call == kApplyCall && std::any_of(variables.begin(), variables.end(), [](const auto& v) {
              return target_of(v).variable.has_other_values();
@@ -285,7 +285,7 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
     header.set_alike(StepHeader::kValues, hash);
   }
-  if (step.is_written()) header.set(StepHeader::kSurprises, true);  // agree() compares the values
+  header.set(StepHeader::kWritten, step.is_written());
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
@@ -307,7 +307,8 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
     workers_->exchange({.call = plan.call, .text = text_of(plan, numbers)},
                        [] { return StrategyWorkers::Message{}; });
   }
-  if (!header.are_alike(StepHeader::kValues)) check_values(step);
+  if (!header.are_alike(StepHeader::kValues) || header.get(StepHeader::kWritten) > 0)
+    check_values(step);
   if (plan.early != nullptr) reduce_after_header(plan, step, planned, header, tensors);
   for (std::size_t k = 0; k < planned.size(); ++k) {
     const std::size_t i = planned[k];
@@ -334,7 +335,7 @@ void WorkerGradients::reduce_after_header(Plan& plan, const Step& step,
       const std::vector<at::Tensor> sums = step.pass->sums(own);
       for (const std::size_t i : planned) tensors.push_back(sums[i]);
     } catch (...) {
-      workers_->note_failure();
+      workers_->note_failure(current_error().code());
       throw;
     }
     return;
