@@ -107,14 +107,18 @@ class ProcessGroups::State {
                              {.last = last,
                               .number_max = std::max(last.number, heard_),
                               .missed = missed,
+                              .proposed_max = proposed_,
                               .host = formation::own_host(),
                               .process = ::getpid()},
                              deadline);
     struct Remember {
-      std::uint64_t& heard;
+      State& state;
       const formation::Former& former;
-      ~Remember() { heard = former.number_max(); }
-    } const remember{heard_, former};
+      ~Remember() {
+        state.heard_ = std::max(state.heard_, former.number_max());
+        state.proposed_ = former.proposed_max();
+      }
+    } const remember{*this, former};
     return enter(former.run(), last, deadline);
   }
 
@@ -131,20 +135,28 @@ class ProcessGroups::State {
   Membership enter(formation::Proposal group, const formation::PastGroup& last, Deadline deadline) {
     Membership membership{.number = group.number};
     formation::PastGroup now{.number = group.number};
+    bool lacks_values = false;
     for (const formation::ProposedMember& member : group.members) {
       if (!member.is_new && !membership.survivor)
         membership.survivor = static_cast<int>(membership.tasks.size());
       membership.tasks.push_back(member.who.task);
       membership.is_new.push_back(member.is_new);
+      if (member.who == self_.self) lacks_values = member.is_new && group.last != 0;
       now.members.push_back(member.who);
     }
     warn_of_left_out(last, now);
     log_debug("[collective.form] group ", group.number, " of ", group.members.size(), " members");
     table_->begin(group.number);
-    formation_.enter(std::move(now));
+    formation_.enter(group.number);
+    // A new member gets the values of the others in the group, by its caller. If it cannot even
+    // connect, it still has older ones, which must not replace theirs: then it comes as new again,
+    // and does not go on alone.
+    heard_ = std::max(heard_, group.last);
+    if (!lacks_values) formation_.keep(now);
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
         options_.backend, deadline);
+    if (lacks_values) formation_.keep(std::move(now));
     return membership;
   }
 
@@ -168,8 +180,10 @@ class ProcessGroups::State {
   const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();
   formation::Formation formation_;
   std::atomic<bool> is_forming_ = false;
-  // The largest number of a group that it has heard of. Used only by form().
+  // The largest numbers of groups that it has heard of, and that were proposed. Used only by
+  // form().
   std::uint64_t heard_ = 0;
+  std::uint64_t proposed_ = 0;
   formation::Listener listener_;
 };
 

@@ -2,6 +2,8 @@
 // Workers form groups, and new ones after losses.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/version.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <fstream>
@@ -14,7 +16,12 @@
 #include <vector>
 
 #include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/internal/formation/formation.h"
+#include "cohort/collective/internal/formation/former.h"
+#include "cohort/collective/internal/formation/listener.h"
 #include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/collective/internal/formation/own_host.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/raw_socket.h"
@@ -300,6 +307,74 @@ TEST(ProcessGroups, DoNotGoOnAloneAfterANewerGroup) {
   behind = workers.form({2}, 1s);
   ASSERT_TRUE(behind.at(2).error);
   EXPECT_THAT(behind.at(2).error->message(), HasSubstr("If they have ended, start it again"));
+}
+
+// The process of a worker that takes part in forming a group, and ends before it connects.
+void form_and_end(const ProcessGroupOptions& options) {
+  formation::Identity self{
+      .job = options.job + " on backend " + std::to_string(static_cast<int>(options.backend)),
+      .torch_version = TORCH_VERSION,
+      .self = {options.self, 4711}};
+  std::vector<std::string> names;
+  for (const WorkerTask& task : options.tasks) {
+    self.tasks_hash = mix_seed(mix_seed(self.tasks_hash, task.name), task.address);
+    names.push_back(task.name);
+  }
+  formation::Formation formation(self, names);
+  const formation::Listener listener(
+      formation::listen_at(options.tasks.at(static_cast<std::size_t>(options.self)).address),
+      {.strangers_max = 64,
+       .peers_max = 64,
+       .question_bytes_max = 65'536,
+       .answer = [&](const auto& request, std::uint64_t connection,
+                     auto&) { return formation.answer(request, connection); },
+       .closed = [&](std::uint64_t connection) { formation.closed(connection); }});
+  formation::Former(options.tasks, self, formation,
+                    {.host = formation::own_host(), .process = ::getpid()}, Deadline::after(20s))
+      .run();
+}
+
+// Worker 0 has missed group 2, of 1 and 2, and gets into group 3, in which it cannot connect.
+class AStaleMember : public ::testing::Test {
+ protected:
+  AStaleMember() : workers(3) {
+    for (int task = 0; task < 3; ++task) workers.start(options(task));
+    Outcomes first = workers.form({0, 1, 2});
+    for (const int task : {1, 2}) {
+      EXPECT_THROW(first.at(task).membership->group->exchange({}, "nothing", Deadline::after(50ms)),
+                   Error);
+    }
+    Outcomes second = workers.form({1, 2});
+    expect_group(second, {1, 2});
+    workers.end(2);
+    std::thread ending([&] { form_and_end(options(2)); });
+    Outcomes third = workers.form({0, 1});
+    ending.join();
+    EXPECT_TRUE(third.at(0).error && third.at(1).error);
+  }
+  ProcessGroupOptions options(int task) const {
+    ProcessGroupOptions all = workers.options(task);
+    all.backend = GroupBackend::shared_memory;  // it connects at once
+    return all;
+  }
+  WorkerProcesses workers;
+};
+
+// Regression: it passed for one that had the values of group 3, and as the first of them replaced
+// those of the others by its own, older ones.
+TEST_F(AStaleMember, IsNewAgainIfItCouldNotConnect) {
+  Outcomes fourth = workers.form({0, 1});
+  expect_group(fourth, {0, 1});
+  EXPECT_EQ(fourth.at(0).membership->number, 4u);
+  EXPECT_EQ(fourth.at(0).membership->survivor, 1);
+  EXPECT_THAT(fourth.at(0).membership->is_new, ElementsAre(true, false));
+}
+
+TEST_F(AStaleMember, DoesNotGoOnAloneIfItCouldNotConnect) {
+  workers.end(1);
+  Outcomes alone = workers.form({0}, 1s);
+  ASSERT_TRUE(alone.at(0).error);
+  EXPECT_THAT(alone.at(0).error->message(), HasSubstr("they train in group 2"));
 }
 
 TEST(ProcessGroups, RefuseSharedMemoryBetweenHosts) {

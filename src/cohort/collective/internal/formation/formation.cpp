@@ -29,7 +29,8 @@ std::optional<Reply> Formation::answer(const Request& request, std::uint64_t con
                                                   : Reply{.kind = ReplyKind::forming};
   if (role_ == Role::none && reply.kind == ReplyKind::forming) reply.kind = ReplyKind::not_forming;
   reply.incarnation = self_.self.incarnation;
-  reply.number = last_.number;
+  reply.number = entered_;
+  reply.last = last_.number;
   return reply;
 }
 
@@ -76,9 +77,14 @@ void Formation::follow() {
   role_ = Role::following;
 }
 
-void Formation::enter(PastGroup group) {
+void Formation::enter(std::uint64_t number) {
   const Lock lock(mutex_);
   role_ = Role::none;
+  entered_ = number;
+}
+
+void Formation::keep(PastGroup group) {
+  const Lock lock(mutex_);
   last_ = std::move(group);
 }
 

@@ -32,10 +32,13 @@ class Formation {
   void look();
   void lead(const Join& own);
   void follow();
-  void enter(PastGroup group);
+  // Tells the other members that this process has entered the group.
+  void enter(std::uint64_t number);
+  // From here on this process counts as one that has the values of the group.
+  void keep(PastGroup group);
   void stop();
 
-  // The last group that this process was in.
+  // The last group that was kept.
   PastGroup last() const;
 
   struct Progress {
@@ -58,6 +61,7 @@ class Formation {
   const std::vector<std::string> names_;
   mutable Mutex mutex_;
   Role role_ COHORT_GUARDED_BY(mutex_) = Role::none;
+  std::uint64_t entered_ COHORT_GUARDED_BY(mutex_) = 0;
   PastGroup last_ COHORT_GUARDED_BY(mutex_);
   // While this process leads, and afterwards for members that ask whether the group was committed.
   std::optional<Roster> roster_ COHORT_GUARDED_BY(mutex_);

@@ -90,7 +90,7 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
       return {};
   }
   const Reply& reply = conversation.reply();
-  join_.number_max = std::max(join_.number_max, reply.number);
+  join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
     const WorkerTask& asked = tasks_[static_cast<std::size_t>(task)];
@@ -99,7 +99,7 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
     return {};
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
-  return {is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle, reply.number};
+  return {is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle, reply.last};
 }
 
 void Former::note_answers(const std::vector<int>& tasks) {
@@ -156,6 +156,7 @@ std::optional<Proposal> Former::lead() {
   formation_.lead(join_now());
   while (true) {
     Formation::Progress progress = formation_.update(absent_, Clock::system().now());
+    note_proposed(progress.proposal);
     if (progress.phase == Roster::Phase::committed) {
       tell_all();
       return std::move(progress.proposal);
@@ -207,6 +208,7 @@ std::optional<Proposal> Former::follow(int leader) {
         break;
       case ReplyKind::prepare:
         accepted = reply.proposal;
+        note_proposed(accepted);
         join_.accepted = accepted.number;
         break;
       case ReplyKind::committed:
@@ -217,6 +219,10 @@ std::optional<Proposal> Former::follow(int leader) {
     }
     rest(pause(join_.accepted != 0 ? kConfirmEvery : kJoinEvery));
   }
+}
+
+void Former::note_proposed(const Proposal& proposal) {
+  join_.proposed_max = std::max(join_.proposed_max, proposal.number);
 }
 
 void Former::note_missing(std::vector<int> missing, std::uint64_t left_behind) {

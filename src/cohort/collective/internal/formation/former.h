@@ -27,8 +27,9 @@ class Former {
   // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
   // failed_precondition, the first time, if another program answers for a task.
   Proposal run();
-  // The largest number of a group that this process has heard of.
+  // Join::number_max and Join::proposed_max, as they have become.
   std::uint64_t number_max() const { return join_.number_max; }
+  std::uint64_t proposed_max() const { return join_.proposed_max; }
 
  private:
   std::optional<int> find_leader();
@@ -44,6 +45,7 @@ class Former {
   void note_answers(const std::vector<int>& tasks);
   AbsentTask heard(int task, const Conversation& conversation);
   bool is_lower_forming() const;
+  void note_proposed(const Proposal& proposal);
   // Notes who is missing, for the error at the deadline. Others give up at about the same deadline,
   // but are not those that kept this process waiting; so what comes shortly before it is not noted.
   void note_missing(std::vector<int> missing, std::uint64_t left_behind);

@@ -51,6 +51,7 @@ void write(ByteWriter& out, const Join& join) {
   write(out, join.missed);
   out.zigzag(join.remaining_ms);
   out.u64(join.accepted);
+  out.u64(join.proposed_max);
   out.text(join.host);
   out.zigzag(join.process);
 }
@@ -63,6 +64,7 @@ Join read_join(ByteReader& in) {
   join.missed = read_members(in);
   join.remaining_ms = in.zigzag();
   join.accepted = in.u64();
+  join.proposed_max = in.u64();
   join.host = in.text();
   join.process = in.zigzag();
   return join;
@@ -88,6 +90,7 @@ LinkHello read_link(ByteReader& in) {
 
 void write(ByteWriter& out, const Proposal& proposal) {
   out.u64(proposal.number);
+  out.u64(proposal.last);
   out.varint(proposal.members.size());
   for (const ProposedMember& member : proposal.members) {
     write(out, member.who);
@@ -100,6 +103,7 @@ void write(ByteWriter& out, const Proposal& proposal) {
 Proposal read_proposal(ByteReader& in) {
   Proposal proposal;
   proposal.number = in.u64();
+  proposal.last = in.u64();
   proposal.members.resize(in.count(12));
   for (ProposedMember& member : proposal.members) {
     member.who = read_member(in);
@@ -170,6 +174,7 @@ Bytes encode(const Reply& reply) {
   out.u8(static_cast<std::uint8_t>(reply.kind));
   out.u64(reply.incarnation);
   out.u64(reply.number);
+  out.u64(reply.last);
   out.u8(static_cast<std::uint8_t>(reply.code));
   out.text(reply.text);
   out.varint(reply.missing.size());
@@ -187,6 +192,7 @@ Reply decode_reply(std::span<const std::byte> body) {
   reply.kind = static_cast<ReplyKind>(kind);
   reply.incarnation = in.u64();
   reply.number = in.u64();
+  reply.last = in.u64();
   const std::uint8_t code = in.u8();
   if (code < 1 || code > 16) in.fail("the code of an error");
   reply.code = static_cast<ErrorCode>(code);

@@ -45,7 +45,7 @@ struct Identity {
   Member self = {};
 };
 
-// A group that a process was in; the first group has number 1.
+// A group that a process was in, so that it has its values; the first group has number 1.
 struct PastGroup {
   std::uint64_t number = 0;
   std::vector<Member> members = {};
@@ -58,6 +58,9 @@ struct Join {
   std::vector<Member> missed = {};  // members of its last group which did not answer
   std::int64_t remaining_ms = -1;   // until its deadline; -1: it has none
   std::uint64_t accepted = 0;       // the number of the group that it is prepared for
+  // The largest number that was proposed to it or by it, in its life. A leader that the others have
+  // given up may have formed that group, so none of them may have the number again.
+  std::uint64_t proposed_max = 0;
   std::string host = {};
   std::int64_t process = 0;
 };
@@ -92,6 +95,7 @@ struct ProposedMember {
 // A group that is to be formed.
 struct Proposal {
   std::uint64_t number = 0;
+  std::uint64_t last = 0;  // of the group whose values it goes on from; 0: it is the first one
   std::vector<ProposedMember> members = {};  // in the order of tasks
 };
 
@@ -109,7 +113,8 @@ enum class ReplyKind : std::uint8_t {
 struct Reply {
   ReplyKind kind = ReplyKind::refused;
   std::uint64_t incarnation = 0;  // of the process that replies
-  std::uint64_t number = 0;       // of its group, or its last one
+  std::uint64_t number = 0;       // of the group that it has entered last
+  std::uint64_t last = 0;         // of the group whose values it has
   ErrorCode code = ErrorCode::unavailable;
   std::string text = {};
   std::vector<int> missing = {};

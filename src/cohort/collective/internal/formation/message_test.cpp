@@ -40,6 +40,7 @@ Request a_join() {
                    .missed = {{0, 5}},
                    .remaining_ms = 1234,
                    .accepted = 9,
+                   .proposed_max = 10,
                    .host = "here",
                    .process = 4711}};
 }
@@ -57,6 +58,7 @@ TEST(FormationMessage, RequestsArriveAsTheyWereSent) {
   EXPECT_EQ(join.join.missed, (std::vector<Member>{{0, 5}}));
   EXPECT_EQ(join.join.remaining_ms, 1234);
   EXPECT_EQ(join.join.accepted, 9u);
+  EXPECT_EQ(join.join.proposed_max, 10u);
   EXPECT_EQ(join.join.host, "here");
   EXPECT_EQ(join.join.process, 4711);
   const LinkHello hello{3, {1, 0, 4}, 1, 2};
@@ -68,20 +70,23 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
   const Reply sent{.kind = ReplyKind::prepare,
                    .incarnation = 5,
                    .number = 6,
+                   .last = 3,
                    .code = ErrorCode::aborted,
                    .text = "why",
                    .missing = {1, 3},
                    .left_behind = 4,
-                   .proposal = {7, {{{0, 5}, "here", 12, true}, {{1, 6}, "there", 13, false}}}};
+                   .proposal = {7, 2, {{{0, 5}, "here", 12, true}, {{1, 6}, "there", 13, false}}}};
   const Reply reply = decode_reply(body_of(encode(sent)));
   EXPECT_EQ(reply.kind, sent.kind);
   EXPECT_EQ(reply.incarnation, 5u);
   EXPECT_EQ(reply.number, 6u);
+  EXPECT_EQ(reply.last, 3u);
   EXPECT_EQ(reply.code, ErrorCode::aborted);
   EXPECT_EQ(reply.text, "why");
   EXPECT_EQ(reply.missing, sent.missing);
   EXPECT_EQ(reply.left_behind, 4u);
   EXPECT_EQ(reply.proposal.number, 7u);
+  EXPECT_EQ(reply.proposal.last, 2u);
   ASSERT_EQ(reply.proposal.members.size(), 2u);
   EXPECT_EQ(reply.proposal.members[1].who, (Member{1, 6}));
   EXPECT_EQ(reply.proposal.members[1].host, "there");

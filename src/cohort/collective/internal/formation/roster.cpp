@@ -38,7 +38,7 @@ void Roster::join(Member member, const Join& join, std::uint64_t connection, Tim
   if (joined.member != member && joined.member.incarnation != 0) lost_.push_back(joined.member);
   joined = {member, join, connection, now};
   if (join.remaining_ms >= 0) joined.deadline = now + std::chrono::milliseconds(join.remaining_ms);
-  number_max_ = std::max({number_max_, join.number_max, join.last.number});
+  number_max_ = std::max({number_max_, join.number_max, join.last.number, join.proposed_max});
 }
 
 void Roster::lose(std::map<int, Joined>::iterator at) {
@@ -167,7 +167,7 @@ bool Roster::is_out_of_time(const PastGroup& last, TimePoint now) const {
 }
 
 void Roster::propose(const PastGroup& last) {
-  proposal_ = {.number = ++number_max_};
+  proposal_ = {.number = ++number_max_, .last = last.number};
   told_.clear();
   for (const auto& [task, joined] : joined_) {
     const bool has_values = last.number != 0 && is_same(joined.join.last, last);

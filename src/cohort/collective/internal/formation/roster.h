@@ -22,7 +22,7 @@ struct AbsentTask {
     forming,
   };
   Kind kind = Kind::unknown;
-  std::uint64_t number = 0;  // of its group
+  std::uint64_t number = 0;  // of the group whose values it has
 };
 using Absent = std::map<int, AbsentTask>;
 

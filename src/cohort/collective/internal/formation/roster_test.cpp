@@ -135,6 +135,38 @@ TEST(Roster, IsLeftBehindByANewerGroup) {
   EXPECT_THAT(is_new(roster.proposal()), ElementsAre(true, false, false));
 }
 
+// Regression: a leader that the others had given up formed a group that had been proposed to them,
+// and they formed another one with its number.
+TEST(Roster, DoesNotUseANumberAgainThatWasProposed) {
+  Join join = survivor_of(past(2, {1, 2}));
+  join.proposed_max = 3;
+  Roster roster(3, member(1), join, kStart);
+  roster.join(member(2), survivor_of(past(2, {1, 2})), 1, kStart);
+  roster.update({{0, {Kind::dead}}}, kStart);
+  EXPECT_EQ(roster.left_behind(), 0u);  // no group 3 is known
+  EXPECT_EQ(roster.proposal().number, 4u);
+  EXPECT_EQ(roster.proposal().last, 2u);
+  EXPECT_THAT(is_new(roster.proposal()), ElementsAre(false, false));
+}
+
+// It has entered group 3, which the others never heard of, and has not got their values there.
+TEST(Roster, AMemberThatCouldNotConnectIsNewAgain) {
+  Join behind = survivor_of(past(1, {0, 1, 2}));
+  behind.number_max = 2;
+  behind.proposed_max = 3;
+  Roster roster(3, member(0), behind, kStart);
+  roster.update({{1, {Kind::dead}}, {2, {Kind::dead}}}, kStart + 1h);
+  EXPECT_EQ(roster.phase(), Phase::gathering);
+  EXPECT_EQ(roster.left_behind(), 2u);
+  Join join = survivor_of(past(2, {1, 2}));
+  join.proposed_max = 3;
+  roster.join(member(1), join, 1, kStart + 1h);
+  roster.join(member(2), join, 2, kStart + 1h);
+  roster.update({}, kStart + 1h);
+  EXPECT_EQ(roster.proposal().number, 4u);
+  EXPECT_THAT(is_new(roster.proposal()), ElementsAre(true, false, false));
+}
+
 // Two sides of a network that was divided have formed groups with the same number.
 TEST(Roster, DoesNotMixTheValuesOfTwoGroupsWithOneNumber) {
   Roster roster(4, member(0), survivor_of(past(5, {0, 1})), kStart);
