@@ -54,6 +54,7 @@ Identity identity_of(const ProcessGroupOptions& options) {
     hash = mix_seed(mix_seed(hash, task.name), task.address);
   const std::string backend = " on backend " + std::to_string(static_cast<int>(options.backend));
   return {.job = options.job + backend,
+          .options = options.options,
           .tasks_hash = hash,
           .torch_version = TORCH_VERSION,
           .self = {options.self, new_incarnation()}};

@@ -155,7 +155,7 @@ TEST(ProcessGroups, RefuseAWorkerOfAnotherBackend) {
   Outcomes outcomes = workers.form({0, 1});
   for (const int task : {0, 1}) {
     ASSERT_TRUE(outcomes.at(task).error);
-    EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr("GroupBackend and other options"));
+    EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr("and GroupBackend"));
   }
 }
 
@@ -175,6 +175,24 @@ TEST(ProcessGroups, RefuseAWorkerOfAnotherJob) {
                 HasSubstr("got one of another job; give all workers the same cluster"));
     EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr(workers.address(1 - task)));
   }
+}
+
+// Regression: one that had started again with other options came into the group, and all failed.
+TEST(ProcessGroups, RefuseAWorkerWithOtherOptions) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1});
+  expect_group(first, {0, 1});
+  workers.end(1);
+  ProcessGroupOptions other = workers.options(1);
+  other.options = "2 replicas";
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  expect_group(outcomes, {0});
+  ASSERT_TRUE(outcomes.at(1).error);
+  EXPECT_EQ(outcomes.at(1).error->code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(outcomes.at(1).error->message(),
+              AllOf(HasSubstr("the options '2 replicas', got ''"), HasSubstr(workers.address(0))));
 }
 
 TEST(ProcessGroups, RefuseAnotherListOfWorkers) {

@@ -66,21 +66,22 @@ std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolve
                                                .rpc_layer = resolver.rpc_layer()});
 }
 
-// The options that all workers must have alike. A process that has others must not come into a
-// group that trains: the first step would fail on all.
-std::string text_of(const MultiWorkerMirroredOptions& options) {
-  std::string text;
+// What all workers must have alike. A process that has something else must not come into a group
+// that trains: the first step would fail on all.
+std::string text_of(const MultiWorkerMirroredOptions& options, std::size_t replicas) {
+  std::string text = std::to_string(replicas) + (replicas == 1 ? " replica" : " replicas");
   if (options.communication.bytes_per_pack != 0)
-    text += " bytes_per_pack=" + std::to_string(options.communication.bytes_per_pack);
-  if (options.sends_bfloat16_gradients) text += " sends_bfloat16_gradients";
-  if (options.shard_optimizer_state) text += " shard_optimizer_state";
-  if (options.overlaps_communication) text += " overlaps_communication";
+    text += ", bytes_per_pack=" + std::to_string(options.communication.bytes_per_pack);
+  if (options.sends_bfloat16_gradients) text += ", sends_bfloat16_gradients";
+  if (options.shard_optimizer_state) text += ", shard_optimizer_state";
+  if (options.overlaps_communication) text += ", overlaps_communication";
   return text;
 }
 
 // nullptr for a process that works alone: without a cluster, and an evaluator.
 std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver,
-                                                  const MultiWorkerMirroredOptions& of_strategy) {
+                                                  const MultiWorkerMirroredOptions& of_strategy,
+                                                  std::size_t replicas) {
   const GroupBackend backend = of_strategy.backend;
   const ClusterSpec spec = resolver.cluster_spec();
   const std::optional<TaskId> self = resolver.task();
@@ -90,7 +91,8 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
       .tasks = {},
       .self = static_cast<int>(cluster::id_in_cluster(spec, self->job, self->index)),
       .backend = backend,
-      .job = rpc::default_job_id(spec.to_json()) + text_of(of_strategy)};
+      .job = rpc::default_job_id(spec.to_json()),
+      .options = text_of(of_strategy, replicas)};
   for (const char* const job : {"chief", "worker"}) {  // in the order of id_in_cluster()
     if (!spec.tasks().contains(job)) continue;
     for (const std::int64_t index : spec.task_indices(job)) {
@@ -131,7 +133,8 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
       groups_(std::move(groups)) {
   use_options(options, *home());
   if (resolver_ != nullptr)
-    groups_ = groups_of(static_cast<const SimpleResolver&>(*resolver_), options);
+    groups_ =
+        groups_of(static_cast<const SimpleResolver&>(*resolver_), options, home()->replicas());
   if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
 }
 

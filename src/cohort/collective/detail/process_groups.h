@@ -27,6 +27,9 @@ struct ProcessGroupOptions {
   GroupBackend backend = GroupBackend::automatic;
   // Processes of other jobs, and of other programs, are refused. Equal in all processes.
   std::string job = {};
+  // What the members must have alike for a user of the group, as text for messages: a process with
+  // something else is refused before it is in a group.
+  std::string options = {};
 };
 
 // A group, and how this process came into it.

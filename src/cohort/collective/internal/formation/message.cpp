@@ -143,6 +143,7 @@ Bytes encode(const Request& request) {
   ByteWriter out;
   out.u8(static_cast<std::uint8_t>(request.kind));
   out.text(request.from.job);
+  out.text(request.from.options);
   out.u64(request.from.tasks_hash);
   out.text(request.from.torch_version);
   write(out, request.from.self);
@@ -159,6 +160,7 @@ Request decode_request(std::span<const std::byte> body) {
   if (kind < 1 || kind > 3) in.fail("a kind of request");
   request.kind = static_cast<RequestKind>(kind);
   request.from.job = in.text();
+  request.from.options = in.text();
   request.from.tasks_hash = in.u64();
   request.from.torch_version = in.text();
   request.from.self = read_member(in);
@@ -218,8 +220,8 @@ std::optional<Error> disagreement(const Identity& asking, const Identity& asked)
   if (asking.job != asked.job) {
     // The name of this process's job is not for strangers.
     return differ("a worker of job", "'" + asking.job + "'", "one of another job",
-                  "give all workers the same cluster, in TF_CONFIG for instance, GroupBackend and "
-                  "other options; if another job uses this address, choose other ports");
+                  "give all workers the same cluster, in TF_CONFIG for instance, and GroupBackend; "
+                  "if another job uses this address, choose other ports");
   }
   if (asking.torch_version != asked.torch_version) {
     return differ("LibTorch", asking.torch_version, asked.torch_version,
@@ -228,6 +230,10 @@ std::optional<Error> disagreement(const Identity& asking, const Identity& asked)
   if (asking.tasks_hash != asked.tasks_hash) {
     return differ("a worker of the same cluster with the hash", asking.tasks_hash, asked.tasks_hash,
                   "give all workers the same list of workers, in TF_CONFIG for instance");
+  }
+  if (asking.options != asked.options) {
+    return differ("a worker with the options", "'" + asking.options + "'",
+                  "'" + asked.options + "'", "give all workers the same options");
   }
   return std::nullopt;
 }

@@ -40,6 +40,7 @@ struct Member {
 // Who asks; all but `self` must be equal in all processes.
 struct Identity {
   std::string job = {};
+  std::string options = {};  // ProcessGroupOptions::options
   std::uint64_t tasks_hash = 0;
   std::string torch_version = {};
   Member self = {};

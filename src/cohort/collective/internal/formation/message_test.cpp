@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 using testing::throws_error;
 
-Identity identity() { return {"a job", 17, "1.13", {2, 99}}; }
+Identity identity() { return {"a job", "1 replica", 17, "1.13", {2, 99}}; }
 
 std::span<const std::byte, Header::kBytes> header_of(const Bytes& message) {
   return std::span(message).first<Header::kBytes>();
@@ -139,6 +139,10 @@ TEST(FormationMessage, DifferencesAreNamed) {
   other = identity();
   other.job = "b job";
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("'a job', got one of another"));
+  other = identity();
+  other.options = "2 replicas";
+  EXPECT_THAT(disagreement(identity(), other)->message(),
+              HasSubstr("a worker with the options '1 replica', got '2 replicas'; give all"));
   other = identity();
   other.tasks_hash = 18;
   EXPECT_THAT(disagreement(identity(), other)->message(), HasSubstr("list of workers"));
