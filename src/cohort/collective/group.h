@@ -138,10 +138,10 @@ struct Call;  // collective/internal/call.h
 // of one member are refused, all members throw the error of that member.
 //
 // Every call has a deadline, by which all members must have begun it. If one has not, the others
-// throw deadline_exceeded, naming the missing members. The members that gave up would be one call
-// ahead of the late one, so the group ends for all members: later calls throw aborted. If a member
-// is destroyed, calls of the others that need it throw aborted. A member that stops in the middle
-// of a call is found by the others some seconds after the deadline.
+// throw deadline_exceeded at the first deadline of any, naming the missing members. They would be
+// one call ahead of the late ones, so the group ends for all: later calls, and those of the late
+// ones, throw aborted. If a member is destroyed, calls of the others that need it throw aborted. A
+// member that stops in the middle of a call is found some seconds after the deadline.
 //
 // Tensors are dense and on the CPU. They may have any strides; contiguous ones are not copied. A
 // call returns, or throws, after the last access of any member to this member's tensors.

@@ -16,6 +16,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <barrier>
 #include <bit>
 #include <chrono>
 #include <functional>
@@ -451,6 +452,29 @@ TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
                 throws_error(ErrorCode::aborted, "worker:0 has waited in vain for " + missing));
   }
   EXPECT_TRUE(at::equal(tensor, at::ones({50'000})));
+}
+
+// Those who still have time, too, since the call cannot go on; in each backend.
+TEST_P(EveryGroup, AMissedDeadlineHasOneCodeAndOriginOnAllWhoWait) {
+  if (size() < 3 || size() > 4 || is_over_mpi()) return;
+  expect_usable();  // connects those of tcp
+  const std::string last = "worker:" + std::to_string(size() - 1);
+  std::barrier begin(size() - 1);
+  const auto all = errors([&](int rank, Group& group) {
+    if (rank == size() - 1) return;
+    begin.arrive_and_wait();  // then they are in the call before this deadline
+    const Deadline first = Deadline::after(std::chrono::seconds(1));
+    group.all_reduce(at::ones({50'000}), ReduceOp::sum, rank == 0 ? first : late());
+  });
+  const std::vector<std::string> waiting(all.begin(), all.end() - 1);
+  EXPECT_THAT(waiting, Each(::testing::StartsWith("deadline_exceeded " + last + " [")));
+  EXPECT_THAT(all[0], HasSubstr("in time, got nothing from " + last));
+  for (std::size_t rank = 1; rank < waiting.size(); ++rank)
+    EXPECT_THAT(all[rank], HasSubstr("worker:0 has waited in vain for " + last));
+  auto later = errors([&](int, Group& group) { group.barrier(late()); });
+  EXPECT_THAT(later.back(), ::testing::StartsWith("aborted "));
+  later.pop_back();
+  EXPECT_THAT(later, Each(::testing::StartsWith("aborted " + last + " [")));
 }
 
 TEST_P(EveryGroup, ADestroyedMemberFailsTheCallsThatNeedIt) {

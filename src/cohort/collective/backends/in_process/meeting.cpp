@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/in_process/meeting.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -34,7 +35,7 @@ bool Meeting::have_all_begun(std::uint64_t call) {
 }
 
 void Meeting::check_open(const Caller& caller) {
-  if (has_ended_.load(std::memory_order_seq_cst)) refuse(caller);
+  if (has_ended_.load(std::memory_order_seq_cst)) refuse(caller, /*is_open=*/false);
 }
 
 void Meeting::meet(const Caller& caller, const Offer& offer, Deadline deadline) {
@@ -66,7 +67,7 @@ void Meeting::meet(const Caller& caller, const Offer& offer, Deadline deadline) 
     const Lock lock(mutex_);
     is_missing = !have_all_begun(caller.call);
   }
-  if (is_missing) refuse(caller);
+  if (is_missing) refuse(caller, /*is_open=*/true);
 }
 
 std::string Meeting::give_up(const Caller& caller) {
@@ -78,8 +79,9 @@ std::string Meeting::give_up(const Caller& caller) {
     std::atomic<std::uint64_t>& begun = turn(mine, caller.call).begun;
     begun.exchange(kWithdrawn, std::memory_order_seq_cst);
     for (int rank = 0; rank < size_; ++rank) {
-      if (rank != mine && !has_begun(rank, caller.call))
-        missing += (missing.empty() ? "" : ", ") + caller.member.member_name(rank);
+      if (rank == mine || has_begun(rank, caller.call)) continue;
+      missing += (missing.empty() ? "" : ", ") + caller.member.member_name(rank);
+      missing_.push_back(rank);
     }
     if (missing.empty()) {
       begun.exchange(caller.call + 1, std::memory_order_seq_cst);
@@ -92,7 +94,7 @@ std::string Meeting::give_up(const Caller& caller) {
   return missing;
 }
 
-void Meeting::refuse(const Caller& caller) {
+void Meeting::refuse(const Caller& caller, bool is_open) {
   // Who ends the meeting holds the lock until it has written the reason.
   const Lock lock(mutex_);
   if (left_ >= 0) {
@@ -105,10 +107,15 @@ void Meeting::refuse(const Caller& caller) {
                                         "calls")
         .at(name);
   }
-  internal::throw_error(ErrorCode::aborted, "[collective.", name_of(caller.kind),
-                        "] expected to take part in ", caller.what, " in call ", caller.call,
-                        ", got the end of all workers' group: ", missed_,
-                        "; begin a new one on all");
+  const bool is_culprit =
+      std::find(missing_.begin(), missing_.end(), caller.member.rank()) != missing_.end();
+  // All others are in the call whose deadline was missed.
+  const bool is_late = is_open && !is_culprit;
+  throw Error(is_late ? ErrorCode::deadline_exceeded : ErrorCode::aborted,
+              "[collective." + std::string(name_of(caller.kind)) + "] expected to take part in " +
+                  std::string(caller.what) + " in call " + std::to_string(caller.call) +
+                  ", got the end of all workers' group: " + missed_ + "; begin a new one on all")
+      .at(is_culprit ? "" : caller.member.member_name(missing_.front()));
 }
 
 void Meeting::complete(int rank, std::uint64_t units) {

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "cohort/collective/backends/in_process/gate.h"
 #include "cohort/collective/group.h"
@@ -86,8 +87,8 @@ class Meeting {
   };
   // Throws aborted if the meeting has ended; else the caller's turn may be filled.
   void check_open(const Caller& caller);
-  // Begins the call and waits until all members have begun it. Throws deadline_exceeded or aborted;
-  // then nobody uses the caller's turn.
+  // Begins the call and waits until all members have begun it. Throws deadline_exceeded if others
+  // have not, by the deadline of any member, or aborted; then nobody uses the caller's turn.
   void meet(const Caller& caller, const Offer& offer, Deadline deadline);
   // Adds to the number of units that `rank` has completed.
   void complete(int rank, std::uint64_t units);
@@ -110,7 +111,8 @@ class Meeting {
   // Withdraws the turn; returns the names of the members that have not begun the call. If there are
   // none, or the meeting has ended, the turn is as before.
   std::string give_up(const Caller& caller);
-  [[noreturn]] void refuse(const Caller& caller);
+  // `is_open`: the caller waits in the call.
+  [[noreturn]] void refuse(const Caller& caller, bool is_open);
 
   const int size_;
   const std::unique_ptr<Member[]> members_;
@@ -120,6 +122,7 @@ class Meeting {
   // Why it has ended: a member that has left, or a missed deadline, who waited for whom.
   int left_ COHORT_GUARDED_BY(mutex_) = -1;
   std::string missed_ COHORT_GUARDED_BY(mutex_);
+  std::vector<int> missing_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::collective::in_process

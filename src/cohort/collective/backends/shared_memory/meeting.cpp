@@ -41,8 +41,10 @@ bool sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Duration ti
 }
 
 // The error of a call that fails because of the members `names`, as the member `by` found out.
-Error error_of(Ending ending, bool is_late, const Meeting::Caller& caller, const std::string& names,
-               const std::string& by) {
+// `is_first`: it is the first call to learn that others have missed a deadline. `is_late`: its own
+// deadline, too.
+Error error_of(Ending ending, bool is_first, bool is_late, const Meeting::Caller& caller,
+               const std::string& names, const std::string& by) {
   const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
   const std::string part = " to take part in " + std::string(caller.what);
   const std::string call = " call " + std::to_string(caller.number);
@@ -52,9 +54,9 @@ Error error_of(Ending ending, bool is_late, const Meeting::Caller& caller, const
       if (is_late)
         return {ErrorCode::deadline_exceeded, start + "all workers in" + call + part +
                                                   " in time, got nothing from " + names + remedy};
-      return {ErrorCode::aborted, start + "all workers" + part + " in" + call +
-                                      ", got the end of their group: " + by +
-                                      " has waited in vain for " + names + remedy};
+      return {is_first ? ErrorCode::deadline_exceeded : ErrorCode::aborted,
+              start + "all workers" + part + " in" + call + ", got the end of their group: " + by +
+                  " has waited in vain for " + names + remedy};
     case Ending::died:
       return {ErrorCode::unavailable,
               start + names + part + " in" + call +
@@ -287,10 +289,12 @@ void Meeting::throw_ending(int by, const Caller& caller) {
       links.missed(rank, is_dead ? "its process has ended" : "it was late for a call");
     }
   }
-  // A later call finds out that the group has ended; the deadline was that of an earlier one.
+  // The first call that learns of a missed deadline gets the same code as the one that found out.
+  const bool is_first = !is_culprit && !std::exchange(has_thrown_, true);
+  // It may be a later one, since the member has finished that in which the deadline was missed.
   const bool is_this_call = room().ended().load(std::memory_order_seq_cst) >> 16U > sequence_;
-  const bool is_late = !is_culprit && is_this_call && caller.deadline.has_expired();
-  throw error_of(ending, is_late, caller, names, links.member_name(by))
+  const bool is_late = is_first && is_this_call && caller.deadline.has_expired();
+  throw error_of(ending, is_first, is_late, caller, names, links.member_name(by))
       .at(is_culprit ? "" : origin);
 }
 

@@ -107,6 +107,7 @@ class Meeting {
   const int num_spins_;
   BriefYields yields_;
   std::uint64_t sequence_ = 0;
+  bool has_thrown_ = false;  // why the group has ended
 };
 
 }  // namespace cohort::collective::shared_memory
