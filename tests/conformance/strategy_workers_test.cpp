@@ -66,12 +66,17 @@ TEST(WorkerProcesses, ThatEndUnexpectedlyAreNamed) {
 }
 
 TEST(WorkerProcesses, ThatDoNotEndAreNamedWithTheStepAndKilled) {
-  const Verdict verdict = run(R"([{"do": "only_worker", "ids": [1],
-                                  "body": [{"do": "while", "times": 2000000000, "body": []}]}])",
-                              {.program = COHORT_CONFORMANCE, .deadline = std::chrono::seconds(5)});
+  // A busy machine may need longer to start them.
+  Verdict verdict;
+  for (const int seconds : {5, 60}) {
+    verdict = run(R"([{"do": "only_worker", "ids": [1],
+                       "body": [{"do": "while", "times": 2000000000, "body": []}]}])",
+                  {.program = COHORT_CONFORMANCE, .deadline = std::chrono::seconds(seconds)});
+    if (verdict.text.find("before its steps") == std::string::npos) break;
+  }
   EXPECT_EQ(verdict.status, Status::failed);
-  EXPECT_THAT(verdict.text, AllOf(HasSubstr("worker 1, at step 0: no end within 5000 ms"),
-                                  Not(HasSubstr("at step 1"))));
+  EXPECT_THAT(verdict.text,
+              AllOf(HasSubstr("worker 1, at step 0: no end within"), Not(HasSubstr("at step 1"))));
 }
 
 TEST(WorkerThreads, CannotDie) {
