@@ -255,6 +255,7 @@ void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
   const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
   if (!is_split) {
     for (std::size_t i = 0; i < size(); ++i) write(i, kind, source);
+    if (kind == AssignKind::assign) allow_difference(false);
     return;
   }
   const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());

@@ -190,6 +190,26 @@ TEST(MultiWorkerTraining, OfTracedStepsDrawsOtherRandomNumbersInEachReplica) {
   expect_bits_of_one_process(2, 2, train);
 }
 
+// Regression: a worker without rows took no number from the default generator, and its replicas had
+// other random numbers from then on.
+TEST(MultiWorkerTraining, DrawsTheNumbersOfOneProcessAfterAnUnevenBatch) {
+  const Train train = [&](SynchronousStrategy& strategy) {
+    const SeededThread seeded(7);
+    const Variable v = strategy.variable("v", torch::zeros({3}));
+    const SGD sgd({v}, {.learning_rate = 1.0});
+    for (const std::int64_t rows : {1, 8, 2, 8}) {
+      strategy.run(
+          [&](const at::Tensor& x) {
+            sgd.minimize((v.tensor() * torch::dropout(x, 0.5, true)).sum());
+          },
+          own_parts(torch::ones({rows, 3}), strategy));
+    }
+    return Tensors{v.read()};
+  };
+  expect_bits_of_one_process(2, 1, train);
+  expect_bits_of_one_process(2, 2, train);
+}
+
 TEST(MultiWorkerTraining, OfOtherTracedStepsIsRefusedOnAll) {
   const auto errors = run_workers(2, {}, [](auto& strategy) {
     const Variable v = strategy.variable("v", torch::ones({}));

@@ -361,7 +361,7 @@ TEST(OverlappedGradients, TravelInPacks) {
                             strategy.run([&] { net.sgd.minimize(net.loss()); });
                           };
                           for (int i = 0; i < 4; ++i) step();
-                          // The numbers beside the gradients, 64 bytes, are in the first pack.
+                          // The numbers beside the gradients, 72 bytes, are in the first pack.
                           const int before = counts[kOwnCalls];
                           step();
                           EXPECT_EQ(counts[kOwnCalls], before + calls);

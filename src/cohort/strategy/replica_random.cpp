@@ -26,6 +26,7 @@ namespace {
 constexpr c10::DispatchKey kKey = c10::DispatchKey::TESTING_ONLY_GenericWrapper;
 
 thread_local ReplicaRandomScope* current_scope = nullptr;
+thread_local RunSeed* current_seed = nullptr;
 
 // Where the operator computes: on the device that is an argument, else that of the first tensor.
 c10::Device device_of(const torch::jit::Stack& stack, std::size_t first) {
@@ -118,7 +119,14 @@ std::uint64_t seed_of_default() {
 
 }  // namespace
 
-RunSeed::RunSeed() : caller_(ReplicaRandomScope::current()), default_seed_(seed_of_default()) {}
+RunSeed::RunSeed()
+    : outer_(current_seed),
+      caller_(ReplicaRandomScope::current()),
+      default_seed_(seed_of_default()) {
+  current_seed = this;
+}
+
+RunSeed::~RunSeed() { current_seed = outer_; }
 
 RunSeed::RunSeed(std::uint64_t base) : RunSeed() { base_ = base; }
 
@@ -133,6 +141,18 @@ std::uint64_t RunSeed::of(int replica) {
   const Lock lock(mutex_);
   if (!base_) base_ = draw();
   return replica_seed(*base_, replica);
+}
+
+bool RunSeed::is_taken_here() {
+  if (current_seed == nullptr) return false;
+  const Lock lock(current_seed->mutex_);
+  return current_seed->base_.has_value();
+}
+
+void RunSeed::take_here() {
+  if (current_seed == nullptr) return;
+  const Lock lock(current_seed->mutex_);
+  if (!current_seed->base_) current_seed->base_ = current_seed->draw();
 }
 
 bool RunSeed::was_default_seeded() const { return seed_of_default() != default_seed_; }

@@ -94,9 +94,10 @@ class MirroredVariable final : public VariableImpl,
   // one value.
   Variable component_variable(std::size_t i);
 
-  // Whether the replicas must have equal values: until one of them is written alone.
+  // Whether the replicas must have equal values: until one of them is written alone, and again
+  // after an assignment of the whole variable.
   bool must_agree() const { return size() > 1 && !is_on_read() && !may_differ_; }
-  void allow_difference() { may_differ_ = true; }
+  void allow_difference(bool is_allowed = true) { may_differ_ = is_allowed; }
   bool may_differ() const { return may_differ_; }
   // Bit by bit.
   bool agrees() const;
@@ -128,10 +129,8 @@ class MirroredVariable final : public VariableImpl,
   // The next has_other_values() is true.
   void doubt_values() { known_versions_ = kNoVersions; }
   // Whether something else than an update has written a component since know_values(), as far as
-  // LibTorch counts writes. Never if values may differ.
-  bool has_other_values() const {
-    return !is_on_read() && !may_differ() && versions() != known_versions_;
-  }
+  // LibTorch counts writes.
+  bool has_other_values() const { return !is_on_read() && versions() != known_versions_; }
   // Makes value i and its slots those of another worker, while no run is open. `value` may be the
   // component itself; see VariableState::take_slots().
   void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,

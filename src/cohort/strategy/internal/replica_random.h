@@ -29,6 +29,7 @@ class RunSeed {
   RunSeed();
   // For tests: as if `base` was drawn.
   explicit RunSeed(std::uint64_t base);
+  ~RunSeed();
   RunSeed(const RunSeed&) = delete;
   RunSeed& operator=(const RunSeed&) = delete;
   // The seed of one replica.
@@ -36,9 +37,17 @@ class RunSeed {
   // Whether the default generator was seeded since this object was made.
   bool was_default_seeded() const;
 
+  // Of the innermost run that began on this thread: whether a replica has needed the number. False
+  // without a run.
+  static bool is_taken_here();
+  // Draws it, if there is a run: a replica of another process needs it, and the default generators
+  // of all processes go on alike.
+  static void take_here();
+
  private:
   std::uint64_t draw() const;
 
+  RunSeed* const outer_;              // of this thread
   ReplicaRandomScope* const caller_;  // the replica in which the run began; nullptr: none
   const std::uint64_t default_seed_;
   Mutex mutex_;

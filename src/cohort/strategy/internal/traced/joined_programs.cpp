@@ -177,7 +177,8 @@ std::vector<Nest> JoinedPrograms::run(ReplicaThreads* threads,
   std::optional<RunSeed> seed;
   const bool has_workers = home_ != nullptr && home_->has_workers();
   const int first = has_workers ? home_->first_replica() : 0;
-  if (is_random_ && (members_.size() > 1 || has_workers)) seed.emplace();
+  // Replicas of other workers may draw where none does so here.
+  if (has_workers || (is_random_ && members_.size() > 1)) seed.emplace();
   const auto run_one = [&](std::size_t r) {
     std::optional<std::uint64_t> own;
     if (seed && members_[r]->is_random()) own = seed->of(first + static_cast<int>(r));

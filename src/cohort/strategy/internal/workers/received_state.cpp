@@ -31,7 +31,7 @@ void fill(MirroredVariable& variable, const HandedVariable& handed) {
     const HandedVariable::Value& from = handed.values.at(std::min(i, given - 1));
     variable.take(i, from.tensor, from.slots, /*may_keep=*/i < given);
   }
-  if (given > 1) variable.allow_difference();
+  variable.allow_difference(given > 1);
   variable.note_writes();
 }
 

@@ -16,6 +16,8 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/replica_random.h"
+#include "cohort/strategy/internal/workers/compared_values.h"
 #include "cohort/strategy/internal/workers/shares.h"
 #include "cohort/strategy/internal/workers/step_header.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
@@ -26,15 +28,6 @@ namespace {
 constexpr std::size_t kPlansMax = 64;
 
 at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
-
-// Of what the variable's values are on this worker; 0 if its replicas may differ.
-std::uint64_t hash_of(const Variable& handle) {
-  const MirroredTarget target = target_of(handle);
-  if (target.component || target.variable.may_differ()) return 0;
-  const at::Tensor value = on_cpu(target.variable.component(0));
-  const std::string_view bytes(static_cast<const char*>(value.data_ptr()), value.nbytes());
-  return mix_seed(crc32c(bytes), 1);
-}
 
 std::uint64_t hash_of(std::span<const double> numbers) {
   std::uint64_t hash = numbers.size();
@@ -168,6 +161,7 @@ WorkerGradients::Plan& WorkerGradients::plan_for(const Step& step) {
 void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double> numbers) {
   const auto make = [&]() -> StrategyWorkers::Message {
     ByteWriter writer;
+    writer.u8(RunSeed::is_taken_here() ? 1 : 0);
     for (std::size_t i = 0; i < step.variables.size(); ++i) {
       writer.u8(static_cast<std::uint8_t>(step.layout(i)));
       writer.zigzag(step.sums[i].is_sparse() ? step.sums[i].indices.size(0) : 0);
@@ -179,6 +173,7 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
   std::vector<std::size_t> first_with(step.variables.size(), 0);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
     ByteReader reader(all[worker], step.call);
+    if (reader.u8() != 0) RunSeed::take_here();
     for (std::size_t i = 0; i < layouts.size(); ++i) {
       const auto own = static_cast<Layout>(reader.u8());
       const std::int64_t dimensions = reader.zigzag();
@@ -195,6 +190,8 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
       layouts[i] = own;
     }
   }
+  compare_values(*workers_, step.call, step.variables,
+                 step.state);  // before the plan changes: the step may be made again
   std::vector<std::size_t> pending;
   for (std::size_t i = 0; i < layouts.size(); ++i) {
     // One that no worker has now may come back: the plan keeps it.
@@ -202,7 +199,6 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
     plan.layouts[i] = layouts[i];
     if (layouts[i] == Layout::dense) pending.push_back(i);
   }
-  check_values(step);
   if (!pending.empty()) reduce_dense(plan, step, pending);
   if (plan.call != kApplyCall) return;
   std::vector<std::size_t> dense;
@@ -282,10 +278,11 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
   header.set_alike(StepHeader::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = mix_seed(0, step.state());
-    for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of(each));
+    for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of_value(each));
     header.set_alike(StepHeader::kValues, hash);
   }
   header.set(StepHeader::kWritten, step.is_written());
+  header.set(StepHeader::kRandom, RunSeed::is_taken_here());
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
@@ -307,8 +304,9 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
     workers_->exchange({.call = plan.call, .text = text_of(plan, numbers)},
                        [] { return StrategyWorkers::Message{}; });
   }
+  if (header.get(StepHeader::kRandom) > 0) RunSeed::take_here();
   if (!header.are_alike(StepHeader::kValues) || header.get(StepHeader::kWritten) > 0)
-    check_values(step);
+    compare_values(*workers_, step.call, step.variables, step.state);
   if (plan.early != nullptr) reduce_after_header(plan, step, planned, header, tensors);
   for (std::size_t k = 0; k < planned.size(); ++k) {
     const std::size_t i = planned[k];
@@ -369,32 +367,6 @@ void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::siz
   parts.indices = workers_->all_gather(request, on_cpu(parts.indices), 1);
   parts.value = workers_->all_gather(request, on_cpu(parts.value), 0);
   if (parts.indices.size(1) == 0) parts = {};  // no worker has a gradient
-}
-
-void WorkerGradients::check_values(const Step& step) {
-  const auto make = [&]() -> StrategyWorkers::Message {
-    ByteWriter writer;
-    for (const Variable& each : step.variables) writer.u64(hash_of(each));
-    return {"\n" + step.state(), writer.take()};
-  };
-  const std::vector<Bytes> all =
-      workers_->exchange({.call = step.call, .text = "the values of variables"}, make);
-  for (std::size_t worker = 1; worker < all.size(); ++worker) {
-    ByteReader first(all[0], step.call);
-    ByteReader other(all[worker], step.call);
-    for (const Variable& each : step.variables) {
-      const std::uint64_t a = first.u64(), b = other.u64();
-      COHORT_CHECK(
-          a == b || a == 0 || b == 0, ErrorCode::failed_precondition,
-          "[strategy.run] expected equal values of variable '", each.name(),
-          "' on all workers, got different ones on ", workers_->name_of(0), " and ",
-          workers_->name_of(static_cast<int>(worker)),
-          ": something other than minimize() and assign*() has written into its tensor, or a "
-          "worker has assigned another value; make the same assignments on each worker, or restore "
-          "the values of all");
-    }
-  }
-  for (const Variable& each : step.variables) target_of(each).variable.know_values();
 }
 
 }  // namespace cohort::internal

@@ -93,7 +93,6 @@ class WorkerGradients {
                         std::vector<at::Tensor>& tensors);
   void reduce_dense(const Plan& plan, const Step& step, const std::vector<std::size_t>& which);
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
-  void check_values(const Step& step);
 
   const std::shared_ptr<StrategyWorkers> workers_;
   bool sends_bfloat16_ = false;
