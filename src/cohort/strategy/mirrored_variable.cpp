@@ -110,6 +110,7 @@ std::vector<at::Tensor> MirroredVariable::other_tensors() const {
 
 bool MirroredVariable::agrees() const {
   const at::Tensor first = component(0).detach().cpu().contiguous();
+  if (first.nbytes() == 0) return true;  // it has no memory
   for (std::size_t i = 1; i < size(); ++i) {
     const at::Tensor other = component(i).detach().cpu().contiguous();
     if (std::memcmp(first.data_ptr(), other.data_ptr(), first.nbytes()) != 0) return false;
