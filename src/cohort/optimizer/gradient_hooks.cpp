@@ -10,6 +10,8 @@
 #include <memory>
 #include <utility>
 
+#include "cohort/core/detail/autograd_node.h"
+
 namespace cohort::internal {
 namespace {
 
@@ -62,7 +64,7 @@ struct FirstNode final : Node {
 }  // namespace
 
 at::Tensor with_sink(const at::Tensor& loss, GradientSink& sink) {
-  const std::shared_ptr<Node> first(new FirstNode(sink), torch::autograd::deleteNode);
+  const auto first = make_node<FirstNode>(sink);
   first->set_next_edges(torch::autograd::collect_next_edges(loss));
   at::Tensor same = loss.detach();
   torch::autograd::create_gradient_edge(same, first);

@@ -5,17 +5,17 @@
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
-#include <c10/util/intrusive_ptr.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
 #include <exception>
+#include <memory>
 #include <numeric>
-#include <type_traits>
 #include <typeinfo>
 #include <utility>
 
+#include "cohort/core/detail/autograd_node.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/input/detail/input_host.h"
@@ -208,18 +208,6 @@ class Gradient final : public torch::autograd::Node {
   const std::int64_t axis_;
   const std::vector<Segment> segments_;  // none: of a reduction
 };
-
-// Newer versions of LibTorch count the references of a node in the node itself.
-template <class N, class... A>
-auto make_node(A&&... arguments) {
-  if constexpr (std::is_base_of_v<c10::intrusive_ptr_target, N>) {
-    return c10::make_intrusive<N>(std::forward<A>(arguments)...);
-  } else {
-    // torch::autograd::deleteNode(), which the newer ones do not have.
-    return std::shared_ptr<N>(new N(std::forward<A>(arguments)...),
-                              [](auto* node) { deleteNode(node); });
-  }
-}
 
 // Connects the results of this replica with the values that it brought.
 void set_graph(const ReplicaContext& context, const Offer& offer, const Outcome& outcome,
