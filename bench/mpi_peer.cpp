@@ -61,7 +61,8 @@ int serve() {
     if (way < 0) return 0;
     const at::Tensor tensor = at::zeros({bytes / 4});
     if (!is_sum_right(*group, bytes / 4, way == 1)) return 1;
-    ::MPI_Barrier(MPI_COMM_WORLD);
+    // The processes run before the time begins, as those of the benchmark itself.
+    for (std::int64_t i = 0; i < calls; ++i) all_reduce(*group, tensor, way == 1);
     const auto start = std::chrono::steady_clock::now();
     for (std::int64_t i = 0; i < calls; ++i) all_reduce(*group, tensor, way == 1);
     const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - start;

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "cohort/core/detail/address_room.h"
+#include "cohort/core/detail/kept_memory.h"
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
 
@@ -28,6 +29,7 @@ void prepare_process() noexcept {
 
 int run_main(int argc, char** argv, const std::function<int(Arguments)>& program) {
   prepare_process();
+  keep_freed_memory();
   warn_of_misspelled_variables();
   try {
     return program({argc > 0 ? argv[0] : "",

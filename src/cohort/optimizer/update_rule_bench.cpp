@@ -25,7 +25,7 @@ void run_rule(benchmark::State& state, std::string_view name, bool is_in_place) 
 
 // One size that fits the cache, and one far larger.
 void add_sizes(benchmark::internal::Benchmark* benchmark) {
-  benchmark->Arg(10'000)->Arg(40 << 20)->UseRealTime();
+  benchmark->Arg(10'000)->Arg(100'352)->Arg(40 << 20)->UseRealTime();
 }
 
 const bool kIsRegistered = [] {

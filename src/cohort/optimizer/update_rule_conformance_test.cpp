@@ -172,6 +172,26 @@ TEST_P(EveryUpdateRule, AZeroGradientNeverGivesNaN) {
   EXPECT_TRUE(updated_in_place(start, zeros).value.isfinite().all().item<bool>());
 }
 
+// Regression: the momentum of a weight without gradients decayed into numbers that are ten times as
+// slow to compute with, and stayed there. Also on the other threads of a large variable.
+TEST_P(EveryUpdateRule, NumbersTooSmallForANormalExponentAreZero) {
+  const double smallest = std::get<1>(GetParam()) == at::kFloat
+                              ? std::numeric_limits<float>::min()
+                              : std::numeric_limits<double>::min();
+  for (const std::int64_t count : {std::int64_t{5}, 2 * optimizer::kParallelElements + 3}) {
+    Updated it{random({count}), {}};
+    it.slots = slots_for(it.value);
+    for (const at::Tensor& slot : it.slots) {
+      if (slot.dim() > 0) slot.fill_(smallest);
+    }
+    rule_.update(it.value, it.value, it.slots, at::zeros_like(it.value), hyper_);
+    for (const at::Tensor& slot : it.slots)
+      EXPECT_TRUE(slot.eq(0).logical_or(slot.abs().ge(smallest)).all().item<bool>());
+  }
+  const volatile double number = std::numeric_limits<double>::min();
+  EXPECT_GT(number / 2, 0.0) << "the caller's own numbers are as before";
+}
+
 TEST_P(EveryUpdateRule, ScalarsAndEmptyVariablesAreUpdated) {
   const at::Tensor scalar = random({});
   EXPECT_FALSE(at::equal(updated_in_place(scalar, random_gradients({})).value, scalar));

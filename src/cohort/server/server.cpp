@@ -14,6 +14,7 @@
 #include "cohort/cluster/detail/validation.h"
 #include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/blas.h"
+#include "cohort/core/detail/kept_memory.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/connection.h"
 #include "cohort/rpc/detail/descriptor_room.h"
@@ -21,7 +22,6 @@
 #include "cohort/server/internal/channel_table.h"
 #include "cohort/server/internal/current_session.h"
 #include "cohort/server/internal/end_request.h"
-#include "cohort/server/internal/malloc_tuning.h"
 
 namespace cohort {
 namespace {
@@ -188,7 +188,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
           : default_intra_op_threads(spec_, host_of(cluster::normalized_address(address)));
   // If LibTorch's pool or gRPC cannot get one of their threads or descriptors, or memory, they hang
   // or end the process. So check for enough of them first.
-  server::keep_freed_memory();
+  keep_freed_memory();
   save_address_space();
   if (*type == "worker") take_blas_memory();
   check_address_room(kOwnAddressBytes, "for gRPC and the connections of this task");

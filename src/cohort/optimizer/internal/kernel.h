@@ -12,6 +12,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/optimizer/internal/flush_denormals.h"
 #include "cohort/variable/update_rule.h"
 
 namespace cohort::optimizer {
@@ -24,6 +25,7 @@ inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
 template <class Fn>
 void for_each_element(std::int64_t count, const Fn& fn) {
   at::parallel_for(0, count, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
+    const FlushDenormals flush;
     const Fn element = fn;  // a copy keeps its pointers in registers
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/malloc_tuning.h"
+#include "cohort/core/detail/kept_memory.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>
 
 #include <cstdlib>
 
-namespace cohort::server {
+namespace cohort {
 namespace {
 
 TEST(KeptMemory, TensorsAreNotMappedAnew) {
@@ -23,4 +23,4 @@ TEST(KeptMemory, TensorsAreNotMappedAnew) {
 }
 
 }  // namespace
-}  // namespace cohort::server
+}  // namespace cohort

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/server/internal/malloc_tuning.h"
+#include "cohort/core/detail/kept_memory.h"
 
 #include <cstdlib>
 
@@ -7,7 +7,7 @@
 #include <malloc.h>
 #endif
 
-namespace cohort::server {
+namespace cohort {
 
 void keep_freed_memory() {
 #ifdef __GLIBC__
@@ -21,4 +21,4 @@ void keep_freed_memory() {
 #endif
 }
 
-}  // namespace cohort::server
+}  // namespace cohort

@@ -2,7 +2,7 @@
 // Keeps the memory that a step frees for the next step.
 #pragma once
 
-namespace cohort::server {
+namespace cohort {
 
 // Makes malloc keep up to 256 MiB of freed memory, and allocate tensors of up to 64 MiB from it.
 // Each step frees and allocates the same large tensors, and mapping new pages for them would take
@@ -10,4 +10,4 @@ namespace cohort::server {
 // malloc's thresholds, or if the C library is not glibc.
 void keep_freed_memory();
 
-}  // namespace cohort::server
+}  // namespace cohort
