@@ -2,7 +2,6 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <algorithm>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,12 +9,12 @@
 #include <utility>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/text/detail/spelling.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/optimizer/internal/claimed_name.h"
 #include "cohort/variable/detail/attached_state.h"
 #include "cohort/variable/detail/eager_step.h"
 #include "cohort/variable/detail/hyperparameter.h"
@@ -77,58 +76,12 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
   return is_added ? same_type : same_type.contiguous();
 }
 
-// "adam", "adam_1", …: the optimizers of one rule that have no name of their own, by creation.
-std::string next_name(const variable::UpdateRule& rule) {
-  static Mutex mutex;
-  static std::map<std::string, int, std::less<>> made;
-  const Lock lock(mutex);
-  const int number = made[std::string(rule.name())]++;
-  return std::string(rule.name()) + (number == 0 ? "" : "_" + std::to_string(number));
+// Whether no other tensor, hook or saved value has the gradient or its memory, which LibTorch has
+// allocated: that of a function in C++ may be the user's.
+bool is_only_user(const at::Tensor& gradient) {
+  return gradient.layout() == at::kStrided && gradient.use_count() == 1 &&
+         gradient.storage().use_count() == 1 && gradient.storage().resizable();
 }
-
-// A name that one living optimizer has for its variables, whose slots are found by it. Thread-safe.
-class ClaimedName {
- public:
-  ClaimedName(std::string name, const std::vector<Variable>& variables,
-              const variable::UpdateRule& rule)
-      : name_(std::move(name)) {
-    const Lock lock(mutex());
-    for (const Variable& variable : variables) {
-      const auto found = claimed().find({variable.impl().get(), name_});
-      COHORT_CHECK(found == claimed().end(), ErrorCode::already_exists, "[optimizer.", rule.name(),
-                   "] expected a name that no other optimizer of variable '", variable.name(),
-                   "' has, got '", name_, "' (rule '", rule.name(),
-                   "'), which is that of a living one (rule '", found->second,
-                   "'): they would share their slots; give one of them another name in its "
-                   "options, or end the other one first");
-    }
-    for (const Variable& variable : variables)
-      claimed().emplace(Key(variable.impl().get(), name_), rule.name());
-    for (const Variable& variable : variables) variables_.push_back(variable.impl().get());
-  }
-  ~ClaimedName() {
-    const Lock lock(mutex());
-    for (const VariableImpl* variable : variables_) claimed().erase({variable, name_});
-  }
-  ClaimedName(const ClaimedName&) = delete;
-  ClaimedName& operator=(const ClaimedName&) = delete;
-  const std::string& get() const { return name_; }
-
- private:
-  using Key = std::pair<const VariableImpl*, std::string>;
-  static Mutex& mutex() {
-    static Mutex one;
-    return one;
-  }
-  // The rules of the living optimizers.
-  static std::map<Key, std::string_view>& claimed() {
-    static auto& all = *new std::map<Key, std::string_view>();  // optimizers may outlive it
-    return all;
-  }
-
-  const std::string name_;
-  std::vector<const VariableImpl*> variables_;  // the optimizer keeps them alive
-};
 
 }  // namespace
 
@@ -142,7 +95,7 @@ struct Optimizer::State final : AttachedState {
 
   const std::vector<Variable> variables;
   const variable::UpdateRule& rule;
-  const ClaimedName claimed;
+  const optimizer::ClaimedName claimed;
   mutable UpdateCounter learning_rate;  // SlotKey::counter
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
   std::vector<at::Tensor> hyper;
@@ -216,6 +169,8 @@ struct Optimizer::State final : AttachedState {
   }
 
   GradientList gradients(const at::Tensor& loss, std::unique_ptr<GradientSink>* sink) const;
+  // `are_temporary`: only this call needs them, and those that nobody else has may be overwritten.
+  void apply(const GradientList& gradients, bool are_temporary);
   std::unique_ptr<GradientSink> sink_for(const GradientList& gradients) const {
     if (gradients.empty() || function::Trace::current() != nullptr) return nullptr;
     const std::shared_ptr<VariableHome> home = gradients.front().second.impl()->home();
@@ -271,7 +226,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
   variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));
   for (std::size_t i = 0; i < hyper.size(); ++i)
     variable::check_hyperparameter_range(rule, i + 1, where, hyper[i]);
-  if (name.empty()) name = next_name(rule);
+  if (name.empty()) name = optimizer::next_name(rule);
   state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
@@ -281,7 +236,7 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
 void Optimizer::minimize(const at::Tensor& loss) const {
   check_can_update(state_->variables, "optimizer.minimize");
   std::unique_ptr<GradientSink> sink;  // it lives until the update is made
-  apply_gradients(state_->gradients(loss, &sink));
+  state_->apply(state_->gradients(loss, &sink), /*are_temporary=*/true);
 }
 
 std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
@@ -327,15 +282,20 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
 
 void Optimizer::apply_gradients(const GradientList& gradients) const {
   check_can_update(state_->variables, "optimizer.apply_gradients");
+  state_->apply(gradients, /*are_temporary=*/false);
+}
+
+void Optimizer::State::apply(const GradientList& gradients, bool are_temporary) {
   const bool is_one_of_several = variable::ReplicaCount::current() > 1;
   std::vector<Update> updates;
   for (const auto& [gradient, variable] : gradients) {
     COHORT_CHECK(
-        state_->has(variable) && variable.is_trainable(), ErrorCode::invalid_argument,
+        has(variable) && variable.is_trainable(), ErrorCode::invalid_argument,
         "[optimizer.apply_gradients] expected trainable variables of this optimizer, got '",
         variable.name(), "'");
     if (gradient.defined()) {
-      updates.push_back({variable, dense_gradient(gradient, variable)});
+      const bool is_temporary = are_temporary && is_only_user(gradient);
+      updates.push_back({variable, dense_gradient(gradient, variable), is_temporary});
     } else if (is_one_of_several) {
       updates.push_back({variable, gradient});  // other replicas may have one
     }
@@ -344,12 +304,11 @@ void Optimizer::apply_gradients(const GradientList& gradients) const {
                "[optimizer.apply_gradients] expected gradients, got none that is defined");
   if (auto* trace = function::Trace::current()) {
     // A program that runs here reads the hyperparameters when it makes the update, and counts it.
-    return apply_updates(state_->slot_key(), updates,
-                         trace->runs_here() ? state_->hyper : state_->captured_by(*trace));
+    return apply_updates(slot_key(), updates, trace->runs_here() ? hyper : captured_by(*trace));
   }
-  state_->learning_rate.value();  // throws its schedule's exceptions before any update
-  apply_updates(state_->slot_key(), updates, state_->hyper);
-  if (!is_one_of_several) state_->learning_rate.add_one();  // else see SlotKey
+  learning_rate.value();  // throws its schedule's exceptions before any update
+  apply_updates(slot_key(), updates, hyper);
+  if (!is_one_of_several) learning_rate.add_one();  // else see SlotKey
 }
 
 double Optimizer::hyperparameter(std::string_view name) const {

@@ -49,10 +49,10 @@ void RemoteHome::assign(std::span<const Assignment> assignments) {
 void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
                        std::span<const double> hyper) {
   std::vector<Push> pushes;
-  for (const auto& [variable, gradient] : updates) {
-    pushes.push_back(
-        {variable, rpc::apply_effect({key.rule.name(), key.optimizer}, {hyper.begin(), hyper.end()},
-                                     gradient.detach().contiguous())});
+  for (const Update& each : updates) {
+    pushes.push_back({each.variable, rpc::apply_effect({key.rule.name(), key.optimizer},
+                                                       {hyper.begin(), hyper.end()},
+                                                       each.gradient.detach().contiguous())});
   }
   update(std::move(pushes), "'" + std::string(key.rule.name()) + "' step of");
 }

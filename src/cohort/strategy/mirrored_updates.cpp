@@ -42,18 +42,21 @@ void check_same_variables(const PerReplica<std::vector<Update>>& all, std::strin
   }
 }
 
-// The sums over the replicas, in the tree of Reduction::sum() and in memory of their own, since a
-// replica may go on and write into its gradient while others still read the sum; without a value
-// where none has a gradient.
+// The sums over the replicas, in the tree of Reduction::sum() and in memory that may be
+// overwritten, since a replica may go on and write into its gradient while others still read the
+// sum; without a value where none has a gradient.
 std::vector<Reduction::Parts> local_sums(const PerReplica<std::vector<Update>>& all,
                                          std::string_view call, CrossDeviceOps cross_device_ops) {
   check_same_variables(all, call);
   std::vector<Reduction::Parts> sums;
   for (std::size_t i = 0; i < all[0].size(); ++i) {
     std::vector<at::Tensor> gradients;
-    for (std::size_t replica = 0; replica < all.size(); ++replica)
+    bool are_temporary = true;
+    for (std::size_t replica = 0; replica < all.size(); ++replica) {
       gradients.push_back(all[replica][i].gradient);
-    sums.push_back(sum_of_gradient_parts(gradients, call, cross_device_ops));
+      are_temporary = are_temporary && all[replica][i].is_temporary;
+    }
+    sums.push_back(sum_of_gradient_parts(gradients, call, cross_device_ops, are_temporary));
   }
   return sums;
 }

@@ -306,6 +306,49 @@ TEST(MultiWorkerTraining, TakesGradientsThatOnlySomeWorkersHave) {
   expect_bits_of_one_process(3, 1, train);
 }
 
+// The sum of a value, with a gradient in memory of the caller.
+struct InOwnMemory : torch::autograd::Function<InOwnMemory> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& value,
+                            float* memory) {
+    context->saved_data["memory"] = reinterpret_cast<std::int64_t>(memory);
+    return value.sum();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 const torch::autograd::variable_list&) {
+    auto* const memory = reinterpret_cast<float*>(context->saved_data["memory"].toInt());
+    return {torch::from_blob(memory, {3}), at::Tensor()};
+  }
+};
+
+// The sum over the workers may be written over a gradient of minimize() that nobody else has.
+TEST(MultiWorkerTraining, LeavesGradientsAloneThatOthersHave) {
+  const auto errors = run_workers(2, {}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const std::vector<std::string> names = {"kept", "viewed", "shared", "alike", "own_memory"};
+    std::vector<Variable> all;
+    for (const std::string& name : names) all.push_back(strategy.variable(name, at::zeros({3})));
+    const SGD optimizer(all, {.learning_rate = 1.0});
+    const at::Tensor own = at::arange(1, 4).to(at::kFloat).mul(strategy.worker() + 1);
+    std::vector<float> memory(own.data_ptr<float>(), own.data_ptr<float>() + 3);
+    at::Tensor kept, viewed;
+    strategy.run([&] {
+      std::vector<at::Tensor> values;
+      // A gradient passes through the sum as it is.
+      for (const Variable& each : all) values.push_back(each.tensor() + 0);
+      values[0].register_hook([&](const at::Tensor& gradient) { kept = gradient; });
+      values[1].register_hook([&](const at::Tensor& gradient) { viewed = gradient.view({1, 3}); });
+      const at::Tensor products =
+          (values[0] * own).sum() + (values[1] * own).sum() + ((values[2] + values[3]) * own).sum();
+      optimizer.minimize(products + InOwnMemory::apply(values[4], memory.data()));
+    });
+    EXPECT_TRUE(kept.equal(own));
+    EXPECT_TRUE(viewed.equal(own.view({1, 3})));
+    EXPECT_TRUE(torch::from_blob(memory.data(), {3}).equal(own));
+    for (const Variable& each : all)
+      EXPECT_TRUE(each.read().equal(at::arange(1, 4).to(at::kFloat).mul(-3))) << each.name();
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
 TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
   const Train train = [](SynchronousStrategy& strategy) {
     const auto net = strategy.replicate([] {

@@ -167,7 +167,8 @@ at::Tensor Reduction::result(const Parts& sum) const {
 }
 
 Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
-                                       std::string_view call, CrossDeviceOps cross_device_ops) {
+                                       std::string_view call, CrossDeviceOps cross_device_ops,
+                                       bool are_temporary) {
   const Reduction reduction(ReduceOp::sum, {}, call, cross_device_ops);
   std::vector<Reduction::Parts> parts;
   std::size_t count = 0;
@@ -179,7 +180,7 @@ Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
   }
   if (count == 0) return {};
   Reduction::Parts sum = reduction.sum(parts);
-  if (count > 1) return sum;
+  if (count > 1 || are_temporary) return sum;
   sum.value = sum.value.clone();
   if (sum.is_sparse()) sum.indices = sum.indices.clone();
   return sum;

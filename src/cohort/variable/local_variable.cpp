@@ -101,8 +101,8 @@ void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
   // An error in one variable must leave all of them unchanged.
   std::vector<LocalVariable::Reserve> reserves;
   reserves.reserve(updates.size());
-  for (const auto& [variable, gradient] : updates)
-    reserves.push_back(local_of(variable).reserve(key, gradient, hyper));
+  for (const Update& each : updates)
+    reserves.push_back(local_of(each.variable).reserve(key, each.gradient, hyper));
   for (std::size_t i = 0; i < updates.size(); ++i)
     local_of(updates[i].variable).apply(key, std::move(reserves[i]), hyper);
 }

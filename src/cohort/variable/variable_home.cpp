@@ -174,10 +174,12 @@ void scatter_rows(std::span<const RowUpdate> updates) {
 void apply_updates(const SlotKey& key, std::span<const Update> updates,
                    std::span<const at::Tensor> hyper) {
   check_replicas(updates, "variable.apply");
-  for (const auto& [variable, gradient] : updates) {
-    const bool is_of_others = !gradient.defined() && variable::ReplicaCount::current() > 1;
-    if (!is_of_others)
-      variable::check_gradient(key.rule, variable.tensor(), gradient, variable.name());
+  for (const Update& each : updates) {
+    const bool is_of_others = !each.gradient.defined() && variable::ReplicaCount::current() > 1;
+    if (!is_of_others) {
+      variable::check_gradient(key.rule, each.variable.tensor(), each.gradient,
+                               each.variable.name());
+    }
   }
   const std::vector<Update> own = with_own_gradients(updates);
   if (!own.empty()) updates = own;
@@ -187,8 +189,10 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
         recorder->apply(key, group.members, hyper);
         continue;
       }
-      for (const auto& [variable, gradient] : group.members)
-        trace->apply({key.rule.name(), key.optimizer}, variable.tensor(), gradient, hyper);
+      for (const Update& each : group.members) {
+        trace->apply({key.rule.name(), key.optimizer}, each.variable.tensor(), each.gradient,
+                     hyper);
+      }
     }
     return;
   }

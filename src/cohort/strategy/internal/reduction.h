@@ -70,12 +70,13 @@ inline constexpr std::string_view kRequiresGradRemedy =
     "; if requires_grad_() was called outside of run(), it changed replica 0's component alone: "
     "call it inside of run()";
 
-// The sum of gradients before it is rounded to their type, in that tree and in memory of its own.
-// Undefined ones count as zero; if all are, it has no value. Throws as Reduction does; `call` is
-// for messages.
+// The sum of gradients before it is rounded to their type, in that tree and in memory of its own,
+// or, if `are_temporary`, perhaps in that of a gradient. Undefined ones count as zero; if all are,
+// it has no value. Throws as Reduction does; `call` is for messages.
 Reduction::Parts sum_of_gradient_parts(
     const std::vector<at::Tensor>& gradients, std::string_view call,
-    CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
+    CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device,
+    bool are_temporary = false);
 // The gradient; undefined if the sum has no value.
 at::Tensor gradient_of_sum(const Reduction::Parts& sum);
 // The sum of gradients, in that tree and in memory of its own. Undefined ones count as zero; if all

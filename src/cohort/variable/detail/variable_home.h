@@ -28,6 +28,7 @@ namespace cohort {
 struct Update {
   Variable variable;
   at::Tensor gradient;
+  bool is_temporary = false;  // nobody else has the gradient's memory: it may be overwritten
 };
 struct Assignment {
   Variable variable;
