@@ -11,6 +11,7 @@
 
 #include "bench/mlp_training.h"
 #include "bench/report.h"
+#include "cohort/core/run_main.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
@@ -120,6 +121,8 @@ void run(const Bench& bench) {
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  cohort::bench::run(cohort::bench::Bench(argc, argv));
-  return 0;
+  return cohort::run_main(argc, argv, [&](const cohort::Arguments&) {
+    cohort::bench::run(cohort::bench::Bench(argc, argv));
+    return 0;
+  });
 }

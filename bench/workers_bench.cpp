@@ -30,6 +30,7 @@
 #include "bench/python_peer.h"
 #include "bench/report.h"
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/run_main.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -307,15 +308,17 @@ pid_t start_second_worker(char** argv) {
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
-  constexpr std::string_view kOption = "--second-worker=";
-  const std::string_view last = argv[argc - 1];
-  if (last.starts_with(kOption)) {
-    place() = {.worker = 1, .store = std::string(last.substr(kOption.size()))};
-    cohort::bench::run(Bench(argc - 1, argv));
+  return cohort::run_main(argc, argv, [&](const cohort::Arguments&) {
+    constexpr std::string_view kOption = "--second-worker=";
+    const std::string_view last = argv[argc - 1];
+    if (last.starts_with(kOption)) {
+      place() = {.worker = 1, .store = std::string(last.substr(kOption.size()))};
+      cohort::bench::run(Bench(argc - 1, argv));
+      return 0;
+    }
+    const pid_t second = start_second_worker(argv);
+    cohort::bench::run(Bench(argc, argv));
+    ::waitpid(second, nullptr, 0);
     return 0;
-  }
-  const pid_t second = start_second_worker(argv);
-  cohort::bench::run(Bench(argc, argv));
-  ::waitpid(second, nullptr, 0);
-  return 0;
+  });
 }

@@ -2,6 +2,7 @@
 #include "cohort/optimizer/detail/loss_gradients.h"
 
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
@@ -49,6 +50,20 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                "gives them outside of a step?");
   if (sink != nullptr) sink->finish();
   return gradients;
+}
+
+bool is_only_user(const at::Tensor& gradient) {
+  if (gradient.layout() != at::kStrided || gradient.use_count() != 1) return false;
+  if (!gradient.storage().resizable()) return false;
+  const auto users = gradient.storage().use_count();
+  if (users == 1) return true;
+  // A view, as the gradient of Linear's weight, keeps the tensor of which it is one.
+  const auto* const view = torch::autograd::impl::get_view_autograd_meta(gradient);
+  if (users != 2 || view == nullptr) return false;
+  const bool is_backward = view->has_bw_view();
+  const auto& info = is_backward ? view->get_backward_view() : view->get_forward_view();
+  const bool are_two = is_backward && view->has_fw_view() && !view->shared_view_info();
+  return info.base_.is_alias_of(gradient) && info.base_.use_count() == (are_two ? 2U : 1U);
 }
 
 }  // namespace cohort::internal

@@ -76,13 +76,6 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
   return is_added ? same_type : same_type.contiguous();
 }
 
-// Whether no other tensor, hook or saved value has the gradient or its memory, which LibTorch has
-// allocated: that of a function in C++ may be the user's.
-bool is_only_user(const at::Tensor& gradient) {
-  return gradient.layout() == at::kStrided && gradient.use_count() == 1 &&
-         gradient.storage().use_count() == 1 && gradient.storage().resizable();
-}
-
 }  // namespace
 
 struct Optimizer::State final : AttachedState {
@@ -294,7 +287,7 @@ void Optimizer::State::apply(const GradientList& gradients, bool are_temporary) 
         "[optimizer.apply_gradients] expected trainable variables of this optimizer, got '",
         variable.name(), "'");
     if (gradient.defined()) {
-      const bool is_temporary = are_temporary && is_only_user(gradient);
+      const bool is_temporary = are_temporary && internal::is_only_user(gradient);
       updates.push_back({variable, dense_gradient(gradient, variable), is_temporary});
     } else if (is_one_of_several) {
       updates.push_back({variable, gradient});  // other replicas may have one

@@ -323,25 +323,29 @@ struct InOwnMemory : torch::autograd::Function<InOwnMemory> {
 // The sum over the workers may be written over a gradient of minimize() that nobody else has.
 TEST(MultiWorkerTraining, LeavesGradientsAloneThatOthersHave) {
   const auto errors = run_workers(2, {}, [&](MultiWorkerMirroredStrategy& strategy) {
-    const std::vector<std::string> names = {"kept", "viewed", "shared", "alike", "own_memory"};
+    const std::vector<std::string> names = {"kept",  "viewed", "shared",
+                                            "alike", "based",  "own_memory"};
     std::vector<Variable> all;
     for (const std::string& name : names) all.push_back(strategy.variable(name, at::zeros({3})));
     const SGD optimizer(all, {.learning_rate = 1.0});
     const at::Tensor own = at::arange(1, 4).to(at::kFloat).mul(strategy.worker() + 1);
     std::vector<float> memory(own.data_ptr<float>(), own.data_ptr<float>() + 3);
-    at::Tensor kept, viewed;
+    at::Tensor kept, viewed, base;
     strategy.run([&] {
       std::vector<at::Tensor> values;
       // A gradient passes through the sum as it is.
       for (const Variable& each : all) values.push_back(each.tensor() + 0);
       values[0].register_hook([&](const at::Tensor& gradient) { kept = gradient; });
       values[1].register_hook([&](const at::Tensor& gradient) { viewed = gradient.view({1, 3}); });
-      const at::Tensor products =
-          (values[0] * own).sum() + (values[1] * own).sum() + ((values[2] + values[3]) * own).sum();
-      optimizer.minimize(products + InOwnMemory::apply(values[4], memory.data()));
+      const at::Tensor column = values[4].view({3, 1});
+      column.register_hook([&](const at::Tensor& gradient) { base = gradient; });
+      const at::Tensor products = (values[0] + values[1] + values[2] + values[3]) * own;
+      optimizer.minimize(products.sum() + (column * own.view({3, 1})).sum() +
+                         InOwnMemory::apply(values[5], memory.data()));
     });
     EXPECT_TRUE(kept.equal(own));
     EXPECT_TRUE(viewed.equal(own.view({1, 3})));
+    EXPECT_TRUE(base.equal(own.view({3, 1})));
     EXPECT_TRUE(torch::from_blob(memory.data(), {3}).equal(own));
     for (const Variable& each : all)
       EXPECT_TRUE(each.read().equal(at::arange(1, 4).to(at::kFloat).mul(-3))) << each.name();

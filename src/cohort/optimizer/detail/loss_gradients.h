@@ -26,4 +26,8 @@ COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                                   std::span<const Variable> variables,
                                                   GradientSink* sink = nullptr);
 
+// Whether no other tensor, hook or saved value has the gradient or its memory, and LibTorch has
+// allocated that: the memory of a gradient that a function in C++ has made may be the user's.
+COHORT_API bool is_only_user(const at::Tensor& gradient);
+
 }  // namespace cohort::internal
