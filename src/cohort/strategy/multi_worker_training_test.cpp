@@ -353,6 +353,32 @@ TEST(MultiWorkerTraining, LeavesGradientsAloneThatOthersHave) {
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
 }
 
+TEST(MultiWorkerTraining, LeavesGradientsAloneThatATracedStepReturns) {
+  const auto errors = run_workers(2, {}, [&](MultiWorkerMirroredStrategy& strategy) {
+    const Variable returned = strategy.variable("returned", at::zeros({3}));
+    const Variable viewed = strategy.variable("viewed", at::zeros({3}));
+    const SGD optimizer({returned, viewed}, {.learning_rate = 1.0});
+    const auto step = strategy.function([&](const at::Tensor& own) {
+      const auto gradients = optimizer.compute_gradients((returned.tensor() * own).sum() +
+                                                         (viewed.tensor() * own).sum());
+      const at::Tensor view = gradients[1].first.view({1, 3});
+      optimizer.apply_gradients(gradients);
+      return std::make_tuple(gradients[0].first, view, view.sum());
+    });
+    const at::Tensor own = at::arange(1, 4).to(at::kFloat).mul(strategy.worker() + 1);
+    for (int number = 1; number <= 3; ++number) {
+      const auto results = step(own);
+      const auto& [gradient, view, sum] = results[0];
+      EXPECT_TRUE(gradient.equal(own));
+      EXPECT_TRUE(view.equal(own.view({1, 3})));
+      EXPECT_TRUE(sum.equal(own.sum()));
+      for (const Variable& each : {returned, viewed})
+        EXPECT_TRUE(each.read().equal(at::arange(1, 4).to(at::kFloat).mul(-3 * number)));
+    }
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
 TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
   const Train train = [](SynchronousStrategy& strategy) {
     const auto net = strategy.replicate([] {

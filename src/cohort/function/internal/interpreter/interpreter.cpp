@@ -286,7 +286,11 @@ class Run {
         std::vector<at::Tensor> values = stack_[2].toTensorVector();
         for (at::Tensor& value : values)
           if (op.copies_arguments || value._is_zerotensor()) value = value.clone();
-        std::vector<at::Tensor> results = host_.call(integer(1), std::move(values));
+        const std::int64_t number = integer(1);
+        // The host may overwrite what nobody else has.
+        stack_.clear();
+        for (const int id : op.dead) at(id).reset();
+        std::vector<at::Tensor> results = host_.call(number, std::move(values));
         if (!op.outs.empty()) store_list(op, op.outs[0], std::move(results));
         break;
       }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_run.h"
@@ -197,7 +198,7 @@ class JoinedApply final : public JoinedCall {
         // A share of it is copied before anyone can write into it.
         const bool is_read_only =
             home.sharded_updates() != nullptr && !updates_[i].variable->is_on_read();
-        sum.value = is_read_only ? *one : one->clone();
+        sum.value = is_read_only || is_only_user(*one) ? *one : one->clone();
       } else if (std::any_of(all.begin(), all.end(), [](const auto* each) { return each; })) {
         sum.value = at::empty_like(updates_[i].variable->component(0).detach());
         add_all(sum.value, all, 0, sum.value.numel());
