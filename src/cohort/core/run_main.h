@@ -34,10 +34,10 @@ struct Arguments {
 
 // Returns the result of `program`, or if it throws, an exit code of the table above. Calls
 // prepare_process() first, and makes malloc keep up to 256 MiB that a step frees for the next step
-// (of glibc, and only if its thresholds are not set in the environment). If the process's address space is limited (ulimit -v) and a
-// resource_exhausted leaves `program`, it ends the process with code 75 instead of returning:
-// threads of OpenBLAS that wait for memory would keep exit() waiting for ever. Static objects are
-// then not destroyed.
+// (glibc's, unless the environment sets its thresholds). If the process's address space is limited
+// (ulimit -v) and a resource_exhausted leaves `program`, it ends the process with code 75 instead
+// of returning: threads of OpenBLAS that wait for memory would keep exit() waiting for ever. Static
+// objects are then not destroyed.
 COHORT_API int run_main(int argc, char** argv, const std::function<int(Arguments)>& program);
 
 // Opens /dev/null for each standard stream (descriptors 0, 1 and 2) that is closed, for example
