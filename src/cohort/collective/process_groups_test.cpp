@@ -472,7 +472,7 @@ TEST(ProcessGroups, SayThatTheyHaveNoDescriptors) {
   const Deadline deadline = Deadline::after(20s);
   while (warnings.text().empty() && !deadline.has_expired()) std::this_thread::yield();
   EXPECT_THAT(warnings.text(), HasSubstr("cannot accept connections of other workers"));
-  EXPECT_THAT(warnings.text(), HasSubstr("raise the limit (ulimit -n)"));
+  EXPECT_THAT(warnings.text(), HasSubstr("limit of open files (ulimit -n)"));
 }
 
 TEST(ProcessGroups, SplitsOpenInAnyOrder) {

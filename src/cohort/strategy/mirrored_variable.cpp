@@ -82,7 +82,7 @@ const at::Tensor& MirroredVariable::tensor() const {
   const MirroredHome::Place place = home_->place_here();
   if (!place.is_of_owner) home_->check_use("tensor");
   if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
-    known_version_ = version_of(component(0));
+    handed_out_version_ = version_of(component(0));
     is_handed_out_ = true;
     home_->note_handed_out();
   }
@@ -121,7 +121,7 @@ bool MirroredVariable::agrees() const {
 void MirroredVariable::adopt_outside_write() {
   if (!is_handed_out_) return;
   const bool is_written =
-      component(0).is_inference() ? !agrees() : version_of(component(0)) != known_version_;
+      component(0).is_inference() ? !agrees() : version_of(component(0)) != handed_out_version_;
   if (!is_written) return;
   const c10::InferenceMode may_write(component(0).is_inference());
   const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
@@ -130,7 +130,7 @@ void MirroredVariable::adopt_outside_write() {
   note_writes();
 }
 
-void MirroredVariable::note_writes() { known_version_ = version_of(component(0)); }
+void MirroredVariable::note_writes() { handed_out_version_ = version_of(component(0)); }
 
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method); }

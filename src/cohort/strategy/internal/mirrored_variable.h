@@ -171,7 +171,7 @@ class MirroredVariable final : public VariableImpl,
   std::atomic<bool> may_differ_ = false;
   // Whether code outside of a run has the first component, and its version when it was last known.
   mutable std::atomic<bool> is_handed_out_ = false;
-  mutable std::atomic<std::uint64_t> known_version_ = 0;
+  mutable std::atomic<std::uint64_t> handed_out_version_ = 0;
   std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
 

@@ -65,7 +65,7 @@ class Listener::Connections {
         if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
           if (!std::exchange(has_warned_, true))
             log_warn("[collective.listen] cannot accept connections of other workers: ",
-                     text_of_errno(errno), "; raise the limit (ulimit -n), or close files");
+                     text_of_errno(errno));
           drop_oldest(true);
           accepts_again_ = Clock::system().now() + kAcceptPause;
         }
