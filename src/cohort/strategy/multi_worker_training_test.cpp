@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <functional>
+#include <random>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -377,6 +378,89 @@ TEST(MultiWorkerTraining, LeavesGradientsAloneThatATracedStepReturns) {
     }
   });
   for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
+// A random loss of square matrices, whose gradients are views, shared, kept by hooks, and so on.
+class RandomLoss {
+ public:
+  explicit RandomLoss(unsigned seed) : random_(seed) {}
+  // Keeps some gradients in `kept`, each with a copy.
+  at::Tensor operator()(std::vector<at::Tensor> values, const at::Tensor& x, Tensors& kept) {
+    values.push_back(x);
+    for (int op = 0; op < 8; ++op) values.push_back(next(values, kept));
+    at::Tensor loss = values.back().square().mean();
+    for (const at::Tensor& value : values) loss = loss + value.sum() * 0.01;
+    return loss;
+  }
+
+ private:
+  at::Tensor any(const std::vector<at::Tensor>& values) {
+    return values[random_() % values.size()];
+  }
+  at::Tensor next(const std::vector<at::Tensor>& values, Tensors& kept) {
+    const at::Tensor a = any(values), b = any(values);
+    switch (random_() % 9) {
+      case 0:
+        return at::mm(a, b);
+      case 1:
+        return at::addmm(a[0], b, any(values).t());
+      case 2:
+        return a.t();
+      case 3:
+        return a + b;
+      case 4:
+        return a.reshape({2, 8}).t().reshape({4, 4});
+      case 5:
+        return a.sum(0).expand({4, 4});
+      case 6:
+        return at::cat({a.narrow(0, 0, 1), b.narrow(0, 1, 3)}).tanh();
+      case 7:
+        return a * 0.5;
+      default:
+        const at::Tensor same = a + 0;
+        if (same.requires_grad())
+          same.register_hook([&kept](const at::Tensor& gradient) {
+            kept.insert(kept.end(), {gradient, gradient.clone()});
+          });
+        return same;
+    }
+  }
+
+  std::mt19937 random_;
+};
+
+TEST(MultiWorkerTraining, OfRandomLossesHasTheBitsOfOneProcess) {
+  for (unsigned seed = 0; seed < 60; ++seed) {
+    for (const bool is_traced : {false, true}) {
+      const Train train = [&](SynchronousStrategy& strategy) {
+        std::vector<Variable> all;
+        for (int i = 0; i < 4; ++i)
+          all.push_back(strategy.variable("w" + std::to_string(i), at::zeros({4, 4})));
+        set_values(all);
+        const SGD first({all[0], all[1]}, {.learning_rate = 0.1, .momentum = 0.9});
+        const Adam second({all[2], all[3]}, {.learning_rate = 0.01});
+        const auto step = [&](const at::Tensor& x) {
+          Tensors kept, values;
+          for (const Variable& each : all) values.push_back(each.tensor());
+          const at::Tensor loss = RandomLoss(seed)(values, x, kept);
+          const auto others = second.compute_gradients(loss);
+          first.minimize(loss);
+          second.apply_gradients(others);
+          for (std::size_t i = 0; i < kept.size() && !is_traced; i += 2)
+            EXPECT_TRUE(kept[i].equal(kept[i + 1]));
+        };
+        const auto traced = strategy.function(step);
+        for (int number = 0; number < 3; ++number) {
+          at::Generator generator = at::detail::createCPUGenerator(seed + 1);
+          const at::Tensor x = at::rand({8, 4}, generator);
+          is_traced ? traced(own_parts(x, strategy)) : strategy.run(step, own_parts(x, strategy));
+        }
+        return testing::values_of(all);
+      };
+      SCOPED_TRACE(::testing::Message() << "seed " << seed << (is_traced ? ", traced" : ""));
+      expect_bits_of_one_process(2, 1, train);
+    }
+  }
 }
 
 TEST(MultiWorkerTraining, HasStatisticsOfBatchNormOfAllReplicas) {
