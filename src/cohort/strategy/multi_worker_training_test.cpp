@@ -385,10 +385,19 @@ class RandomLoss {
  public:
   explicit RandomLoss(unsigned seed) : random_(seed) {}
   // Keeps some gradients in `kept`, each with a copy.
-  at::Tensor operator()(std::vector<at::Tensor> values, const at::Tensor& x, Tensors& kept) {
-    values.push_back(x);
+  at::Tensor operator()(const std::vector<at::Tensor>& variables, const at::Tensor& x,
+                        Tensors& kept) {
+    std::vector<at::Tensor> values = {x};
+    at::Tensor loss = x.sum();
+    for (const at::Tensor& variable : variables) {
+      if (random_() % 2 == 0) {
+        values.push_back(variable);
+      } else {  // its gradient is that of this term
+        loss = loss + (hooked(variable, kept) * (x - 0.5)).sum();
+      }
+    }
     for (int op = 0; op < 8; ++op) values.push_back(next(values, kept));
-    at::Tensor loss = values.back().square().mean();
+    loss = loss + values.back().square().mean();
     for (const at::Tensor& value : values) loss = loss + value.sum() * 0.01;
     return loss;
   }
@@ -417,13 +426,18 @@ class RandomLoss {
       case 7:
         return a * 0.5;
       default:
-        const at::Tensor same = a + 0;
-        if (same.requires_grad())
-          same.register_hook([&kept](const at::Tensor& gradient) {
-            kept.insert(kept.end(), {gradient, gradient.clone()});
-          });
-        return same;
+        return hooked(a, kept);
     }
+  }
+  // The gradient of the sum is that of the value.
+  static at::Tensor hooked(const at::Tensor& value, Tensors& kept) {
+    const at::Tensor same = value + 0;
+    if (same.requires_grad()) {
+      same.register_hook([&kept](const at::Tensor& gradient) {
+        kept.insert(kept.end(), {gradient, gradient.clone()});
+      });
+    }
+    return same;
   }
 
   std::mt19937 random_;
