@@ -8,6 +8,7 @@
 #include <chrono>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <string>
@@ -327,8 +328,9 @@ TEST(ProcessGroups, DoNotGoOnAloneAfterANewerGroup) {
   EXPECT_THAT(behind.at(2).error->message(), HasSubstr("If they have ended, start it again"));
 }
 
-// The process of a worker that takes part in forming a group, and ends before it connects.
-void form_and_end(const ProcessGroupOptions& options) {
+// The process of a worker that takes part in forming a group, and ends before it connects. Sets
+// `listens` when the others can find it.
+void form_and_end(const ProcessGroupOptions& options, std::promise<void>& listens) {
   formation::Identity self{
       .job = options.job + " on backend " + std::to_string(static_cast<int>(options.backend)),
       .torch_version = TORCH_VERSION,
@@ -347,6 +349,8 @@ void form_and_end(const ProcessGroupOptions& options) {
        .answer = [&](const auto& request, std::uint64_t connection,
                      auto&) { return formation.answer(request, connection); },
        .closed = [&](std::uint64_t connection) { formation.closed(connection); }});
+  formation.look();
+  listens.set_value();
   formation::Former(options.tasks, self, formation,
                     {.host = formation::own_host(), .process = ::getpid()}, Deadline::after(20s))
       .run();
@@ -365,7 +369,9 @@ class AStaleMember : public ::testing::Test {
     Outcomes second = workers.form({1, 2});
     expect_group(second, {1, 2});
     workers.end(2);
-    std::thread ending([&] { form_and_end(options(2)); });
+    std::promise<void> listens;
+    std::thread ending([&] { form_and_end(options(2), listens); });
+    listens.get_future().wait();
     Outcomes third = workers.form({0, 1});
     ending.join();
     EXPECT_TRUE(third.at(0).error && third.at(1).error);
