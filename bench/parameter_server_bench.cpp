@@ -112,7 +112,7 @@ class Ours {
                                        .variable = id,
                                        .rule = "sgd",
                                        .optimizer = "sgd",
-                                       .hyper = {kRate},
+                                       .hyper = {kRate, 0},
                                        .tensors = {gradients[i]}});
                pull.variables.push_back(id);
              }

@@ -54,11 +54,11 @@ TEST(Options, OfDatasetsTakeOneField) {
 
 TEST(Options, OfOptimizersTakeOneField) {
   EXPECT_EQ(SGDOptions{.learning_rate = 1}.momentum, 0);
-  EXPECT_EQ(AdagradOptions{.learning_rate = 1}.initial_accumulator, 0.1);
-  EXPECT_EQ(RMSpropOptions{.learning_rate = 1}.decay, 0.9);
+  EXPECT_FALSE(AdagradOptions{.learning_rate = 1}.initial_accumulator.has_value());
+  EXPECT_EQ(RMSpropOptions{.learning_rate = 1}.momentum, 0);
   EXPECT_EQ(AdamOptions{.learning_rate = 1}.beta_1, 0.9);
   EXPECT_EQ(AdamOptions{.name = "mine"}.beta_2, 0.999);
-  EXPECT_EQ(AdamWOptions{.learning_rate = 1}.weight_decay, 0.004);
+  EXPECT_FALSE(AdamWOptions{.learning_rate = 1}.amsgrad);
   EXPECT_FALSE(ExponentialDecayOptions{.initial_learning_rate = 1}.staircase);
   EXPECT_EQ(CosineDecayOptions{.initial_learning_rate = 1}.alpha, 0);
   EXPECT_TRUE(PiecewiseConstantDecayOptions{.values = {1}}.boundaries.empty());

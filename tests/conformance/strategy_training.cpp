@@ -19,18 +19,22 @@ Optimizer optimizer_of(const Json& spec, std::vector<Variable> variables) {
                                       .nesterov = member_or(spec, "nesterov", kind == "nesterov")});
   }
   if (kind == "adagrad") {
-    return Adagrad(std::move(variables),
-                   {.learning_rate = rate, .initial_accumulator = number("initial_accumulator")});
+    return Adagrad(std::move(variables), {.learning_rate = rate,
+                                          .initial_accumulator = number("initial_accumulator"),
+                                          .formula = OptimizerFormula::tensorflow});
   }
   if (kind == "rmsprop") {
-    return RMSprop(std::move(variables),
-                   {.learning_rate = rate, .decay = number("decay"), .epsilon = number("epsilon")});
+    return RMSprop(std::move(variables), {.learning_rate = rate,
+                                          .alpha = number("decay"),
+                                          .eps = number("epsilon"),
+                                          .formula = OptimizerFormula::tensorflow});
   }
   if (kind == "adam") {
     return Adam(std::move(variables), {.learning_rate = rate,
                                        .beta_1 = number("beta1"),
                                        .beta_2 = number("beta2"),
-                                       .epsilon = number("epsilon")});
+                                       .eps = number("epsilon"),
+                                       .formula = OptimizerFormula::tensorflow});
   }
   throw CaseFault("unknown optimizer " + brief(spec, 120));
 }

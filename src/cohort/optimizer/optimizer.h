@@ -4,7 +4,7 @@
 //
 //   cohort::Adam optimizer(model.parameters(), {.learning_rate = 1e-3});
 //   optimizer.minimize(loss);      // inside a step
-// Formulas and slots follow TensorFlow's, not torch::optim's.
+// Formulas, defaults and names of slots are those of torch::optim (optimizers.h).
 //
 // Hyperparameters are float64, also when they are sent. A rule rounds them to the variable's dtype,
 // for example to float32, after the calculations that use only hyperparameters (Adam's bias
@@ -132,8 +132,9 @@ COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
     std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm);
 
 namespace optimizer {
-// Returns the rule "sgd", "momentum", "nesterov", "adagrad", "rmsprop", "adam", "adamw", or one
-// with coupled weight decay ("sgd_weight_decay", …). Throws not_found, with the list, for any other
+// Returns the rule "sgd", "momentum", "nesterov", "dampened_momentum", "adagrad", "rmsprop",
+// "adam", "adamw", a variant that has other slots ("rmsprop_centered", "adam_amsgrad", …), or one
+// with TensorFlow's formula ("tensorflow_adam", …). Throws not_found, with the list, for any other
 // name.
 COHORT_API const variable::UpdateRule& update_rule_of(std::string_view name);
 COHORT_API std::vector<std::string_view> update_rule_names();

@@ -233,9 +233,9 @@ TEST_F(OptimizerTest, RefusesListsItCannotTrain) {
 }
 
 TEST_F(OptimizerTest, RefusesUnknownAndImpossibleHyperparameters) {
-  EXPECT_THAT(
-      [&] { sgd_.hyperparameter("momentum"); },
-      throws_error(ErrorCode::not_found, "expected one of 'learning_rate', got 'momentum'"));
+  EXPECT_THAT([&] { sgd_.hyperparameter("momentum"); },
+              throws_error(ErrorCode::not_found,
+                           "expected one of 'learning_rate', 'weight_decay', got 'momentum'"));
   // A misspelled name was refused without the right one.
   EXPECT_THAT([&] { sgd_.set_hyperparameter("learning_rat", 0.1); },
               throws_error(ErrorCode::not_found, "; did you mean 'learning_rate'?"));
@@ -254,7 +254,7 @@ TEST_F(OptimizerTest, SettingTakesTheRangesOfTheConstructor) {
   const auto setting = [&](const char* name, double value) {
     return [&, name, value] { adam.set_hyperparameter(name, value); };
   };
-  EXPECT_THAT(setting("epsilon", 0), throws_error(ErrorCode::invalid_argument, "epsilon > 0"));
+  EXPECT_THAT(setting("eps", -1), throws_error(ErrorCode::invalid_argument, "eps >= 0"));
   EXPECT_THAT(setting("beta_1", 1),
               throws_error(ErrorCode::invalid_argument, "expected beta_1 in [0, 1), got 1"));
   EXPECT_THAT(setting("learning_rate", -1),

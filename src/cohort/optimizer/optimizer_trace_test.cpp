@@ -159,7 +159,17 @@ INSTANTIATE_TEST_SUITE_P(
           return SGD(v, {.learning_rate = 0.1, .momentum = 0.9, .weight_decay = 0.01});
         },
         [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01, .weight_decay = 0.01}); },
-        [](auto v) -> Optimizer { return AdamW(v, {.learning_rate = 0.01}); }));
+        [](auto v) -> Optimizer { return AdamW(v, {.learning_rate = 0.01}); },
+        [](auto v) -> Optimizer {
+          return SGD(v, {.learning_rate = 0.1, .momentum = 0.9, .dampening = 0.5});
+        },
+        [](auto v) -> Optimizer {
+          return RMSprop(v, {.learning_rate = 0.01, .momentum = 0.9, .centered = true});
+        },
+        [](auto v) -> Optimizer { return Adam(v, {.learning_rate = 0.01, .amsgrad = true}); },
+        [](auto v) -> Optimizer {
+          return Adam(v, {.learning_rate = 0.01, .formula = OptimizerFormula::tensorflow});
+        }));
 
 // Two updates in each step: the second uses the rate that follows the first one's, as in an eager
 // run.

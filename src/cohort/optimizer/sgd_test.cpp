@@ -4,6 +4,8 @@
 #include <ATen/ops/full.h>
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -11,7 +13,7 @@ namespace {
 
 using testing::throws_error;
 
-class SgdTest : public ::testing::Test {
+class SGDTest : public ::testing::Test {
  protected:
   // The value of a variable that starts at 1 after a step with each of the gradients.
   static double trained(SGDOptions options, const std::vector<double>& gradients) {
@@ -28,50 +30,72 @@ class SgdTest : public ::testing::Test {
   }
 };
 
-TEST_F(SgdTest, StepsAgainstTheGradient) {
+TEST_F(SGDTest, StepsAgainstTheGradient) {
   EXPECT_EQ(trained({.learning_rate = 0.5}, {2, 4}), 1 - 0.5 * (2 + 4));
 }
 
-TEST_F(SgdTest, MomentumAccumulatesGradients) {
+TEST_F(SGDTest, MomentumAccumulatesGradients) {
   // a: 2, 0.5*2 + 4 = 5
   EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5}, {2, 4}), 1 - 0.5 * (2 + 5));
 }
 
-TEST_F(SgdTest, NesterovLooksAhead) {
+TEST_F(SGDTest, NesterovLooksAhead) {
   // a: 2, 5; steps: 2 + 0.5*2, 4 + 0.5*5
   EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5, .nesterov = true}, {2, 4}),
             1 - 0.5 * (3 + 6.5));
 }
 
-TEST_F(SgdTest, WeightDecayIsAddedToTheGradient) {
+TEST_F(SGDTest, WeightDecayIsAddedToTheGradient) {
   // p: 1 - 0.5*(2 + 0.25*1) = -0.125
   EXPECT_EQ(trained({.learning_rate = 0.5, .weight_decay = 0.25}, {2}), -0.125);
   EXPECT_EQ(trained({.learning_rate = 0.5, .weight_decay = 0.25}, {2, 4}),
             -0.125 - 0.5 * (4 - 0.25 * 0.125));
 }
 
-TEST_F(SgdTest, WithMomentumTheDecayAccumulates) {
+TEST_F(SGDTest, WithMomentumTheDecayAccumulates) {
   // a: 2 + 0.25, 0.5*2.25 + 4 - 0.25*0.125
   EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5, .weight_decay = 0.25}, {2, 4}),
             -0.125 - 0.5 * (0.5 * 2.25 + 4 - 0.25 * 0.125));
 }
 
-TEST_F(SgdTest, TakesTheRuleThatTheOptionsAskFor) {
+TEST_F(SGDTest, TakesTheRuleThatTheOptionsAskFor) {
   const std::vector<Variable> variables{local_variable("w", scalar(1))};
   EXPECT_EQ(SGD(variables).rule().name(), "sgd");
   EXPECT_EQ(SGD(variables, {.momentum = 0.9}).rule().name(), "momentum");
   EXPECT_EQ(SGD(variables, {.momentum = 0.9, .nesterov = true}).rule().name(), "nesterov");
-  EXPECT_EQ(SGD(variables, {.weight_decay = 0.1}).rule().name(), "sgd_weight_decay");
-  EXPECT_EQ(SGD(variables, {.momentum = 0.9, .weight_decay = 0.1}).rule().name(),
-            "momentum_weight_decay");
+  EXPECT_EQ(SGD(variables, {.momentum = 0.9, .dampening = 0.5}).rule().name(), "dampened_momentum");
+  EXPECT_EQ(SGD(variables, {.dampening = 0.5}).rule().name(), "sgd") << "no effect";
 }
 
-TEST_F(SgdTest, HasTensorFlowsDefaults) {
-  const SGD sgd({local_variable("w", scalar(1))});
-  EXPECT_EQ(sgd.learning_rate(), 0.01);
+TEST_F(SGDTest, DampeningBeginsWithTheSecondGradient) {
+  // b: 2, 0.5*2 + (1-0.25)*4 = 4
+  EXPECT_EQ(trained({.learning_rate = 0.5, .momentum = 0.5, .dampening = 0.25}, {2, 4}),
+            1 - 0.5 * (2 + 4));
 }
 
-TEST_F(SgdTest, RefusesImpossibleOptions) {
+// As in torch::optim::SGD: without momentum the buffer is not used.
+TEST_F(SGDTest, WhileTheMomentumIsZeroTheBufferStays) {
+  for (const double dampening : {0.0, 0.25}) {
+    const Variable variable = local_variable("w", scalar(1));
+    SGD sgd({variable}, {.learning_rate = 0.5, .momentum = 0.5, .dampening = dampening});
+    const auto step = [&](double momentum, double gradient) {
+      sgd.set_hyperparameter("momentum", momentum);
+      sgd.apply_gradients({{scalar(gradient), variable}});
+    };
+    step(0.5, 2);  // b: 2
+    step(0, 3);
+    step(0.5, 4);  // b: 0.5*2 + (1 - dampening)*4
+    EXPECT_EQ(variable.read().item<double>(), 1 - 0.5 * (2 + 3 + 0.5 * 2 + (1 - dampening) * 4));
+  }
+}
+
+TEST_F(SGDTest, AnInfiniteValueWithoutDecayStays) {
+  const Variable variable = local_variable("w", scalar(std::numeric_limits<double>::infinity()));
+  SGD({variable}).apply_gradients({{scalar(1), variable}});
+  EXPECT_TRUE(variable.read().isinf().item<bool>());
+}
+
+TEST_F(SGDTest, RefusesImpossibleOptions) {
   EXPECT_THAT(making({.learning_rate = -1}),
               throws_error(ErrorCode::invalid_argument,
                            "[optimizer.sgd] expected a finite learning_rate >= 0, got -1"));
@@ -84,10 +108,15 @@ TEST_F(SgdTest, RefusesImpossibleOptions) {
   EXPECT_THAT(making({.nesterov = true}),
               throws_error(ErrorCode::invalid_argument,
                            "expected momentum > 0 with nesterov, got 0; set .momentum"));
+  EXPECT_THAT(making({.momentum = 0.5, .dampening = 0.5, .nesterov = true}),
+              throws_error(ErrorCode::invalid_argument,
+                           "expected dampening 0 with nesterov, got 0.5; leave out one of them"));
+  EXPECT_THAT(making({.dampening = -1}),
+              throws_error(ErrorCode::invalid_argument, "expected a finite dampening >= 0"));
 }
 
 // set_hyperparameter() took what the constructor refuses.
-TEST_F(SgdTest, WithNesterovTheMomentumStaysAboveZero) {
+TEST_F(SGDTest, WithNesterovTheMomentumStaysAboveZero) {
   SGD nesterov({local_variable("w", scalar(1))}, {.momentum = 0.9, .nesterov = true});
   EXPECT_THAT([&] { nesterov.set_hyperparameter("momentum", 0); },
               throws_error(ErrorCode::invalid_argument, "expected momentum in (0, 1), got 0"));

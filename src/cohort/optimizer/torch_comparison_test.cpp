@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the rules with torch::optim's, step by step. LibTorch uses fused multiply-add where the
-// processor has it, so bits may differ; each case states its bounds.
+// Compares the rules with torch::optim's, step by step, beside LibTorch's own kernels for this
+// processor. They may use fused multiply-add, so bits may differ; each case states its bounds.
+// tests/parity/optimizer_options_test.cpp compares bits and random options.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -14,8 +15,6 @@ namespace {
 constexpr int kSteps = 50;
 constexpr double kRate = 0.05;
 constexpr double kDecay = 0.125;
-// TensorFlow's epsilon of Adam is not bias-corrected; this one is too small to matter.
-constexpr double kNoEpsilon = 1e-30;
 
 using MakeOptimizer = std::function<Optimizer(std::vector<Variable>)>;
 using MakeTorch = std::function<std::unique_ptr<torch::optim::Optimizer>(std::vector<at::Tensor>)>;
@@ -91,17 +90,69 @@ INSTANTIATE_TEST_SUITE_P(
             our_optimizer<SGD>(SGDOptions{
                 .learning_rate = kRate, .momentum = 0.9, .nesterov = true, .weight_decay = kDecay}),
             torch_optimizer<torch::optim::SGD>(torch_sgd(0.9, true))},
+        Comparison{"DampenedMomentum",
+                   our_optimizer<SGD>(SGDOptions{
+                       .learning_rate = kRate, .momentum = 0.9, .dampening = 0.25}),
+                   torch_optimizer<torch::optim::SGD>(
+                       torch::optim::SGDOptions(kRate).momentum(0.9).dampening(0.25))},
         Comparison{"Adam",
-                   our_optimizer<Adam>(AdamOptions{
-                       .learning_rate = kRate, .epsilon = kNoEpsilon, .weight_decay = kDecay}),
+                   our_optimizer<Adam>(AdamOptions{.learning_rate = kRate, .weight_decay = kDecay}),
                    torch_optimizer<torch::optim::Adam>(
-                       torch::optim::AdamOptions(kRate).eps(kNoEpsilon).weight_decay(kDecay))},
-        Comparison{"AdamW",
-                   our_optimizer<AdamW>(AdamWOptions{
-                       .learning_rate = kRate, .weight_decay = kDecay, .epsilon = kNoEpsilon}),
-                   torch_optimizer<torch::optim::AdamW>(
-                       torch::optim::AdamWOptions(kRate).eps(kNoEpsilon).weight_decay(kDecay))}),
+                       torch::optim::AdamOptions(kRate).weight_decay(kDecay))},
+        Comparison{
+            "AdamAmsgrad",
+            our_optimizer<Adam>(AdamOptions{.learning_rate = kRate, .eps = 0.125, .amsgrad = true}),
+            torch_optimizer<torch::optim::Adam>(
+                torch::optim::AdamOptions(kRate).eps(0.125).amsgrad(true))},
+        Comparison{
+            "AdamW",
+            our_optimizer<AdamW>(AdamWOptions{.learning_rate = kRate, .weight_decay = kDecay}),
+            torch_optimizer<torch::optim::AdamW>(
+                torch::optim::AdamWOptions(kRate).weight_decay(kDecay))},
+        Comparison{"Adagrad",
+                   our_optimizer<Adagrad>(AdagradOptions{
+                       .learning_rate = kRate, .lr_decay = 0.25, .weight_decay = kDecay}),
+                   torch_optimizer<torch::optim::Adagrad>(
+                       torch::optim::AdagradOptions(kRate).lr_decay(0.25).weight_decay(kDecay))},
+        Comparison{"RMSprop", our_optimizer<RMSprop>(RMSpropOptions{.learning_rate = kRate}),
+                   torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(kRate))},
+        Comparison{"RMSpropCenteredMomentum",
+                   our_optimizer<RMSprop>(RMSpropOptions{.learning_rate = kRate,
+                                                         .eps = 0.125,
+                                                         .weight_decay = kDecay,
+                                                         .momentum = 0.5,
+                                                         .centered = true}),
+                   torch_optimizer<torch::optim::RMSprop>(torch::optim::RMSpropOptions(kRate)
+                                                              .eps(0.125)
+                                                              .weight_decay(kDecay)
+                                                              .momentum(0.5)
+                                                              .centered(true))}),
     [](const auto& test) { return test.param.name; });
+
+// Regression: Adagrad began at 0.1 and RMSprop at 1, and other defaults were TensorFlow's, too.
+TEST(DefaultsOfOptimizers, AreThoseOfTorch) {
+  const std::vector<Variable> w{local_variable("w", torch::ones({2}))};
+  const auto expect = [](const Optimizer& ours, std::vector<double> expected) {
+    for (const std::string_view name : ours.rule().hyperparameter_names()) {
+      EXPECT_EQ(ours.hyperparameter(name), expected.at(0)) << ours.rule().name() << " " << name;
+      expected.erase(expected.begin());
+    }
+    EXPECT_TRUE(expected.empty()) << ours.rule().name();
+  };
+  const torch::optim::SGDOptions sgd(0.01);  // it has no default
+  expect(SGD(w), {sgd.lr(), sgd.weight_decay()});
+  const torch::optim::AdamOptions adam;
+  expect(Adam(w), {adam.lr(), std::get<0>(adam.betas()), std::get<1>(adam.betas()), adam.eps(),
+                   adam.weight_decay()});
+  const torch::optim::AdamWOptions adamw;
+  expect(AdamW(w), {adamw.lr(), std::get<0>(adamw.betas()), std::get<1>(adamw.betas()), adamw.eps(),
+                    adamw.weight_decay()});
+  const torch::optim::AdagradOptions adagrad;
+  expect(Adagrad(w), {adagrad.lr(), adagrad.initial_accumulator_value(), adagrad.lr_decay(),
+                      adagrad.eps(), adagrad.weight_decay()});
+  const torch::optim::RMSpropOptions rmsprop;
+  expect(RMSprop(w), {rmsprop.lr(), rmsprop.alpha(), rmsprop.eps(), rmsprop.weight_decay()});
+}
 
 TEST(StepLR, IsExponentialDecayWithAStaircase) {
   at::Tensor parameter = torch::ones({1}).requires_grad_();

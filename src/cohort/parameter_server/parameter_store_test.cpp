@@ -35,7 +35,7 @@ class ParameterStoreTest : public ::testing::Test {
     if (kind == Kind::apply) {
       request.effects[0].rule = "sgd";
       request.effects[0].optimizer = "sgd";
-      request.effects[0].hyper = {0.5};
+      request.effects[0].hyper = {0.5, 0};
     }
     return request;
   }
@@ -142,7 +142,7 @@ TEST_F(ParameterStoreTest, EachOptimizerHasItsOwnSlots) {
     rpc::PushRequest request = push(0, Kind::apply, {at::full({4}, 1.)});
     request.effects[0].rule = "momentum";
     request.effects[0].optimizer = optimizer;
-    request.effects[0].hyper = {1, 0.5};
+    request.effects[0].hyper = {1, 0.5, 0};
     store.push(request);
   };
   step("a");
@@ -264,7 +264,7 @@ TEST_F(ParameterStoreTest, APushWithoutMemoryForAllOfItChangesNothing) {
                              .variable = 3,
                              .rule = "momentum",
                              .optimizer = "momentum_1",
-                             .hyper = {0.5, 0.5},
+                             .hyper = {0.5, 0.5, 0},
                              .tensors = {at::ones({4})}});
   request.effects.push_back({.kind = Kind::scatter_add,
                              .variable = 2,
@@ -331,7 +331,7 @@ TEST_F(ParameterStoreTest, AStepNamesItsOptimizerWhichHasOneRule) {
   request.effects[0].optimizer = "mine";
   store.push(request);
   request.effects[0].rule = "momentum";
-  request.effects[0].hyper = {0.5, 0.5};
+  request.effects[0].hyper = {0.5, 0.5, 0};
   EXPECT_EQ(code_of(request), ErrorCode::already_exists);
 }
 

@@ -82,19 +82,18 @@ TEST_P(GpuTraining, EachOptimizerTrainsAsOnCpus) {
                {.learning_rate = 0.1, .momentum = 0.9, .nesterov = true, .weight_decay = 0.01});
   });
   // With a small epsilon, tiny gradients would count as much as large ones.
-  each("Adam", [](const auto& m) {
-    return Adam(m.parameters(), {.learning_rate = 0.01, .epsilon = 1e-3});
-  });
+  each("Adam",
+       [](const auto& m) { return Adam(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3}); });
   each("Adam with decay", [](const auto& m) {
-    return Adam(m.parameters(), {.learning_rate = 0.01, .epsilon = 1e-3, .weight_decay = 0.01});
+    return Adam(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3, .weight_decay = 0.01});
   });
-  each("AdamW", [](const auto& m) {
-    return AdamW(m.parameters(), {.learning_rate = 0.01, .epsilon = 1e-3});
+  each("AdamW",
+       [](const auto& m) { return AdamW(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3}); });
+  each("Adagrad", [](const auto& m) {
+    return Adagrad(m.parameters(), {.learning_rate = 0.05, .initial_accumulator = 0.1});
   });
-  each("Adagrad", [](const auto& m) { return Adagrad(m.parameters(), {.learning_rate = 0.05}); });
-  each("RMSprop", [](const auto& m) {
-    return RMSprop(m.parameters(), {.learning_rate = 0.01, .epsilon = 1e-3});
-  });
+  each("RMSprop",
+       [](const auto& m) { return RMSprop(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3}); });
 }
 
 TEST_P(GpuTraining, OptimizersOfLibTorchTrainAsOnCpus) {
@@ -128,7 +127,7 @@ TEST_P(GpuTraining, SyncBatchNormIsThatOfTheWholeBatch) {
 
 TEST_P(GpuTraining, BatchNormIsThatOfTheReplicasRows) {
   using Net = torch::nn::ModuleHolder<ConvNetImpl<torch::nn::BatchNorm2d>>;
-  const auto make = [](const auto& m) { return Adam(m.parameters(), {.epsilon = 1e-3}); };
+  const auto make = [](const auto& m) { return Adam(m.parameters(), {.eps = 1e-3}); };
   const auto values = [&](Strategy& on) {
     return trained<Net>(
         on, [] { return Net(); }, [&](int i) { return parts(on, images(i)); }, make);
@@ -159,7 +158,7 @@ TEST_P(GpuTraining, ALayerOfCudnnTrainsAsOnCpus) {
 
 TEST_P(GpuTraining, OneDeviceStrategyTrainsThere) {
   if (replicas() > 1) GTEST_SKIP() << "one device";
-  const auto make = [](const auto& m) { return Adam(m.parameters(), {.epsilon = 1e-3}); };
+  const auto make = [](const auto& m) { return Adam(m.parameters(), {.eps = 1e-3}); };
   const auto values = [&](Strategy& on) {
     return trained<Mlp>(
         on, [] { return Mlp(); }, [&](int i) { return parts(on, words(i)); }, make);

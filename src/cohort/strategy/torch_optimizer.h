@@ -134,8 +134,8 @@ struct MadeOptimizer<Made> {
 //
 // SGD, Adam, AdamW, RMSprop and Adagrad work, and optimizers of yours, of which rebuild() hands
 // over what save() writes and load() reads. LBFGS, which computes the loss several times in a step,
-// does not compile. cohort::SGD and so on (optimizers.h) have TensorFlow's formulas, and also train
-// on parameter servers and in traced steps.
+// does not compile. cohort::SGD and so on (optimizers.h) have the same options and formulas, and
+// also train on parameter servers and in traced steps.
 //
 // A shared handle. minimize(), step() and zero_grad() are called in replicas, by all of them alike;
 // for_each() must not run at the same time.

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <type_traits>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
@@ -55,6 +56,27 @@ class ElementRule : public variable::UpdateRule {
                                std::span<at::Tensor> slots, const at::Tensor& gradient,
                                std::span<const double> hyper) const = 0;
 };
+
+// fn(std::true_type()) or fn(std::false_type()), so that the loop in fn has no branch.
+template <class Fn>
+void with_flag(bool flag, const Fn& fn) {
+  if (flag) {
+    fn(std::true_type());
+  } else {
+    fn(std::false_type());
+  }
+}
+
+// The gradient of the loss with weight_decay/2 * |p|^2 added. With a decay of 0 it is the gradient
+// itself, also where p is not finite, as in torch::optim.
+template <class Decays, class T>
+T slope_of(Decays, T gradient, T value, T decay) {
+  if constexpr (Decays::value) return gradient + decay * value;
+  return gradient;
+}
+inline at::Tensor slope_of(const at::Tensor& gradient, const at::Tensor& value, double decay) {
+  return decay == 0.0 ? gradient : gradient.add(value, decay);
+}
 
 // fn(T{}) with the C type of `value`'s dtype.
 template <class Fn>

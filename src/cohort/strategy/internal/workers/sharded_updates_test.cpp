@@ -73,6 +73,13 @@ std::vector<MakeSharded> all_optimizers() {
       [](const auto& all) { return AdamW(all, {.learning_rate = 0.01}); },
       [](const auto& all) { return Adagrad(all, {.learning_rate = 0.01}); },
       [](const auto& all) { return RMSprop(all, {.learning_rate = 0.01}); },
+      [](const auto& all) {
+        return SGD(all, {.learning_rate = 0.05, .momentum = 0.9, .dampening = 0.5});
+      },
+      [](const auto& all) {
+        return RMSprop(all, {.learning_rate = 0.01, .momentum = 0.9, .centered = true});
+      },
+      [](const auto& all) { return AdamW(all, {.learning_rate = 0.01, .amsgrad = true}); },
   };
 }
 
