@@ -75,6 +75,9 @@ enum class Feature : std::uint8_t {
   returns_buffer,
   captured_constant,
   constant_in_step,
+  alias,
+  alias_reshaped,
+  alias_written,
   count,  // number of features
 };
 
@@ -147,6 +150,9 @@ constexpr std::string_view name_of(Feature feature) {
       "returns a buffer",
       "captured constant",
       "constant made in the step",
+      "alias by data()",
+      "alias reshaped in place",
+      "alias written",
   };
   return kNames[static_cast<std::size_t>(feature)];
 }

@@ -121,8 +121,8 @@ at::Tensor Operands::alongside(std::size_t i, const at::Tensor& other) {
 
 const std::vector<std::span<const StepOp>>& step_op_families() {
   static const std::vector<std::span<const StepOp>> all = {
-      view_ops(),   shape_ops(),    value_ops(),  reduction_ops(), write_ops(),  block_ops(),
-      random_ops(), gradient_ops(), update_ops(), rewritten_ops(), hostile_ops()};
+      view_ops(),   shape_ops(),    value_ops(),  reduction_ops(), write_ops(),   block_ops(),
+      random_ops(), gradient_ops(), update_ops(), rewritten_ops(), hostile_ops(), alias_ops()};
   return all;
 }
 

@@ -94,6 +94,7 @@ std::span<const StepOp> gradient_ops();
 std::span<const StepOp> update_ops();
 std::span<const StepOp> rewritten_ops();
 std::span<const StepOp> hostile_ops();
+std::span<const StepOp> alias_ops();
 
 // A tensor of these sizes with the values of `tensor`, repeated or cut off.
 at::Tensor fit(const at::Tensor& tensor, at::IntArrayRef sizes);

@@ -10,6 +10,7 @@
 #include "cohort/function/detail/variable_read.h"
 #include "cohort/function/internal/tracer/arguments.h"
 #include "cohort/function/internal/tracer/key.h"
+#include "cohort/function/internal/tracer/ops.h"
 #include "cohort/function/internal/tracer/recorder.h"
 
 namespace cohort::function {
@@ -54,6 +55,21 @@ int Recorder::value_of(const at::Tensor& tensor) {
   }
   note_read(tensor);
   return id;
+}
+
+// data() makes a tensor with the memory and the shape of another one, and runs no operator, so both
+// are one value. An operator that reshaped that value would reshape the other tensor too: a variable
+// would keep the new shape, and its server would get its values in another order.
+void Recorder::separate_reshaped(const c10::OperatorHandle& op, Arguments arguments) {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!may_reshape_argument(op, i)) continue;
+    for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
+      if (tensor.layout() != c10::kStrided) return;
+      const int id = value_of(tensor);
+      if (!values_.is_shared(tensor, id)) return;
+      add_op("aten::detach", "", {value_argument(id)}, values_.add(tensor, Origin::result));
+    });
+  }
 }
 
 int Recorder::view_of(const at::Tensor& tensor, int base) {

@@ -119,6 +119,12 @@ bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue>
 
 bool changes_shape_only(const c10::OperatorHandle& op) { return op.hasTag(at::Tag::inplace_view); }
 
+bool may_reshape_argument(const c10::OperatorHandle& op, std::size_t index) {
+  const c10::Argument& argument = op.schema().arguments()[index];
+  const bool is_written = argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+  return is_written && (changes_shape_only(op) || argument.is_out());
+}
+
 bool only_views_argument(const c10::OperatorHandle& op, std::size_t index) {
   const c10::AliasInfo* alias = op.schema().arguments()[index].alias_info();
   return alias != nullptr && !alias->isWrite();

@@ -33,6 +33,8 @@ bool writes_argument(const c10::OperatorHandle& op, std::span<const c10::IValue>
                      std::size_t index);
 // Whether the op changes only the shape of its argument, not its values (t_, unsqueeze_).
 bool changes_shape_only(const c10::OperatorHandle& op);
+// Whether the op may give this argument another shape in place.
+bool may_reshape_argument(const c10::OperatorHandle& op, std::size_t index);
 // Whether the op only makes a view of this argument, without reading its data.
 bool only_views_argument(const c10::OperatorHandle& op, std::size_t index);
 // Whether the op overwrites the whole of this argument, whatever it held.

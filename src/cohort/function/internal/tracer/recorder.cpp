@@ -285,6 +285,7 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
   canonical.args.resize(schema.size());
   canonicalise(canonical);
   if (canonical.name == recorded.name) expect_recordable(op, arguments);
+  separate_reshaped(op, arguments);
   for (std::size_t i = 0; i < schema.size(); ++i) {
     recorded.args.push_back(encode_argument(
         schema[i], arguments[i], [this](const at::Tensor& tensor) { return value_of(tensor); }));

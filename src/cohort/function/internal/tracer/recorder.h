@@ -198,6 +198,9 @@ class Recorder final : public Trace {
 
   // capture.cpp
   int value_of(const at::Tensor& tensor);
+  // Gives tensors that the op may reshape in place, but whose value is also that of another tensor,
+  // values of their own.
+  void separate_reshaped(const c10::OperatorHandle& op, Arguments arguments);
   // Appends an op of the tracer's own with one result, and returns that.
   int add_op(std::string name, std::string overload, std::vector<Arg> args, int result);
   int view_of(const at::Tensor& tensor, int base);

@@ -52,6 +52,7 @@ int ValueTable::add(const at::Tensor& tensor, Origin origin) {
   int id = count();
   geometries_.push_back(Geometry::of(tensor));
   origins_.push_back(origin);
+  owners_.push_back(tensor.unsafeGetTensorImpl());
   know(tensor, id);
   place(tensor, id, origin);
   return id;
@@ -60,6 +61,7 @@ int ValueTable::add(const at::Tensor& tensor, Origin origin) {
 int ValueTable::add_unseen() {
   geometries_.emplace_back();
   origins_.push_back(Origin::result);
+  owners_.push_back(nullptr);
   return count() - 1;
 }
 
@@ -71,6 +73,10 @@ bool ValueTable::is_result(const at::Tensor& tensor) const {
 int ValueTable::find_same(const at::Tensor& tensor) const {
   auto found = tensors_.find(tensor.unsafeGetTensorImpl());
   return found == tensors_.end() ? -1 : found->second.id;
+}
+
+bool ValueTable::is_shared(const at::Tensor& tensor, int id) const {
+  return owners_[static_cast<std::size_t>(id)] != tensor.unsafeGetTensorImpl();
 }
 
 int ValueTable::find(const at::Tensor& tensor) {

@@ -100,6 +100,9 @@ class ValueTable {
   int find(const at::Tensor& tensor);
   // A value from which as_strided makes `tensor`; -1 when there is none.
   int find_base(const at::Tensor& tensor) const;
+  // Whether `tensor` reads the value `id` of another tensor, to which that number was given: a
+  // change of its shape in place would change that tensor too.
+  bool is_shared(const at::Tensor& tensor, int id) const;
   // An op may have changed the geometry of `tensor` in place (t_, squeeze_, out=).
   void refresh(const at::Tensor& tensor);
   // nullptr where the trace has not seen the memory.
@@ -123,6 +126,8 @@ class ValueTable {
 
   std::vector<Geometry> geometries_;
   std::vector<Origin> origins_;  // of the tensors themselves
+  // The tensor to which a number was given; nullptr for a value that is no tensor of the body.
+  std::vector<const c10::TensorImpl*> owners_;
   std::unordered_map<const c10::TensorImpl*, Known> tensors_;
   std::unordered_map<const c10::StorageImpl*, TracedMemory> memories_;
 };
