@@ -6,11 +6,11 @@
 #include <charconv>
 #include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 #include <system_error>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/variable/internal/strict_json.h"
 
 namespace cohort::variable {
 namespace {
@@ -68,19 +68,10 @@ class Damage {
 
 // Refuses what a JSON text may have twice, so that two readers cannot see different files.
 Json parsed(std::string_view text, const Damage& damage) {
-  std::vector<std::set<std::string>> keys;
-  bool is_repeated = false;
-  const auto look = [&](int, Json::parse_event_t event, Json& value) {
-    if (event == Json::parse_event_t::object_start) keys.emplace_back();
-    if (event == Json::parse_event_t::object_end) keys.pop_back();
-    if (event == Json::parse_event_t::key)
-      is_repeated |= !keys.back().insert(value.get<std::string>()).second;
-    return true;
-  };
-  Json json = Json::parse(text.begin(), text.end(), look, /*allow_exceptions=*/false);
+  auto [json, has_repeated_key] = parse_strict<Json>(text);
   damage.check(text.starts_with('{') && json.is_object(), "a header that is no JSON object");
-  damage.check(!is_repeated, "a header with a key that occurs twice");
-  return json;
+  damage.check(!has_repeated_key, "a header with a key that occurs twice");
+  return std::move(json);
 }
 
 // nullopt unless it is an integer that int64 can hold and that is not negative.
