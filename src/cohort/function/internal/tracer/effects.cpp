@@ -187,6 +187,9 @@ std::vector<at::Tensor> Recorder::call_host(
   if (failure_) throw *failure_;
   Untraced untraced;
   std::vector<at::Tensor> results = example();
+  // A run gets computed values, too.
+  for (at::Tensor& result : results)
+    if (result.defined()) result = result.resolve_conj().resolve_neg();
   guarded(name, [&] {
     std::vector<int> ids;
     for (const at::Tensor& value : values) ids.push_back(own_value(value));
