@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <new>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
@@ -34,13 +35,6 @@ void check_spec(const TensorSpec& expected, const at::Tensor& value, std::string
                         name, " of ", expected.to_string(), ", got ",
                         value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor",
                         "; another shape or dtype needs its own trace");
-}
-
-bool is_lazy(const at::Tensor& value) { return value.is_conj() || value.is_neg(); }
-
-// The values themselves, if the tensor is the lazy form of conj() or neg().
-at::Tensor computed(const at::Tensor& value) {
-  return value.defined() && is_lazy(value) ? value.resolve_conj().resolve_neg() : value;
 }
 
 // The values with the strides of a new tensor of these sizes. The trace saw these strides and

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/internal/tracer/arguments.h"
@@ -188,8 +189,7 @@ std::vector<at::Tensor> Recorder::call_host(
   Untraced untraced;
   std::vector<at::Tensor> results = example();
   // A run gets computed values, too.
-  for (at::Tensor& result : results)
-    if (result.defined()) result = result.resolve_conj().resolve_neg();
+  for (at::Tensor& result : results) result = computed(result);
   guarded(name, [&] {
     std::vector<int> ids;
     for (const at::Tensor& value : values) ids.push_back(own_value(value));
