@@ -4,7 +4,10 @@
 
 #include <gmock/gmock.h>
 
+#include <vector>
+
 #include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/internal/tracer/content_hash.h"
 
 namespace cohort::function {
 namespace {
@@ -55,6 +58,23 @@ TEST_F(WorkTest, ATraceReadsLargeResultsInPart) {
   const double few = bytes(1), many = bytes(10);
   EXPECT_THAT(few, Gt(1 << 20));
   EXPECT_THAT(many, Lt(2 * few));
+}
+
+TEST(ContentHash, NoticesRowsAndColumnsOfALargeMemory) {
+  std::vector<std::byte> memory(24 << 20);
+  ContentHash hash;
+  hash.note(memory, {0, memory.size()}, Coverage::sample);
+  const auto notices = [&](std::size_t begin, std::size_t end, std::size_t step) {
+    for (std::size_t i = begin; i < end; i += step) memory[i] ^= std::byte{1};
+    const bool is_noticed = !hash.matches(memory, {0, memory.size()});
+    for (std::size_t i = begin; i < end; i += step) memory[i] ^= std::byte{1};
+    return is_noticed;
+  };
+  EXPECT_FALSE(notices(0, 0, 1));
+  EXPECT_TRUE(notices(0, 1, 1)) << "the first byte";
+  EXPECT_TRUE(notices(memory.size() - 1, memory.size(), 1)) << "the last byte";
+  EXPECT_TRUE(notices(10 << 20, (10 << 20) + 4096, 1)) << "a row";
+  EXPECT_TRUE(notices(20, memory.size(), 4096)) << "a column";
 }
 
 }  // namespace
