@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "cohort/collective/group.h"
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
 
@@ -64,7 +65,7 @@ void check(const at::Tensor& tensor, std::span<const std::int64_t> rows_of_each,
 }
 
 Bytes encoded(const at::Tensor& tensor, std::span<const std::int64_t> rows_of_each) {
-  const at::Tensor values = tensor.detach().contiguous();
+  const at::Tensor values = computed(tensor.detach()).contiguous();
   ByteWriter out;
   out.zigzag(static_cast<std::int64_t>(values.scalar_type()));
   out.sizes(values.sizes());

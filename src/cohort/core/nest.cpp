@@ -188,10 +188,12 @@ const Nest::Map& Nest::entries() const& {
 }
 
 const Nest& Nest::entry(std::string_view key) const& {
+  const Map& map = entries();
+  const auto found = map.find(std::string(key));
+  if (found != map.end()) return found->second;
   std::string known;
   std::vector<std::string> keys;
-  for (const auto& [name, value] : entries()) {
-    if (name == key) return value;
+  for (const auto& [name, value] : map) {
     known += (known.empty() ? "'" : ", '") + name + "'";
     keys.push_back(name);
   }

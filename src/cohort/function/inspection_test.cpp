@@ -55,9 +55,11 @@ TEST_F(Inspection, PrintsHereAndNowOutsideOfAFunction) {
   print(four().mul(0.5), "half");
   print(at::arange(2).eq(0), "mask");
   print(at::arange(10), "ids");
+  print(at::arange(3)._neg_view(), "negated");  // the line had the numbers of its memory
   EXPECT_THAT(lines_, ElementsAre(EndsWith("half = float32[2, 2] {0.5, 1, 1.5, 2}"),
                                   EndsWith("mask = bool[2] {true, false}"),
-                                  EndsWith("ids = int64[10] {0, 1, 2, 3, 4, 5, 6, 7, …}")));
+                                  EndsWith("ids = int64[10] {0, 1, 2, 3, 4, 5, 6, 7, …}"),
+                                  EndsWith("negated = int64[3] {0, -1, -2}")));
 }
 
 TEST_F(Inspection, PrintsAtEveryLevelButOff) {

@@ -193,6 +193,36 @@ TEST_F(TraceMemoryTest, PlacesInGivenMemoryCountFromItsFirstElement) {
   EXPECT_TRUE(bits_equal(replay(made, {input})[0], expected));
 }
 
+// The trace saw computed values, and a run failed: "view_as_real doesn't work on unresolved
+// conjugated tensors".
+TEST_F(TraceMemoryTest, ArgumentsMayBeLazilyConjugatedOrNegated) {
+  const auto lazy = [](std::uint64_t seed) {
+    const at::Tensor z = at::complex(normal({2, 3}, seed), normal({2, 3}, seed + 10)).conj();
+    const at::Tensor negated = at::imag(z);
+    EXPECT_TRUE(z.is_conj() && negated.is_neg());
+    return Tensors{z, negated};
+  };
+  expect_equal_to_eager(lazy, [](const Tensors& in) {
+    return Tensors{at::imag(in[0]) * in[1], at::real(in[0].conj()), in[0].conj(), in[1].neg(),
+                   at::view_as_real(in[0].resolve_conj())};
+  });
+}
+
+// What puts them together by copying their memory (a batch of elements) saw other numbers.
+TEST_F(TraceMemoryTest, ResultsAreComputed) {
+  const auto body = [](const Tensors& in) {
+    const at::Tensor own = in[0].mul(2).conj();
+    return Tensors{own, at::imag(own), in[0].mul(1)._neg_view()};
+  };
+  const Tensors inputs = {at::complex(normal({3}, 1), normal({3}, 2))};
+  const Tensors expected = body(inputs), got = replay(traced(inputs, inputs, body), inputs);
+  for (std::size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_TRUE(expected[i].is_conj() || expected[i].is_neg());
+    EXPECT_FALSE(got[i].is_conj() || got[i].is_neg());
+    EXPECT_TRUE(bits_equal(got[i], expected[i]));
+  }
+}
+
 TEST_F(TraceMemoryTest, CapturedTensorsMayBeLazilyConjugatedOrNegated) {
   const at::Tensor z = at::complex(normal({3}, 5), normal({3}, 6)), number = z[0].conj();
   const at::Tensor conjugated = z.conj(), negated = at::imag(conjugated);

@@ -234,11 +234,11 @@ TEST(ContentHash, TellsApartWhatStructureCouldCancel) {
 TEST(ContentHash, LooksAtTheRangeAlone) {
   std::vector<std::byte> memory(100'000);
   ContentHash hash;
-  hash.note(memory, {0, memory.size()});
+  hash.note(memory, {0, memory.size()}, Coverage::sample);
   memory[99'999] = std::byte{1};
   EXPECT_TRUE(hash.matches(memory, {0, 50'000}));
   EXPECT_FALSE(hash.matches(memory, {99'998, 99'999}));
-  hash.note(memory, {99'000, 99'001});
+  hash.note(memory, {99'000, 99'001}, Coverage::sample);
   EXPECT_TRUE(hash.matches(memory, {0, memory.size()}));
   EXPECT_FALSE(hash.matches(std::span(memory).first(99'999), {0, 1}));
 }

@@ -2,7 +2,8 @@
 #include "cohort/function/detail/traced_function.h"
 
 #include <algorithm>
-#include <iterator>
+#include <unordered_map>
+#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -190,13 +191,22 @@ ProgramInfo TracedFunction::adopt(const TraceSetting& setting, Traced traced) {
     drawn.insert(drawn.end(), draw.fields.begin(), draw.fields.end());
   if (programs_.empty()) draws_ = traced.info.draws;
   captured_ = std::move(traced.captured_inputs);
+  std::unordered_set<const c10::TensorImpl*> flagged;
+  for (const auto& flag : frozen_.flags) flagged.insert(flag.first.unsafeGetTensorImpl());
   for (const auto& used : traced.info.variables) {
     const at::Tensor tensor = setting.tensor_of(used.name);
-    const auto is_it = [&](const auto& flag) { return flag.first.is_same(tensor); };
-    if (std::none_of(frozen_.flags.begin(), frozen_.flags.end(), is_it))
+    if (flagged.insert(tensor.unsafeGetTensorImpl()).second)
       frozen_.flags.emplace_back(tensor, tensor.requires_grad());
   }
-  std::move(traced.frozen.begin(), traced.frozen.end(), std::back_inserter(frozen_.tensors));
+  // Programs for other shapes hold the same tensors, which each call compares.
+  std::unordered_multimap<const void*, std::size_t> known;
+  for (const FrozenTensor& each : frozen_.tensors) known.emplace(each.address(), known.size());
+  for (FrozenTensor& each : traced.frozen) {
+    const auto [first, last] = known.equal_range(each.address());
+    const bool is_known = std::any_of(
+        first, last, [&](const auto& entry) { return frozen_.tensors[entry.second] == each; });
+    if (!is_known) frozen_.tensors.push_back(std::move(each));
+  }
   drawn_specs_.push_back(std::move(drawn));
   programs_.push_back(std::move(traced.bytes));
   publish();

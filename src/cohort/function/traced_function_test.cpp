@@ -10,6 +10,7 @@
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/internal/work.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::function {
@@ -103,6 +104,25 @@ TEST_F(TracedFunctionTest, ElementsOfOtherSpecsGetAProgramOnce) {
   EXPECT_EQ(traced.programs().size(), 2U);
   traced.drop_last_program();
   EXPECT_TRUE(traced.trace_drawn(setting(), {normal({3, 2}, 3)}).has_value());
+}
+
+// Each program added the same tensors to those that a call compares.
+TEST_F(TracedFunctionTest, ProgramsForOtherShapesAddNothingToWhatACallCompares) {
+  const at::Tensor captured = normal({2}, 5);
+  TracedFunction traced = made(
+      Function([captured](const Nest& it) -> Nest { return drawn_from(it).tensor() * captured; }),
+      {resource()});
+  traced.trace_first(setting(), {{normal({1, 2}, 1)}}, {{normal({1, 2}, 2)}});
+  const auto trace_up_to = [&](std::int64_t rows) {
+    for (auto next = static_cast<std::int64_t>(traced.programs().size()); next < rows;)
+      traced.trace_drawn(setting(), {normal({++next, 2}, 3)});
+    const std::uint64_t before = work_of_thread().hashed_bytes;
+    EXPECT_EQ(traced.freshness(), Freshness::current);
+    return work_of_thread().hashed_bytes - before;
+  };
+  const std::uint64_t few = trace_up_to(2);
+  EXPECT_GT(few, 0U);
+  EXPECT_EQ(trace_up_to(20), few);
 }
 
 TEST_F(TracedFunctionTest, MoreDrawsThanForTheFirstElementAreRefused) {

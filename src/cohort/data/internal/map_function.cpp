@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/data/detail/program_supply.h"
@@ -33,7 +34,7 @@ MapFunction::Result result_of(const Nest& returned, const std::string& name) {
                  "[data.map] expected dense tensors from '", name, "', got ",
                  leaf.tensor().toString(), " for field ", result.fields.size(),
                  "; sparse fields are not supported yet");
-    result.fields.push_back(leaf.tensor());
+    result.fields.push_back(computed(leaf.tensor()));
     return Nest(static_cast<std::int64_t>(result.fields.size()) - 1);
   });
   return result;

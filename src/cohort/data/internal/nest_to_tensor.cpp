@@ -9,6 +9,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 
@@ -152,6 +153,8 @@ Nest with_tensors(const Nest& element) {
         return tensor_of(leaf, at::kBool);
       case Nest::Kind::text:
         return tensor_of(leaf, kString);
+      case Nest::Kind::tensor:
+        return computed(leaf.tensor());
       default:
         return leaf;
     }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // from_tensor_slices: element i is row i of every tensor of a nest.
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
@@ -22,7 +23,7 @@ at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t fiel
                "[data.from_tensor_slices] expected ", size,
                " rows in every tensor, as in field 0, got ", TensorSpec::of(tensor).to_string(),
                " for field ", field);
-  return StringTensor::is(tensor) ? tensor : tensor.detach().contiguous();
+  return StringTensor::is(tensor) ? tensor : computed(tensor.detach()).contiguous();
 }
 
 ElementSpec checked_spec(const Nest& tensors) {

@@ -13,6 +13,14 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
+// The rows were copied from memory, which has the numbers before neg().
+TEST(FromTensorSlices, TakesTheValuesOfALazilyNegatedTensor) {
+  const at::Tensor lazy = at::arange(3)._neg_view();
+  ASSERT_TRUE(lazy.is_neg());
+  EXPECT_THAT(elements_of(Dataset::from_tensor_slices(lazy)), ElementsAre("0", "-1", "-2"));
+  EXPECT_THAT(elements_of(Dataset::from_tensors(lazy)), ElementsAre("[0, -1, -2]"));
+}
+
 at::Tensor numbers(std::int64_t rows, std::int64_t columns) {
   return at::arange(rows * columns).view({rows, columns});
 }

@@ -38,6 +38,12 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{
             .name = "NoElement", .make = [] { return rows(0).map(&twice); }, .is_empty = true}));
 
+// A batch copied the memory of its elements, which has the numbers before neg().
+TEST(Map, TakesTheValuesOfALazilyNegatedResult) {
+  const Dataset negated = rows(3).map([](at::Tensor x) { return x._neg_view(); });
+  EXPECT_THAT(elements_of(negated.batch(3)), ElementsAre("[0, -1, -2]"));
+}
+
 TEST(Map, TakesTheFieldsOfATuple) {
   EXPECT_THAT(elements_of(pairs(2).map([](at::Tensor x, at::Tensor y) { return y - x; })),
               ElementsAre("10", "10"));

@@ -26,6 +26,10 @@ class COHORT_API FrozenTensor {
   // Whether the tensor has the same memory, shape, version (LibTorch's count of writes) and bytes.
   // Reads all bytes, 64 KiB in about 3 us.
   bool is_current() const;
+  // Whether both have the same values of the same tensor.
+  bool operator==(const FrozenTensor& other) const;
+  // Of the tensor, which may be gone.
+  const void* address() const { return tensor_._unsafe_get_target(); }
 
  private:
   at::Tensor tensor() const;

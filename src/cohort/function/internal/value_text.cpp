@@ -4,6 +4,7 @@
 #include <iomanip>
 #include <sstream>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort::function {
@@ -21,7 +22,7 @@ std::string value_text(const at::Tensor& tensor, const ValueTextOptions& options
   std::ostringstream text;
   text << TensorSpec::of(tensor).to_string() << " {" << std::setprecision(options.digits)
        << std::boolalpha;
-  const at::Tensor first = tensor.detach().flatten().slice(0, 0, options.values_max);
+  const at::Tensor first = computed(tensor.detach()).flatten().slice(0, 0, options.values_max);
   if (first.scalar_type() == at::kBool) {
     write_values<bool>(text, first.contiguous());
   } else if (at::isIntegralType(first.scalar_type(), /*includeBool=*/false)) {

@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <new>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/internal/argument_text.h"
+#include "cohort/function/internal/interpreter/output_memory.h"
 #include "cohort/function/internal/wire.h"
 
 namespace cohort::function {
@@ -35,24 +37,12 @@ void check_spec(const TensorSpec& expected, const at::Tensor& value, std::string
                         "; another shape or dtype needs its own trace");
 }
 
-bool shares_memory(const at::Tensor& a, const at::Tensor& b) {
-  if (!a.defined() || !b.defined()) return false;
-  if (a.unsafeGetTensorImpl() == b.unsafeGetTensorImpl()) return true;
-  return a.has_storage() && b.has_storage() && a.storage().data() != nullptr &&
-         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
-}
-
-bool shares_memory(const at::Tensor& value, std::span<const at::Tensor> others) {
-  for (const at::Tensor& other : others) {
-    if (shares_memory(value, other)) return true;
-  }
-  return false;
-}
-
-// The values with the strides of a new tensor of these sizes. The trace saw these strides, and its
-// ops depend on them: for example, it recorded a flatten() as a view.
-at::Tensor row_major(const at::Tensor& value) {
-  if (!value.defined() || value.layout() != at::kStrided) return value;
+// The values with the strides of a new tensor of these sizes. The trace saw these strides and
+// computed values, and its ops depend on them: for example, it recorded a flatten() as a view, and
+// the imaginary part as one of the memory.
+at::Tensor row_major(const at::Tensor& given) {
+  if (!given.defined() || given.layout() != at::kStrided) return given;
+  const at::Tensor value = computed(given);
   c10::SmallVector<std::int64_t, 6> strides(static_cast<std::size_t>(value.dim()), 1);
   for (std::size_t i = strides.size(); i-- > 1;)
     strides[i - 1] = strides[i] * std::max<std::int64_t>(value.sizes()[i], 1);
@@ -93,12 +83,7 @@ class Run {
                                   std::span<const at::Tensor> variables) {
     bind(inputs, variables);
     for (number_ = 0; number_ < plan_.ops.size(); ++number_) step(plan_.ops[number_]);
-    std::vector<at::Tensor> outputs;
-    outputs.reserve(plan_.outputs.size());
-    for (const PlannedOutput& output : plan_.outputs) {
-      outputs.push_back(output.id == -1 ? at::Tensor() : own(output, inputs, variables));
-    }
-    return outputs;
+    return own_outputs(inputs, variables);
   }
 
  private:
@@ -291,6 +276,7 @@ class Run {
         stack_.clear();
         for (const int id : op.dead) at(id).reset();
         std::vector<at::Tensor> results = host_.call(number, std::move(values));
+        for (at::Tensor& result : results) result = computed(result);
         if (!op.outs.empty()) store_list(op, op.outs[0], std::move(results));
         break;
       }
@@ -334,17 +320,26 @@ class Run {
     }
   }
 
-  // The output in memory that no other tensor uses.
-  at::Tensor own(const PlannedOutput& output, std::span<const at::Tensor> inputs,
-                 std::span<const at::Tensor> variables) {
-    const at::Tensor& value = at(output.id);
-    // A sparse tensor may hold an input as its values.
-    bool is_foreign = output.is_from_host || !value.has_storage() || value._is_zerotensor();
-    is_foreign = is_foreign || shares_memory(value, inputs) || shares_memory(value, variables);
-    for (const PlannedConstant& constant : plan_.constants) {
-      is_foreign = is_foreign || shares_memory(value, constant.value);
+  // The outputs in memory that belongs to no tensor of the caller, the host or the program.
+  std::vector<at::Tensor> own_outputs(std::span<const at::Tensor> inputs,
+                                      std::span<const at::Tensor> variables) {
+    std::vector<at::Tensor> outputs;
+    outputs.reserve(plan_.outputs.size());
+    for (const PlannedOutput& output : plan_.outputs)
+      outputs.push_back(output.id == -1 ? at::Tensor() : at(output.id));
+    OutputMemory memory(outputs);
+    for (const at::Tensor& input : inputs) memory.note_foreign(input);
+    for (const at::Tensor& variable : variables) memory.note_foreign(variable);
+    for (const PlannedConstant& constant : plan_.constants) memory.note_foreign(constant.value);
+    for (std::size_t i = 0; i < outputs.size(); ++i) {
+      at::Tensor& value = outputs[i];
+      if (!value.defined()) continue;
+      // A sparse tensor may hold an input as its values.
+      const bool is_foreign = plan_.outputs[i].is_from_host || !value.has_storage() ||
+                              value._is_zerotensor() || is_lazy(value) || memory.is_foreign(value);
+      if (is_foreign) value = value.clone();
     }
-    return is_foreign ? value.clone() : value;
+    return outputs;
   }
 
   const Plan& plan_;

@@ -58,8 +58,8 @@ int Recorder::value_of(const at::Tensor& tensor) {
 }
 
 // data() makes a tensor with the memory and the shape of another one, and runs no operator, so both
-// are one value. An operator that reshaped that value would reshape the other tensor too: a variable
-// would keep the new shape, and its server would get its values in another order.
+// are one value. An operator that reshaped that value would reshape the other tensor too: a
+// variable would keep the new shape, and its server would get its values in another order.
 void Recorder::separate_reshaped(const c10::OperatorHandle& op, Arguments arguments) {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!may_reshape_argument(op, i)) continue;
@@ -261,14 +261,9 @@ int Recorder::add_variable(const TracedVariable& traced, const at::Tensor& tenso
            "' is not contiguous or is part of another tensor's memory; register "
            "tensor.contiguous().clone()");
   }
-  auto watched = std::find_if(watched_.begin(), watched_.end(),
-                              [&](const Watched& one) { return one.tensor.is_same(whole); });
-  if (watched == watched_.end()) {
-    watch(whole);
-    watched = watched_.end() - 1;
-  }
-  expect_untouched(*watched);
-  watched->is_met = true;
+  Watched& watched = watch(whole);
+  expect_untouched(watched);
+  watched.is_met = true;
   COHORT_ASSERT(whole.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl());
   auto index = static_cast<int>(program_.variables.size());
   int id = values_.add(whole, Origin::variable);

@@ -6,10 +6,15 @@
 #include <bit>
 #include <cstring>
 
+#include "cohort/function/internal/work.h"
+
 namespace cohort::function {
 namespace {
 
 constexpr std::size_t kBlock = 16 << 10;
+constexpr std::size_t kLine = 64;
+// Lines of a sampled memory, and blocks of the largest one that has blocks of kBlock bytes.
+constexpr std::size_t kLines = kReadWhole / kLine;
 constexpr std::size_t kLanes = 4;
 constexpr std::size_t kStride = kLanes * sizeof(std::uint64_t);
 
@@ -19,12 +24,17 @@ std::uint64_t mixed(std::uint64_t lane, std::uint64_t word) {
   return std::rotl((lane ^ word) * 0x9e3779b97f4a7c15, 31);
 }
 
-std::span<const std::byte> block_of(std::span<const std::byte> memory, std::size_t block) {
-  const std::size_t begin = block * kBlock;
-  return memory.subspan(begin, std::min(kBlock, memory.size() - begin));
+// Reads one line of every `step` bytes, at a place that differs from line to line: elements that
+// lie at regular distances are met too.
+std::uint64_t hash_of_lines(std::span<const std::byte> block, std::size_t step, std::size_t seed) {
+  std::uint64_t hash = seed;
+  for (std::size_t begin = 0; begin < block.size(); begin += step) {
+    const std::size_t place = mixed(seed, begin) % (step / kLine) * kLine;
+    const std::size_t line = std::min(kLine, block.size());
+    hash = mixed(hash, hash_of(block.subspan(std::min(begin + place, block.size() - line), line)));
+  }
+  return hash;
 }
-
-std::size_t end_block(ByteRange range) { return (range.end + kBlock - 1) / kBlock; }
 
 }  // namespace
 
@@ -40,6 +50,7 @@ ByteRange range_of(const at::Tensor& tensor) {
 }
 
 std::uint64_t hash_of(std::span<const std::byte> bytes) {
+  work_of_thread().hashed_bytes += bytes.size();
   std::array<std::uint64_t, kLanes> lanes = {0x243f6a8885a308d3, 0x13198a2e03707344,
                                              0xa4093822299f31d0, 0x082efa98ec4e6c89};
   const std::byte* at = bytes.data();
@@ -56,20 +67,46 @@ std::uint64_t hash_of(std::span<const std::byte> bytes) {
   return hash;
 }
 
-void ContentHash::note(std::span<const std::byte> memory, ByteRange range) {
-  if (memory.size() != size_) {
+// A memory with more than kLines blocks of the usual size has larger ones, each with one line.
+std::size_t ContentHash::block_bytes() const {
+  return is_sampled() ? std::max(kBlock, line_distance()) : kBlock;
+}
+
+std::size_t ContentHash::line_distance() const { return (size_ / kLines / kLine + 1) * kLine; }
+
+std::size_t ContentHash::end_block(ByteRange range) const {
+  return (range.end + block_bytes() - 1) / block_bytes();
+}
+
+std::uint64_t ContentHash::hash_of_block(std::span<const std::byte> memory,
+                                         std::size_t block) const {
+  const std::size_t begin = block * block_bytes();
+  const std::size_t bytes = std::min(block_bytes(), memory.size() - begin);
+  const std::span<const std::byte> content = memory.subspan(begin, bytes);
+  if (!is_sampled()) return hash_of(content);
+  std::uint64_t hash = hash_of_lines(content, line_distance(), block);
+  const std::size_t edge = std::min(bytes, kBlock);
+  if (block == 0) hash = mixed(hash, hash_of(content.first(edge)));
+  if (begin + bytes == size_) hash = mixed(hash, hash_of(content.last(edge)));
+  return hash;
+}
+
+void ContentHash::note(std::span<const std::byte> memory, ByteRange range, Coverage coverage) {
+  const bool is_covered_otherwise = size_ > kReadWhole && coverage != coverage_;
+  if (memory.size() != size_ || is_covered_otherwise) {
     size_ = memory.size();
-    blocks_.assign((size_ + kBlock - 1) / kBlock, 0);
+    coverage_ = coverage;
+    blocks_.assign((size_ + block_bytes() - 1) / block_bytes(), 0);
     range = {0, size_};
   }
-  for (std::size_t i = range.begin / kBlock; i < end_block(range); ++i)
-    blocks_[i] = hash_of(block_of(memory, i));
+  for (std::size_t i = range.begin / block_bytes(); i < end_block(range); ++i)
+    blocks_[i] = hash_of_block(memory, i);
 }
 
 bool ContentHash::matches(std::span<const std::byte> memory, ByteRange range) const {
   if (memory.size() != size_) return false;
-  for (std::size_t i = range.begin / kBlock; i < end_block(range); ++i) {
-    if (blocks_[i] != hash_of(block_of(memory, i))) return false;
+  for (std::size_t i = range.begin / block_bytes(); i < end_block(range); ++i) {
+    if (blocks_[i] != hash_of_block(memory, i)) return false;
   }
   return true;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "cohort/core/detail/computed.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/internal/tracer/arguments.h"
@@ -187,6 +188,8 @@ std::vector<at::Tensor> Recorder::call_host(
   if (failure_) throw *failure_;
   Untraced untraced;
   std::vector<at::Tensor> results = example();
+  // A run gets computed values, too.
+  for (at::Tensor& result : results) result = computed(result);
   guarded(name, [&] {
     std::vector<int> ids;
     for (const at::Tensor& value : values) ids.push_back(own_value(value));

@@ -123,7 +123,7 @@ void Recorder::note_content(const at::Tensor& tensor) {
     TracedMemory* memory = values_.memory_of(part);
     const std::span<const std::byte> bytes = bytes_of(part);
     if (memory == nullptr || bytes.empty()) return;
-    memory->content.note(bytes, range_of(part));
+    memory->content.note(bytes, range_of(part), Coverage::sample);
     if (!memory->version.enabled()) memory->version = part.unsafeGetTensorImpl()->version_counter();
     if (memory->version.enabled()) memory->version_seen = memory->version.current_version();
   });
@@ -173,11 +173,15 @@ void Recorder::expect_content(const at::Tensor& part, const TracedMemory& memory
                                                : "which " + memory.maker + " made");
 }
 
-void Recorder::watch(const at::Tensor& variable) {
+Recorder::Watched& Recorder::watch(const at::Tensor& variable) {
+  const auto [known, is_new] =
+      watched_at_.try_emplace(variable.unsafeGetTensorImpl(), watched_.size());
+  if (!is_new) return watched_[known->second];
   state_.keep_memory(variable);
-  watched_.push_back({variable, Geometry::of(variable), {}});
+  Watched& watched = watched_.emplace_back(Watched{variable, Geometry::of(variable), {}});
   const std::span<const std::byte> bytes = bytes_of(variable);
-  if (!bytes.empty()) watched_.back().content.note(bytes, all_of(bytes));
+  if (!bytes.empty()) watched.content.note(bytes, all_of(bytes), Coverage::all);
+  return watched;
 }
 
 void Recorder::release_graphs() {
@@ -315,7 +319,8 @@ void Recorder::watch_memory(const at::Tensor& tensor, int id, bool is_unwritten)
       bytes[i] = static_cast<std::byte>(0xa7 ^ (i * 0x3b));
   }
   memory->factory_value = id;
-  memory->content.note(known, all_of(known));
+  // A single element that is written by hand must be noticed here: it is part of a constant.
+  memory->content.note(known, all_of(known), Coverage::all);
 }
 
 void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool is_overwritten) {
@@ -335,7 +340,7 @@ void Recorder::note_content_use(const at::Tensor& tensor, bool is_written, bool 
     // an op: the content becomes a constant that is copied there before `tensor` is used.
     const std::span<const std::byte> bytes = bytes_of(part);
     if (bytes.empty() || memory->content.matches(bytes, all_of(bytes))) return;
-    memory->content.note(bytes, all_of(bytes));
+    memory->content.note(bytes, all_of(bytes), Coverage::all);
     add_host_content(part, factory);
   });
 }

@@ -227,7 +227,8 @@ class Recorder final : public Trace {
   void note_written(const at::Tensor& tensor, bool is_fixed, bool is_overwritten);
   // Refuses if anything but a recorded op has written since.
   void expect_content(const at::Tensor& part, const TracedMemory& memory) const;
-  void watch(const at::Tensor& variable);
+  // Returns the record of the variable, whose first one it is unless there is one already.
+  Watched& watch(const at::Tensor& variable);
   // Refuses if the variable has changed before the first op that uses it.
   void expect_untouched(const Watched& watched) const;
   void expect_own_memory(const Watched& watched) const;
@@ -277,6 +278,7 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> arguments_;
   std::vector<VariableUse> variables_;
   std::vector<Watched> watched_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> watched_at_;
   // The hash of the default generator's state after the last recorded random op.
   std::uint64_t random_state_ = 0;
   // All segments but the first, in order.

@@ -54,7 +54,7 @@ int ValueTable::add(const at::Tensor& tensor, Origin origin) {
   origins_.push_back(origin);
   owners_.push_back(tensor.unsafeGetTensorImpl());
   know(tensor, id);
-  place(tensor, id, origin);
+  if (TracedMemory* const home = memory(tensor, origin)) home->values.push_back(id);
   return id;
 }
 
@@ -111,7 +111,11 @@ void ValueTable::refresh(const at::Tensor& tensor) {
   Geometry now = Geometry::of(tensor);
   if (now == geometry(id)) return;
   geometries_[static_cast<std::size_t>(id)] = now;
-  place(tensor, id, Origin::result);
+  // It may have got other memory.
+  TracedMemory* const home = memory(tensor, Origin::result);
+  if (home == nullptr) return;
+  std::vector<int>& values = home->values;
+  if (std::find(values.begin(), values.end(), id) == values.end()) values.push_back(id);
 }
 
 TracedMemory* ValueTable::memory_of(const at::Tensor& tensor) {
@@ -144,13 +148,6 @@ void ValueTable::know(const at::Tensor& tensor, int id) {
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>(tensor.getIntrusivePtr()),
       id};
   tensors_.insert_or_assign(tensor.unsafeGetTensorImpl(), std::move(known));
-}
-
-void ValueTable::place(const at::Tensor& tensor, int id, Origin origin) {
-  TracedMemory* home = memory(tensor, origin);
-  if (home == nullptr) return;
-  std::vector<int>& values = home->values;
-  if (std::find(values.begin(), values.end(), id) == values.end()) values.push_back(id);
 }
 
 TracedMemory* ValueTable::memory(const at::Tensor& tensor, Origin origin) {

@@ -121,7 +121,6 @@ class ValueTable {
     int id;
   };
   void know(const at::Tensor& tensor, int id);
-  void place(const at::Tensor& tensor, int id, Origin origin);
   TracedMemory* memory(const at::Tensor& tensor, Origin origin);
 
   std::vector<Geometry> geometries_;

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this thread has done. Tests compare these numbers for two sizes of a problem, since times
+// depend on the machine.
+#pragma once
+
+#include <cstdint>
+
+namespace cohort::function {
+
+// A value type.
+struct Work {
+  std::uint64_t comparisons = 0;   // of tensors, in loops over many of them
+  std::uint64_t hashed_bytes = 0;  // of the memory of tensors
+};
+
+inline Work& work_of_thread() {
+  static thread_local Work work;
+  return work;
+}
+
+}  // namespace cohort::function
