@@ -37,6 +37,7 @@
 #include "cohort/server/server.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/variable/initializer.h"

@@ -14,6 +14,7 @@
 #include "cohort/core/text/detail/spelling.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/optimizer/detail/loss_warnings.h"
 #include "cohort/optimizer/internal/claimed_name.h"
 #include "cohort/variable/detail/attached_state.h"
 #include "cohort/variable/detail/eager_step.h"
@@ -89,6 +90,7 @@ struct Optimizer::State final : AttachedState {
   const std::vector<Variable> variables;
   const variable::UpdateRule& rule;
   const optimizer::ClaimedName claimed;
+  mutable internal::LossWarnings warnings;
   mutable UpdateCounter learning_rate;  // SlotKey::counter
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
   std::vector<at::Tensor> hyper;
@@ -241,6 +243,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 GradientList Optimizer::State::gradients(const at::Tensor& loss,
                                          std::unique_ptr<GradientSink>* sink) const {
   internal::check_loss(loss, variables);
+  warnings.look_at(loss);
   GradientList gradients;
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;   // of the inputs, which gradient they belong to

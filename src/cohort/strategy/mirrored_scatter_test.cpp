@@ -160,6 +160,25 @@ TEST_F(MirroredScatter, OnReadIsRefusedInEveryContext) {
   }
 }
 
+// Regression: with one replica it was written, so a program failed only when it got more of them.
+TEST_F(MirroredScatter, OnReadIsRefusedWithOneReplicaToo) {
+  MirroredStrategy one(devices(1));
+  const Variable v = make(one, {1}, Aggregation::sum, Synchronization::on_read);
+  const auto call = [&] { v.scatter_add(index({0}), row({5})); };
+  EXPECT_THAT(call, throws_error(ErrorCode::unimplemented, "synchronized on read"));
+  EXPECT_EQ(code_of([&] { one.run(call); }), ErrorCode::unimplemented);
+  EXPECT_EQ(code_of([&] { one.function(call)(); }), ErrorCode::unimplemented);
+  EXPECT_THAT(numbers(v.read()), ElementsAre(1));
+}
+
+// There the variable has one value for all replicas, as in TensorFlow.
+TEST_F(MirroredScatter, OnReadOfOneDeviceActsDirectly) {
+  OneDeviceStrategy one("CPU:0");
+  const Variable v = make(one, {1}, Aggregation::sum, Synchronization::on_read);
+  one.run([&] { v.scatter_add(index({0}), row({5})); });
+  EXPECT_THAT(numbers(v.read()), ElementsAre(6));
+}
+
 // As of an assignment: the tensors are one value of all replicas.
 TEST_F(MirroredScatter, OneTensorOfAllReplicasHasAMeanAndNoSum) {
   const at::Tensor zero = index({0}), five = row({5});

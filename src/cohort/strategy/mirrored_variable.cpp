@@ -277,7 +277,10 @@ void MirroredVariable::assign_value(std::size_t i, AssignKind kind, const at::Te
 }
 
 void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
-  COHORT_CHECK(!is_on_read(), ErrorCode::unimplemented, "[", variable::call_name(kind),
+  // With one replica, too: the program would fail only with more of them.
+  const bool is_read_together = traits_.synchronization == VariableSynchronization::on_read;
+  COHORT_CHECK(!is_read_together || is_plain(), ErrorCode::unimplemented, "[",
+               variable::call_name(kind),
                "] expected a variable that is synchronized on write, got '", name_,
                "', which is synchronized on read; assign a whole value");
   const bool is_combined = traits_.aggregation == VariableAggregation::sum ||

@@ -287,8 +287,8 @@ class COHORT_API Strategy {
   // The components of a variable, as variables of their own; assignments to one change it alone.
   // Throws invalid_argument for a variable of another strategy.
   std::vector<Variable> local_results(const Variable& variable) const;
-  // The parts of a strategy that libraries use, such as update() and reduce_to(). Include
-  // strategy/strategy_extended.h.
+  // The parts of a strategy that libraries use, such as update() and reduce_to(). cohort.h includes
+  // strategy/strategy_extended.h, which has the type.
   StrategyExtended extended();
   // How this strategy found its cluster; nullptr: it did not need one.
   virtual const ClusterResolver* cluster_resolver() const { return nullptr; }

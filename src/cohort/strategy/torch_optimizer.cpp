@@ -14,6 +14,7 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/trace.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/optimizer/detail/loss_warnings.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
@@ -123,7 +124,7 @@ class OptimizerState final : public AttachedState {
 }  // namespace
 
 OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters)
-    : variables_(parameters) {
+    : variables_(parameters), warnings_(std::make_shared<LossWarnings>()) {
   COHORT_CHECK(!parameters.empty(), ErrorCode::invalid_argument,
                "[strategy.TorchOptimizer] expected a module with trainable parameters, got none");
   home_ = std::dynamic_pointer_cast<MirroredHome>(parameters.front().impl()->home());
@@ -248,6 +249,7 @@ void OptimizedParameters::check_outside_run(std::string_view call) const {
 
 void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& loss) const {
   check_loss(loss, variables_);
+  warnings_->look_at(loss);
   clear_gradients(replica);
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;  // of the inputs, whose gradient theirs is a part of

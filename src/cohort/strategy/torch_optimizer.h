@@ -28,6 +28,7 @@ namespace cohort {
 class AttachedState;  // variable/detail/attached_state.h
 
 namespace internal {
+class LossWarnings;  // optimizer/detail/loss_warnings.h
 class MirroredHome;  // strategy/internal/mirrored_home.h
 
 // The parameters of a replicated module as ordinary tensors, those of each replica. A replica's are
@@ -83,7 +84,8 @@ class COHORT_API OptimizedParameters {
   // Of each replica: how many runs had failed when its gradients were cleared.
   mutable std::vector<std::uint64_t> failed_runs_;
   mutable std::atomic<bool> are_alike_ = false;
-  std::shared_ptr<AttachedState> state_;  // nullptr: it is not handed over
+  std::shared_ptr<AttachedState> state_;    // nullptr: it is not handed over
+  std::shared_ptr<LossWarnings> warnings_;  // shared: its type is not known here
 };
 
 // Clears the gradients of a replica when it is destroyed: a sum that stayed in grad() would be
@@ -190,7 +192,7 @@ class TorchOptimizer {
   // throws in one, no replica makes the step:
   //
   //   optimizer.step([](torch::optim::SGD& own) {
-  //     torch::nn::utils::clip_grad_norm_(own.parameters(), 1.0);
+  //     torch::nn::utils::clip_grad_norm_(own.param_groups()[0].params(), 1.0);
   //   });
   //
   // Throws failed_precondition outside of a replica of the module's strategy, if another replica

@@ -194,7 +194,7 @@ TEST_F(TorchOptimizers, ReduceOnceForSeveralBackwardPasses) {
           for (const at::Tensor& some : x.split(4))
             average_loss(losses_of(*model_, some), {.global_batch_size = 12}).backward();
           optimizer.step([](torch::optim::SGD& own) {
-            torch::nn::utils::clip_grad_norm_(own.parameters(), 0.05);
+            torch::nn::utils::clip_grad_norm_(own.param_groups()[0].params(), 0.05);
           });
           EXPECT_FALSE(model_->first->weight.grad().defined());
         },

@@ -5,11 +5,17 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
+#include <functional>
 #include <future>
+#include <string>
 #include <thread>
 
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/log.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -357,6 +363,95 @@ TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
   EXPECT_THAT([&] { two.run([&] { sgd.set_learning_rate(0.2); }); },
               throws_error(ErrorCode::failed_precondition, "set it between two runs"));
   EXPECT_EQ(sgd.learning_rate(), 0.1);
+}
+
+// The log lines that contain a text, of three steps with this loss on all replicas.
+struct UsualLosses : UsualMistakes {
+  using Loss = std::function<at::Tensor(const at::Tensor& part)>;
+  template <class Argument>
+  static int lines_of(const std::string& text, Strategy& strategy, const Optimizer& optimizer,
+                      const Loss& loss, const Argument& rows) {
+    Mutex mutex;
+    int lines = 0;
+    set_log_sink([&](LogLevel, std::string_view line) {
+      const Lock lock(mutex);
+      if (line.find(text) != std::string_view::npos) ++lines;
+    });
+    for (int i = 0; i < 5; ++i)
+      strategy.run([&](const at::Tensor& part) { optimizer.minimize(loss(part)); }, rows);
+    set_log_sink({});
+    return lines;
+  }
+  int lines_of_mean(const Loss& loss) {
+    return lines_of("is a mean over the rows", two, SGD({w, b}, {.learning_rate = 0.001}), loss,
+                    parts);
+  }
+  at::Tensor predicted(const at::Tensor& part) const {
+    return part.matmul(w.tensor()) + b.tensor();
+  }
+};
+
+// Regression: the step was as many times too large as there are replicas, without a word.
+TEST_F(UsualLosses, AMeanOfAReplicasRowsIsWarnedOfOnce) {
+  const auto target = [](const at::Tensor& part) { return part.select(1, 0); };
+  const auto mse = [&](auto reduction) {
+    return [&, reduction](const at::Tensor& part) {
+      return torch::nn::functional::mse_loss(
+          predicted(part), target(part),
+          torch::nn::functional::MSELossFuncOptions().reduction(reduction));
+    };
+  };
+  EXPECT_EQ(lines_of_mean([&](const at::Tensor& part) { return predicted(part).mean(); }), 1);
+  EXPECT_EQ(lines_of_mean(mse(torch::kMean)), 1);
+  EXPECT_EQ(lines_of_mean([&](const at::Tensor& part) {
+              return average_loss(predicted(part)) + 0.1 * w.tensor().sum() + w.tensor().mean();
+            }),
+            1)
+      << "in a sum";
+  EXPECT_EQ(lines_of_mean(mse(torch::kSum)), 0);
+  EXPECT_EQ(lines_of_mean([&](const at::Tensor& part) { return predicted(part).mean() / 2; }), 0);
+  EXPECT_EQ(lines_of_mean([&](const at::Tensor& part) { return average_loss(predicted(part)); }),
+            0);
+}
+
+TEST_F(UsualLosses, AMeanIsRightWithOneReplica) {
+  OneDeviceStrategy one;
+  const Variable v = one.variable("v", torch::ones({2}, torch::kDouble));
+  const auto loss = [&](const at::Tensor& part) { return part.matmul(v.tensor()).mean(); };
+  EXPECT_EQ(lines_of("is a mean", one, SGD({v}), loss, x), 0);
+}
+
+TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
+  std::atomic<int> lines = 0;
+  set_log_sink([&](LogLevel, std::string_view line) {
+    if (line.find("is a mean over the rows") != std::string_view::npos) ++lines;
+  });
+  const SGD sgd({w, b});
+  two.function([&](const at::Tensor& part) { sgd.minimize(predicted(part).mean()); })(parts);
+  EXPECT_EQ(lines, 1);
+  const auto net = two.replicate(
+      [] {
+        torch::nn::Linear made(2, 1);
+        made->to(torch::kDouble);
+        return made;
+      },
+      {.name = "net"});
+  const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+    return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
+  });
+  two.run([&](const at::Tensor& part) { optimizer.minimize(net->forward(part).mean()); }, parts);
+  set_log_sink({});
+  EXPECT_EQ(lines, 2);
+}
+
+// Regression: each replica trained on the whole batch without a word.
+TEST_F(UsualLosses, APlainTensorForDistributedRowsIsWarnedOfOnce) {
+  const std::string text = "A plain tensor that is given to run() is whole in each replica";
+  const SGD sgd({w, b}, {.learning_rate = 0.001});
+  const auto loss = [&](const at::Tensor& part) { return average_loss(predicted(part)); };
+  EXPECT_EQ(lines_of(text, two, sgd, loss, x), 1);
+  EXPECT_EQ(lines_of(text, two, sgd, loss, x), 0);
+  EXPECT_EQ(lines_of(text, two, SGD({w, b}), loss, parts), 0);
 }
 
 }  // namespace

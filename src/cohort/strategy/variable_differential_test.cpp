@@ -55,6 +55,7 @@ struct Write {
 struct Model {
   bool is_plain = false;
   bool is_on_read = false;
+  bool can_scatter = true;
   VariableAggregation aggregation = VariableAggregation::none;
   std::size_t replicas = 1;
   std::vector<Row> components;  // of a plain variable one
@@ -65,7 +66,7 @@ struct Model {
   bool can(const Write& write) const {
     if (!write.is_scatter()) return true;
     const bool is_combined = is_sum() || is_mean();
-    return !is_on_read && (is_alone() || !is_combined || write.kind != Write::Kind::scatter_update);
+    return can_scatter && (is_alone() || !is_combined || write.kind != Write::Kind::scatter_update);
   }
   bool in_cross(const Write& write) {
     if (!can(write)) return false;
@@ -163,6 +164,7 @@ class VariableDifferential : public testing::VariableFixture {
                              variable,
                              {.is_plain = is_plain,
                               .is_on_read = is_on_read && !is_plain && replicas > 1,
+                              .can_scatter = !is_on_read || is_plain,
                               .aggregation = aggregation,
                               .replicas = replicas,
                               .components = std::vector<Row>(is_plain ? 1 : replicas, start)}});

@@ -114,9 +114,9 @@ class COHORT_API Variable {
   // several times (tf.Variable.scatter_add and so on). `indices`: int64 or int32 [n]; `values`:
   // [n, the other dimensions]. In a replica context of several replicas the rows of all of them
   // are applied, of a mean divided by their number first; min, max and update need aggregation none
-  // or only_first_replica, in every context. Throw as assign() does; invalid_argument for a row
-  // that does not exist; unimplemented inside a step that schedule() sends to workers, for
-  // variables that are synchronized on read, and for those on parameter servers.
+  // or only_first_replica. Throw as assign() does; invalid_argument for a row that does not exist;
+  // unimplemented in a step that schedule() sends, on parameter servers, and for a variable that is
+  // synchronized on read with any number of replicas, unless they share its one value (one device).
   void scatter_add(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_sub(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_mul(const at::Tensor& indices, const at::Tensor& values) const;

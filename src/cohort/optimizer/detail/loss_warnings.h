@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// Warnings of losses whose gradients several replicas add, although each has that of the whole.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/export.h"
+
+namespace cohort::internal {
+
+// Of one optimizer. Warns once of a loss that is a mean of a replica's rows, and once if all local
+// replicas have the same losses in the first steps, so that they seem to have the same rows. Looks
+// only at the first steps, and reads the values of losses on CPUs in the first three. Thread-safe.
+class COHORT_API LossWarnings {
+ public:
+  // In a replica, before its gradients are computed. Does nothing with one replica.
+  void look_at(const at::Tensor& loss);
+
+ private:
+  void compare(const at::Tensor& loss) COHORT_REQUIRES(mutex_);
+
+  std::atomic<std::int64_t> calls_ = 0;
+  Mutex mutex_;
+  bool has_warned_of_mean_ COHORT_GUARDED_BY(mutex_) = false;
+  bool has_compared_ COHORT_GUARDED_BY(mutex_) = false;
+  int equal_steps_ COHORT_GUARDED_BY(mutex_) = 0;
+  // Of the step that runs: by local replica, whose numbers begin at 0.
+  std::vector<double> losses_ COHORT_GUARDED_BY(mutex_);
+  std::vector<bool> are_known_ COHORT_GUARDED_BY(mutex_);
+};
+
+}  // namespace cohort::internal
