@@ -93,6 +93,21 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
   return context;
 }
 
+Node::Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {
+  for (const NodePtr& input : inputs_) {
+    depth_ = std::max(depth_, input->depth_ + 1);
+    stages_ = std::min(stages_ + input->stages_, kStagesMax + 1);
+  }
+  COHORT_CHECK(depth_ <= kOpsInARowMax, ErrorCode::invalid_argument, "[data.", op_,
+               "] expected at most ", kOpsInARowMax, " ops in a row, got ", depth_,
+               "; give a reader the list of all its files, let one map() do the work of several, "
+               "and join many datasets in pairs, then the pairs, and so on, not one after another");
+  COHORT_CHECK(stages_ <= kStagesMax, ErrorCode::invalid_argument, "[data.", op_,
+               "] expected a pipeline of at most ", kStagesMax,
+               " ops, each counted as often as it is used, got more; use repeat() for the same "
+               "dataset several times, and give a reader the list of all its files");
+}
+
 const ElementSpec& Node::spec() const {
   spec_once_.call([this] { spec_ = make_spec(); });
   return spec_;

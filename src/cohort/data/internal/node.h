@@ -129,10 +129,16 @@ class StageContext {
   Purpose purpose_;
 };
 
+// Limits of a graph. A running graph, and the destruction of a graph, recurse once per op in a row.
+inline constexpr std::size_t kOpsInARowMax = 500;
+// The number of stages of a running pipeline. An op that is used twice has two stages.
+inline constexpr std::size_t kStagesMax = 100'000;
+
 // Immutable except for caches. Thread-safe.
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {}
+  // invalid_argument if the graph is then larger than the limits.
+  Node(std::string_view op, std::vector<NodePtr> inputs);
   virtual ~Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -175,6 +181,8 @@ class Node : public std::enable_shared_from_this<Node> {
  private:
   std::string_view op_;
   std::vector<NodePtr> inputs_;
+  std::size_t depth_ = 1;   // ops in a row, this one included
+  std::size_t stages_ = 1;  // of a running pipeline that ends here
   mutable Once spec_once_;
   mutable ElementSpec spec_;
   mutable Once fingerprint_once_;
