@@ -23,7 +23,8 @@ StageContext::StageContext(IterationOptions options, Purpose purpose,
                            const DatasetOptions& dataset_options, const std::stop_token& stop)
     : options_(std::make_shared<const IterationOptions>(std::move(options))),
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
-      iterations_(std::make_shared<Iterations>(options_->iteration)),
+      pass_(std::make_shared<PassNumber>(options_->iteration)),
+      iterations_(std::make_shared<Iterations>(pass_)),
       cancellation_(std::make_shared<Cancellation>(stop)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
@@ -84,7 +85,7 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
   context.path_ = mix_seed(mix_seed(path_, "made of"), element);
   // The made nodes live only as long as their stage, so their iteration numbers, whose keys are
   // node addresses, must not outlive it.
-  context.iterations_ = std::make_shared<Iterations>(options_->iteration);
+  context.iterations_ = std::make_shared<Iterations>(pass_);
   context.profiler_.reset();  // its time counts as the op's own
   if (made != DatasetOptions()) {
     context.dataset_options_ =
