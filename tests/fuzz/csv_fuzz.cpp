@@ -28,6 +28,7 @@ CsvOptions options_of(std::uint8_t choice) {
   if ((choice & 16) != 0) options.select_columns = {0, 2, 3, 4, 6};
   if ((choice & 32) != 0) options.columns = {{.dtype = kString}};
   if ((choice & 48) == 48) options.select_columns = {1};
+  if ((choice & 128) != 0) options.max_row_bytes = 24;
   options.file.buffer_bytes = 1;
   return options;
 }

@@ -138,6 +138,9 @@ struct CsvOptions {
   std::string na_value = {};                      // means a missing value, as an empty field does
   std::vector<std::int64_t> select_columns = {};  // counted from 0; empty: all
   FileOptions file = {};
+  // A longer row is an error in its place, so that one quote that is never closed does not take the
+  // rest of the file into memory.
+  std::int64_t max_row_bytes = 16 << 20;
 };
 // Sets `element` to the next element and returns true, or returns false at the end. If it throws,
 // the error is thrown in place of that element, and the generator is called again for the next one.
@@ -190,8 +193,10 @@ class COHORT_API Dataset {
   static Dataset fixed_length_record(const Dataset& files, FixedLengthOptions options);
   static Dataset fixed_length_record(StringTensor files, FixedLengthOptions options);
   // The rows of CSV files as tuples of scalars, one per column. In place of a bad row an error is
-  // thrown, which names the file, the line in which the row begins (from 1) and the column (from
-  // 0). A byte order mark of UTF-8 at the start of a file is skipped. A training step cannot take
+  // thrown, which names the file, the lines of the row (from 1) and the column (from 0). After a
+  // quote in the wrong place, or a row of more than max_row_bytes, reading continues after the line
+  // in which the open quote stands. Blank lines at the end of a file are no rows. A byte order mark
+  // of UTF-8 at the start of a file is skipped. A training step cannot take
   // strings: convert such a column to numbers after batch(), for example with
   // map(data::lookup(column, …)).
   static Dataset csv(StringTensor files, CsvOptions options);

@@ -17,8 +17,8 @@ namespace cohort::data {
 //   neither called nor traced. So a dataset and what Dataset::deserialize() makes of its bytes have
 //   the same fingerprint, and datasets that differ only in the code of a function are not told
 //   apart: a name of its own, Function(fn, {.name = …}), makes them differ;
-// - what changes no element: the sizes of read and prefetch buffers and the number of parallel
-//   calls.
+// - what changes no element: the sizes of read and prefetch buffers, and the number of parallel
+//   calls (whether a batch() has any does count).
 // The contents of files do not count, nor does IterationOptions. The values of tensors are read
 // once per dataset. Thread-safe.
 COHORT_API std::uint64_t graph_fingerprint(const Dataset& dataset);

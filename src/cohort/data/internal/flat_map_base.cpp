@@ -5,6 +5,14 @@
 #include "cohort/data/internal/nest_codec.h"
 
 namespace cohort::data {
+namespace {
+
+// Flags in a position. Positions of earlier releases have the first one only.
+constexpr std::uint8_t kInputHasEnded = 1;
+constexpr std::uint8_t kHasPass = 2;
+constexpr std::uint8_t kKnowsPass = 4;
+
+}  // namespace
 
 Nest FlatMapBase::structure() const {
   {
@@ -58,6 +66,22 @@ std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uin
     throw std::move(error).during("opening the dataset of element " + std::to_string(index) +
                                   " of " + std::string(node_.op()));
   }
+}
+
+void DatasetOpener::save(ByteWriter& writer, bool is_input_at_end) const {
+  const std::optional<std::uint64_t> pass = context_.pass().get();
+  writer.u8(static_cast<std::uint8_t>(kKnowsPass | (pass ? kHasPass : 0) |
+                                      (is_input_at_end ? kInputHasEnded : 0)));
+  if (pass) writer.u64(*pass);
+}
+
+bool DatasetOpener::restore(ByteReader& reader) {
+  const std::uint8_t flags = reader.u8();
+  if (flags > (kInputHasEnded | kHasPass | kKnowsPass)) reader.fail("a position in made datasets");
+  const bool has_pass = (flags & kHasPass) != 0;
+  const std::optional<std::uint64_t> pass = has_pass ? std::optional(reader.u64()) : std::nullopt;
+  if ((flags & kKnowsPass) != 0) context_.pass().set(pass);
+  return (flags & kInputHasEnded) != 0;
 }
 
 }  // namespace cohort::data

@@ -75,6 +75,12 @@ class DatasetOpener {
   // element.
   std::unique_ptr<OpenDataset> open(const Fields& element, std::uint64_t index);
 
+  // A part of the op's position: whether the input has ended, and the number of the pass, by which
+  // shuffles in datasets that are made later reshuffle. restore() sets it for the whole run, and
+  // returns whether the input has ended.
+  void save(ByteWriter& writer, bool is_input_at_end) const;
+  bool restore(ByteReader& reader);
+
  private:
   const FlatMapBase& node_;
   StageContext context_;

@@ -17,19 +17,12 @@ namespace {
 
 constexpr std::uint8_t kMagic[] = {'C', 'H', 'D', 'S'};
 constexpr std::uint8_t kVersion = 1;
-// A running graph recurses once per level.
-constexpr std::size_t kDepthMax = 500;
-// The number of stages of a running pipeline. An op that is used twice has two stages.
-constexpr std::size_t kStagesMax = 100'000;
 
 // Appends inputs before their users, and each node once.
 void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
-                std::unordered_map<const Node*, std::size_t>& position, std::size_t depth) {
-  COHORT_CHECK(depth <= kDepthMax, ErrorCode::invalid_argument,
-               "[data.serialize] expected a graph of at most ", kDepthMax,
-               " ops in a row, got more");
+                std::unordered_map<const Node*, std::size_t>& position) {
   if (position.contains(node.get())) return;
-  for (const NodePtr& input : node->inputs()) list_nodes(input, order, position, depth + 1);
+  for (const NodePtr& input : node->inputs()) list_nodes(input, order, position);
   position.emplace(node.get(), order.size());
   order.push_back(node);
 }
@@ -37,15 +30,9 @@ void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
 std::vector<NodePtr> ops_of(const NodePtr& sink,
                             std::unordered_map<const Node*, std::size_t>& position) {
   std::vector<NodePtr> order;
-  list_nodes(sink, order, position, 1);
+  list_nodes(sink, order, position);
   return order;
 }
-
-struct Built {
-  NodePtr node;
-  std::size_t depth = 1;
-  std::size_t stages = 1;
-};
 
 NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& attributes) {
   try {
@@ -60,20 +47,15 @@ NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& a
   }
 }
 
-Built read_node(ByteReader& reader, const std::vector<Built>& earlier,
-                const std::shared_ptr<ProgramSupply>& supply) {
+NodePtr read_node(ByteReader& reader, const std::vector<NodePtr>& earlier,
+                  const std::shared_ptr<ProgramSupply>& supply) {
   const std::string name = reader.text();
-  Built built;
   std::vector<NodePtr> inputs;
   for (std::size_t left = reader.count(); left > 0; --left) {
     const std::uint64_t index = reader.varint();
     if (index >= earlier.size()) reader.fail("the number of an earlier op");
-    inputs.push_back(earlier[index].node);
-    built.depth = std::max(built.depth, earlier[index].depth + 1);
-    built.stages += earlier[index].stages;
-    if (built.stages > kStagesMax) reader.fail("at most 100000 stages");
+    inputs.push_back(earlier[index]);
   }
-  if (built.depth > kDepthMax) reader.fail("at most 500 ops in a row");
   const Nest attributes = read_nest(reader);
   if (attributes.kind() != Nest::Kind::map) reader.fail("a map of attributes");
   const Op* op = find_op(name);
@@ -87,8 +69,7 @@ Built read_node(ByteReader& reader, const std::vector<Built>& earlier,
     add_source(name, std::make_shared<ProgramSource>(supply, std::to_string(earlier.size())),
                entries);
   }
-  built.node = make_node(*op, std::move(inputs), entries);
-  return built;
+  return make_node(*op, std::move(inputs), entries);
 }
 
 // The attributes of the op at `position`; adds its position and name to an error.
@@ -161,13 +142,13 @@ NodePtr decode_graph(std::span<const std::byte> bytes,
     if (reader.u8() != byte) reader.fail("a pipeline's magic");
   }
   if (reader.u8() != kVersion) reader.fail("version 1");
-  std::vector<Built> built;
+  std::vector<NodePtr> built;
   for (std::size_t left = reader.count(4); left > 0; --left) {
     built.push_back(read_node(reader, built, supply));
   }
   reader.expect_end();
   if (built.empty()) reader.fail("at least one op");
-  return built.back().node;
+  return built.back();
 }
 
 }  // namespace cohort::data

@@ -121,9 +121,66 @@ TEST(GraphCodec, BoundsTheDepth) {
   graph.range();
   for (std::uint64_t i = 0; i < 599; ++i) graph.op("repeat", {i}, Nest::map({{"count", 1}}));
   EXPECT_THAT(graph.error().message(), HasSubstr("at most 500 ops in a row"));
-  Dataset deep = rows(1);
-  for (int i = 0; i < 600; ++i) deep = deep.repeat(1);
-  EXPECT_EQ(error_of([&] { deep.serialize(); }).code(), ErrorCode::invalid_argument);
+}
+
+// The process died of a full stack at 12,000 concatenated datasets and at 8,000 maps.
+TEST(GraphCodec, BoundsTheDepthWhenADatasetIsMade) {
+  const auto length_of = [](const auto& extend) {
+    Dataset chain = rows(1);
+    for (int length = 1; length < 20'000; ++length) {
+      try {
+        chain = extend(chain);
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+        EXPECT_THAT(error.message(), HasSubstr("at most 500 ops in a row, got 501; give a reader"));
+        return length;
+      }
+    }
+    return 20'000;
+  };
+  EXPECT_EQ(length_of([](const Dataset& chain) { return chain.concatenate(rows(1)); }), 500);
+  EXPECT_EQ(length_of([](const Dataset& chain) { return rows(1).concatenate(chain); }), 500);
+  EXPECT_EQ(length_of([](const Dataset& chain) { return chain.take(1); }), 500);
+  EXPECT_EQ(
+      length_of([](const Dataset& chain) { return chain.map([](at::Tensor x) { return x; }); }),
+      500);
+}
+
+// The number of stages doubles with each step, and cardinality() asks each of them.
+TEST(GraphCodec, BoundsTheUsesOfOneOpWhenADatasetIsMade) {
+  Dataset twice = rows(1);
+  const Error error = error_of([&] {
+    for (int i = 0; i < 64; ++i) twice = twice.concatenate(twice);
+  });
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("at most 100000 ops, each counted as often as it is"));
+}
+
+TEST(GraphCodec, RunsSavesAndShipsTheDeepestGraph) {
+  Dataset deep = tensors(2);  // of two ops
+  for (int i = 2; i < 500; ++i) deep = i % 2 == 0 ? deep.concatenate(rows(1)) : deep.skip(1);
+  const std::vector<std::string> whole = elements_of(deep);
+  EXPECT_FALSE(whole.empty());
+  EXPECT_EQ(elements_of(shipped(deep)), whole);
+  Iterator iterator = deep.iterator();
+  const std::vector<std::string> first = drain(iterator, 1);
+  Iterator restored = deep.iterator();
+  restored.restore(iterator.save());
+  EXPECT_EQ(drain(restored).size(), whole.size() - 1);
+}
+
+// Halves of halves have as many levels as there are bits in the number of datasets.
+TEST(GraphCodec, JoinsManyDatasetsInPairs) {
+  std::vector<Dataset> parts;
+  for (int i = 0; i < 12'000; ++i) parts.push_back(rows(1));
+  while (parts.size() > 1) {
+    std::vector<Dataset> pairs;
+    for (std::size_t i = 0; i + 1 < parts.size(); i += 2)
+      pairs.push_back(parts[i].concatenate(parts[i + 1]));
+    if (parts.size() % 2 == 1) pairs.push_back(parts.back());
+    parts = std::move(pairs);
+  }
+  EXPECT_EQ(elements_of(parts[0], 20'000).size(), 12'000U);
 }
 
 TEST(GraphCodec, BoundsNests) {

@@ -15,9 +15,6 @@
 namespace cohort::data {
 namespace {
 
-// A running graph recurses once per level. An op that is used twice has two stages.
-constexpr std::size_t kDepthMax = 500;
-constexpr std::size_t kStagesMax = 100'000;
 constexpr const char* kSpec = "spec";  // an attribute of ops with a function
 constexpr const char* kPrograms = "programs";
 
@@ -206,7 +203,8 @@ void GraphTemplate::check() const {
       depth = std::max(depth, depths[input] + 1);
       count = std::min(count + stages[input], kStagesMax + 1);
     }
-    if (depth > kDepthMax || count > kStagesMax) fail("at most 500 ops in a row, 100000 stages");
+    if (depth > kOpsInARowMax || count > kStagesMax)
+      fail("at most 500 ops in a row, 100000 stages");
     depths.push_back(depth);
     stages.push_back(count);
   }

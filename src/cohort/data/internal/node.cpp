@@ -23,7 +23,8 @@ StageContext::StageContext(IterationOptions options, Purpose purpose,
                            const DatasetOptions& dataset_options, const std::stop_token& stop)
     : options_(std::make_shared<const IterationOptions>(std::move(options))),
       dataset_options_(std::make_shared<const DatasetOptions>(dataset_options)),
-      iterations_(std::make_shared<Iterations>(options_->iteration)),
+      pass_(std::make_shared<PassNumber>(options_->iteration)),
+      iterations_(std::make_shared<Iterations>(pass_)),
       cancellation_(std::make_shared<Cancellation>(stop)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
@@ -84,13 +85,28 @@ StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& 
   context.path_ = mix_seed(mix_seed(path_, "made of"), element);
   // The made nodes live only as long as their stage, so their iteration numbers, whose keys are
   // node addresses, must not outlive it.
-  context.iterations_ = std::make_shared<Iterations>(options_->iteration);
+  context.iterations_ = std::make_shared<Iterations>(pass_);
   context.profiler_.reset();  // its time counts as the op's own
   if (made != DatasetOptions()) {
     context.dataset_options_ =
         std::make_shared<const DatasetOptions>(dataset_options_->merged(made));
   }
   return context;
+}
+
+Node::Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {
+  for (const NodePtr& input : inputs_) {
+    depth_ = std::max(depth_, input->depth_ + 1);
+    stages_ = std::min(stages_ + input->stages_, kStagesMax + 1);
+  }
+  COHORT_CHECK(depth_ <= kOpsInARowMax, ErrorCode::invalid_argument, "[data.", op_,
+               "] expected at most ", kOpsInARowMax, " ops in a row, got ", depth_,
+               "; give a reader the list of all its files, let one map() do the work of several, "
+               "and join many datasets in pairs, then the pairs, and so on, not one after another");
+  COHORT_CHECK(stages_ <= kStagesMax, ErrorCode::invalid_argument, "[data.", op_,
+               "] expected a pipeline of at most ", kStagesMax,
+               " ops, each counted as often as it is used, got more; use repeat() for the same "
+               "dataset several times, and give a reader the list of all its files");
 }
 
 const ElementSpec& Node::spec() const {

@@ -33,17 +33,37 @@ using Attributes = Nest::Map;
 // batches have the size of the last, short batch.
 enum class Purpose : std::uint8_t { run, preview, short_preview };
 
+// IterationOptions::iteration of one running pipeline, which a restored position replaces.
+// Thread-safe.
+class PassNumber {
+ public:
+  explicit PassNumber(std::optional<std::uint64_t> number) : number_(number) {}
+  std::optional<std::uint64_t> get() const {
+    const Lock lock(mutex_);
+    return number_;
+  }
+  void set(std::optional<std::uint64_t> number) {
+    const Lock lock(mutex_);
+    number_ = number;
+  }
+
+ private:
+  mutable Mutex mutex_;
+  std::optional<std::uint64_t> number_ COHORT_GUARDED_BY(mutex_);
+};
+
 // The iteration number of each shuffle of one running pipeline. Thread-safe.
 class Iterations {
  public:
-  explicit Iterations(std::optional<std::uint64_t> all) : all_(all) {}
-  // The number for `node` at `path`. The first call obtains it from draw(), unless
-  // IterationOptions::iteration is set.
+  explicit Iterations(std::shared_ptr<const PassNumber> pass) : pass_(std::move(pass)) {}
+  // The number for `node` at `path`. The first call obtains it from draw(), unless the pass has a
+  // number.
   template <class Draw>
   std::uint64_t of(const Node* node, std::uint64_t path, Draw draw) {
     const Lock lock(mutex_);
     const auto [entry, is_new] = numbers_.try_emplace({node, path}, 0);
-    if (is_new) entry->second = all_ ? *all_ : draw();
+    const std::optional<std::uint64_t> all = is_new ? pass_->get() : std::nullopt;
+    if (is_new) entry->second = all ? *all : draw();
     return entry->second;
   }
   // For an iterator that restores a saved position.
@@ -53,7 +73,7 @@ class Iterations {
   }
 
  private:
-  const std::optional<std::uint64_t> all_;  // IterationOptions::iteration
+  const std::shared_ptr<const PassNumber> pass_;  // shared with the whole run
   Mutex mutex_;
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };
@@ -76,6 +96,7 @@ class StageContext {
   }
   Purpose purpose() const { return purpose_; }
   Iterations& iterations() const { return *iterations_; }
+  PassNumber& pass() const { return *pass_; }
   // Identifies the op, equal in every run of a graph. Ops that sharding and rebatching add to a
   // graph do not change it.
   std::uint64_t path() const { return path_; }
@@ -116,6 +137,7 @@ class StageContext {
  private:
   std::shared_ptr<const IterationOptions> options_;
   std::shared_ptr<const DatasetOptions> dataset_options_;
+  std::shared_ptr<PassNumber> pass_;
   std::shared_ptr<Iterations> iterations_;
   std::shared_ptr<Cancellation> cancellation_;
   std::shared_ptr<const Selection> selection_;
@@ -129,10 +151,16 @@ class StageContext {
   Purpose purpose_;
 };
 
+// Limits of a graph. A running graph, and the destruction of a graph, recurse once per op in a row.
+inline constexpr std::size_t kOpsInARowMax = 500;
+// The number of stages of a running pipeline. An op that is used twice has two stages.
+inline constexpr std::size_t kStagesMax = 100'000;
+
 // Immutable except for caches. Thread-safe.
 class Node : public std::enable_shared_from_this<Node> {
  public:
-  Node(std::string_view op, std::vector<NodePtr> inputs) : op_(op), inputs_(std::move(inputs)) {}
+  // invalid_argument if the graph is then larger than the limits.
+  Node(std::string_view op, std::vector<NodePtr> inputs);
   virtual ~Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;
@@ -175,6 +203,8 @@ class Node : public std::enable_shared_from_this<Node> {
  private:
   std::string_view op_;
   std::vector<NodePtr> inputs_;
+  std::size_t depth_ = 1;   // ops in a row, this one included
+  std::size_t stages_ = 1;  // of a running pipeline that ends here
   mutable Once spec_once_;
   mutable ElementSpec spec_;
   mutable Once fingerprint_once_;

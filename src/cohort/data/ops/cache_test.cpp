@@ -244,6 +244,60 @@ TEST(FileCache, RefusesTheFilesOfAnotherPipeline) {
               HasSubstr("expected a cache of elements (string[], int64[2]) in"));
 }
 
+// It yielded the elements that were there: shard 0's to shard 1, and five to range(3).
+TEST(FileCache, RefusesTheFileOfAnotherDatasetWithTheSameSpec) {
+  const auto words = [](const Dataset& first, const Dataset& second) {
+    const std::string prefix = new_prefix();
+    scalars_of(first.cache(prefix));
+    const Error error = error_of([&] { scalars_of(second.cache(prefix)); });
+    EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+    EXPECT_THAT(error.message(), HasSubstr("; remove the file, or give each pipeline files"));
+    return error.message();
+  };
+  const auto others = HasSubstr("got those of other ops, or of the same ops with other options");
+  EXPECT_THAT(words(rows(4).shard(2, 0), rows(4).shard(2, 1)), others);
+  EXPECT_THAT(words(rows(5), rows(3)), HasSubstr("a cache of 3 elements in"));
+  EXPECT_THAT(words(rows(4).filter([](at::Tensor x) { return x > 1; }), rows(4)),
+              HasSubstr("got one of an unknown number of"));
+  EXPECT_THAT(words(rows(9).shuffle(9, {.seed = 1}), rows(9).shuffle(9, {.seed = 2})), others);
+  EXPECT_THAT(words(Dataset::from_tensor_slices(at::arange(4)),
+                    Dataset::from_tensor_slices(at::arange(4) + 1)),
+              others);
+}
+
+TEST(FileCache, ReadsTheFileOfTheSameDatasetBuiltAgainOrShipped) {
+  const std::string prefix = new_prefix();
+  const auto built = [&] { return tensors(6).shard(2, 1).cache(prefix); };
+  EXPECT_THAT(scalars_of(built()), ElementsAre(1, 3, 5));
+  EXPECT_THAT(scalars_of(built()), ElementsAre(1, 3, 5));
+  EXPECT_THAT(elements_of(shipped(built())), ElementsAre("1", "3", "5"));
+}
+
+TEST(FileCache, RefusesAPositionInTheFileOfAnotherDataset) {
+  const std::string prefix = new_prefix();
+  const auto shard = [&](std::int64_t index) { return tensors(8).shard(2, index).cache(prefix); };
+  scalars_of(shard(0));
+  Iterator reading = shard(0).iterator();
+  reading.get_next();
+  const Bytes position = reading.save();
+  std::filesystem::remove(cache_path(prefix));
+  scalars_of(shard(1));
+  Iterator restored = shard(0).iterator();
+  EXPECT_THAT(error_of([&] { restored.restore(position); }).message(),
+              HasSubstr("got those of other ops"));
+}
+
+// The header of version 1 does not name the dataset.
+TEST(FileCache, RefusesAFileOfVersionOne) {
+  const std::string prefix = new_prefix();
+  RecordWriter writer(cache_path(prefix));
+  writer.write(std::string_view("\0CHDC\1\7int64[]", 14));
+  writer.close();
+  const Error error = error_of([&] { scalars_of(tensors(3).cache(prefix)); });
+  EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+  EXPECT_THAT(error.message(), HasSubstr("of an earlier release, which does not; remove the file"));
+}
+
 TEST(FileCache, ReportsDamageOnce) {
   const std::string prefix = new_prefix();
   scalars_of(tensors(3).cache(prefix));

@@ -77,6 +77,8 @@ void check(const CsvOptions& options) {
                ErrorCode::invalid_argument,
                "[data.csv] expected a delimiter that is no quote and ends no line, got character ",
                static_cast<int>(options.delimiter));
+  COHORT_CHECK(options.max_row_bytes > 0, ErrorCode::invalid_argument,
+               "[data.csv] expected max_row_bytes > 0, got ", options.max_row_bytes);
   if (options.select_columns.empty()) return;
   COHORT_CHECK(options.select_columns.size() == options.columns.size(), ErrorCode::invalid_argument,
                "[data.csv] expected as many columns as select_columns, ",
@@ -118,6 +120,8 @@ class CsvNode final : public FileReaderNode {
     all.emplace("header", options_.header);
     all.emplace("delimiter", std::string(1, options_.delimiter));
     all.emplace("na_value", options_.na_value);
+    if (options_.max_row_bytes != CsvOptions().max_row_bytes)
+      all.emplace("max_row_bytes", options_.max_row_bytes);
     return all;
   }
 
@@ -126,11 +130,14 @@ class CsvNode final : public FileReaderNode {
   }
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<CsvScanner>(CsvFile{.path = path,
-                                                .compression = file_options().compression,
-                                                .delimiter = options_.delimiter,
-                                                .has_header = options_.header},
-                                        file_options().buffer_bytes);
+    return std::make_unique<CsvScanner>(
+        CsvFile{.path = path,
+                .compression = file_options().compression,
+                .delimiter = options_.delimiter,
+                .has_header = options_.header,
+                .has_blank_rows = has_blank_rows(),
+                .row_bytes_max = static_cast<std::size_t>(options_.max_row_bytes)},
+        file_options().buffer_bytes);
   }
 
   void make_element(std::string_view row, Fields& fields) const override {
@@ -152,6 +159,11 @@ class CsvNode final : public FileReaderNode {
   }
 
  private:
+  bool has_blank_rows() const {
+    const bool takes_first = options_.select_columns.empty() || options_.select_columns[0] == 0;
+    return options_.columns.size() == 1 && takes_first && options_.columns[0].default_value;
+  }
+
   CsvOptions options_;
   CsvRowReader rows_;
 };
@@ -180,6 +192,7 @@ CsvOptions options_from(AttributeReader& attributes) {
   for (const Nest& number : attributes.nest("select_columns").items()) {
     options.select_columns.push_back(number.integer());
   }
+  if (attributes.has("max_row_bytes")) options.max_row_bytes = attributes.integer("max_row_bytes");
   options.file = file_options_from(attributes);
   return options;
 }

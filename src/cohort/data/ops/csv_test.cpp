@@ -8,6 +8,7 @@
 
 #include "cohort/data/field_function.h"
 #include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/internal/files/csv_number.h"
 #include "cohort/data/internal/files/csv_row.h"
 #include "cohort/data/internal/files/file_fixture.h"
 #include "cohort/testing/test_seed.h"
@@ -205,12 +206,115 @@ TEST_F(Csv, ReadsQuotedFields) {
   EXPECT_THAT(texts("\"a\r\nb\",c\r\nd,e"), ElementsAre("('a\r\nb', 'c')", "('d', 'e')"));
 }
 
-// A quoted field goes on until a quote really ends it, as in the original.
-TEST_F(Csv, ReportsQuotesInTheWrongPlace) {
-  EXPECT_THAT(texts("a,b\"c\nd,e\n"), ElementsAre("error invalid_argument", "('d', 'e')"));
-  EXPECT_THAT(texts("a,\"b\"c\nd,e\n"), ElementsAre("error invalid_argument"));
-  EXPECT_THAT(texts("a,\"b\nc,d\n"), ElementsAre("error invalid_argument"));
-  EXPECT_THAT(texts("a,\"b\"c\"\nd,e\n"), ElementsAre("error invalid_argument", "('d', 'e')"));
+// A quote that nothing closes once took the rest of the file with it.
+TEST_F(Csv, ReportsQuotesInTheWrongPlaceOfTheirLineAlone) {
+  for (const std::string line : {"a,b\"c", "a,\"b\"c", "a,\"b", "a,\"b\"c\"", "a,\"b\"\"c"}) {
+    for (const std::string end : {"\n", "\r\n", "\r"}) {
+      EXPECT_THAT(texts(line + end + "d,e" + end + "f,\"g" + end + "g\"" + end),
+                  ElementsAre("error invalid_argument", "('d', 'e')", "('f', 'g" + end + "g')"));
+    }
+  }
+  EXPECT_THAT(texts("\"x\nx\",\"b\nc,d\n"), ElementsAre("error invalid_argument", "('c', 'd')"));
+  EXPECT_THAT(elements_of(csv("a,\"b\nc,d\ne,f\ng,h\n", {.columns = {kText, kText}}).batch(2)),
+              ElementsAre("error invalid_argument", "(['c', 'e'], ['d', 'f'])", "(['g'], ['h'])"));
+}
+
+TEST_F(Csv, NamesTheLineInWhichAQuoteOpened) {
+  const CsvOptions options{.columns = {kText, kText}};
+  EXPECT_THAT(errors("1,2\n\"a\nb\",\"c\nd,e\n", options),
+              ElementsAre(AllOf(HasSubstr("a quoted field without its end, which begins in line 3; "
+                                          "reading continues after line 3"),
+                                HasSubstr("c.csv', lines 2 to 3, before byte 13"))));
+  EXPECT_THAT(
+      errors("1,\"2\n3,4\n\"5,6\n", options),
+      ElementsAre(AllOf(HasSubstr("must be doubled, in line 3; the field begins with a quote "
+                                  "in line 1; reading continues after line 1"),
+                        HasSubstr("c.csv', line 1,")),
+                  HasSubstr("begins in line 3; reading continues after line 3")));
+}
+
+// Two stray quotes may be a field of RFC 4180, which swallows the rows between them.
+TEST_F(Csv, NamesBothLinesOfARowThatTwoQuotesMake) {
+  const CsvOptions options{.columns = {kWhole, kWhole}};
+  const Dataset dataset = csv("1,\"2\n3,4\n5,6\"\n7,8\n", options);
+  EXPECT_THAT(elements_of(dataset), ElementsAre("error invalid_argument", "(7, 8)"));
+  EXPECT_THAT(errors_of(dataset), ElementsAre(HasSubstr("c.csv', lines 1 to 3, column 1, before")));
+}
+
+// It took the square of the file's size.
+TEST_F(Csv, ReportsRowsThatAreTooLong) {
+  CsvOptions options{.columns = {kText, kText}, .max_row_bytes = 10};
+  const std::string text =
+      "12345,6789\n12345,67890\na,b\n\"123456789012\",b\nc,\"d\n23456789012345\ne,f\n";
+  for (const std::int64_t buffer_bytes : {1, 1 << 20}) {
+    options.file.buffer_bytes = buffer_bytes;
+    EXPECT_THAT(rows(text, options),
+                ElementsAre("('12345', '6789')", "error invalid_argument", "('a', 'b')",
+                            "error invalid_argument", "error invalid_argument",
+                            "error invalid_argument", "('e', 'f')"));
+    EXPECT_THAT(
+        errors(text, options),
+        ElementsAre(HasSubstr("rows of at most max_row_bytes = 10, got a longer one in line 2; if "
+                              "the row is right, raise .max_row_bytes"),
+                    HasSubstr("which begins in line 4 and has more than max_row_bytes = 10;"),
+                    HasSubstr("which begins in line 5 and has more than max_row_bytes = 10; "
+                              "reading continues after line 5"),
+                    HasSubstr("got a longer one in line 6")));
+  }
+  options.max_row_bytes = 0;
+  EXPECT_THAT(error_of([&] { csv("", options); }).message(),
+              HasSubstr("expected max_row_bytes > 0, got 0"));
+}
+
+TEST_F(Csv, ShipsTheGreatestLengthOfARow) {
+  const CsvOptions options{.columns = {kText}, .max_row_bytes = 3};
+  EXPECT_THAT(elements_of(shipped(csv("abc\nabcd\nx\n", options))),
+              ElementsAre("('abc')", "error invalid_argument", "('x')"));
+}
+
+TEST_F(Csv, GoesOnBehindABadQuoteAfterARestore) {
+  const Dataset dataset = csv("a,\"b\nc,d\ne,f\n", {.columns = {kText, kText}});
+  Iterator iterator = dataset.iterator();
+  EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::invalid_argument);
+  Iterator restored = dataset.iterator();
+  restored.restore(iterator.save());
+  EXPECT_THAT(drain(restored), ElementsAre("('c', 'd')", "('e', 'f')"));
+}
+
+// The number of fields was named, but not why it was wrong.
+TEST_F(Csv, SaysThatALineIsBlankAndTakesNoneAtTheEndForARow) {
+  const auto blank = HasSubstr("expected 2 fields in a row, got a blank line; remove it");
+  for (const std::string end : {"\n", "\r\n", "\r"}) {
+    EXPECT_THAT(
+        errors("1,2" + end + end + end + "3,4" + end + end + end, {.columns = {kWhole, kWhole}}),
+        ElementsAre(AllOf(blank, HasSubstr("line 2,")), AllOf(blank, HasSubstr("line 3,"))));
+  }
+  EXPECT_THAT(errors("a\n\nb\n\n", {.columns = {kText}}),
+              ElementsAre(HasSubstr("expected 1 field in a row, got a blank line")));
+  EXPECT_THAT(texts("\n\n"), ElementsAre());
+  EXPECT_THAT(errors("\n\n", {.columns = {kText}, .header = true}),
+              ElementsAre(HasSubstr("got an empty file")));
+  EXPECT_THAT(rows("1\n\n", {.columns = {{.dtype = at::kInt, .default_value = 0}}}),
+              ElementsAre("(1)", "(0)"));
+}
+
+// The bytes of the packed file were taken for rows, and only idx told why.
+TEST_F(Csv, SaysThatAFileIsCompressed) {
+  for (const Compression compression : {Compression::gzip, Compression::zlib}) {
+    const std::string file = directory_.write("packed", "1,2\n3,4\n", compression);
+    const std::string remedy = compression == Compression::gzip
+                                   ? "gzip: set .compression = Compression::gzip"
+                                   : "zlib: set .compression = Compression::zlib";
+    const StringTensor files(file);
+    EXPECT_THAT(
+        errors_of(Dataset::csv(files, {.columns = {kText, kText}})),
+        ElementsAre(AllOf(HasSubstr("[data.csv] expected text in '" + file), HasSubstr(remedy))));
+    EXPECT_THAT(errors_of(Dataset::text_line(files)),
+                ElementsAre(AllOf(HasSubstr("[data.text_line] expected text in '" + file),
+                                  HasSubstr(remedy))));
+    EXPECT_THAT(errors_of(Dataset::tf_record(files)), ElementsAre(HasSubstr(remedy)));
+  }
+  EXPECT_THAT(texts("x\x9c,b\n"), ElementsAre("('x\x9c', 'b')"));
 }
 
 TEST_F(Csv, ReportsRowsOfAnotherLength) {

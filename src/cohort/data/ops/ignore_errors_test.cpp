@@ -51,5 +51,11 @@ TEST(IgnoreErrors, DoesNotPassOverAnEndOfTheWork) {
   EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::cancelled);
 }
 
+// The error did not say why ignore_errors() was of no use, nor what was.
+TEST(IgnoreErrors, AfterAMapWhoseFirstElementIsBadNamesOutputSpec) {
+  EXPECT_THAT(error_of([] { failing_at(0, 3).ignore_errors().element_spec(); }).what(),
+              ::testing::HasSubstr("set MapOptions::output_spec"));
+}
+
 }  // namespace
 }  // namespace cohort::data

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 
 #include <algorithm>
 #include <atomic>
+#include <functional>
 #include <numeric>
+#include <optional>
 #include <random>
+#include <utility>
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/data/internal/dataset_op_suite.h"
@@ -299,6 +303,37 @@ TEST(Interleave, RefusesOptionsThatAreNone) {
               HasSubstr("expected num_parallel_calls of at most cycle_length, 2, got 3"));
   EXPECT_THAT(message({.cycle_length = 2, .num_parallel_calls = -3}),
               HasSubstr("[data.interleave] expected num_parallel_calls >= 0 or kAutotune"));
+}
+
+// The shuffles of datasets that were made after the restore took the other number.
+TEST(Interleave, GoesOnWithTheSavedPassWhateverPassTheIteratorIsIn) {
+  const auto shuffled = [](std::int64_t x) {
+    return Dataset::range(100 * x + 30, {.start = 100 * x}).shuffle(30, {.seed = 1});
+  };
+  const auto nested = [shuffled](std::int64_t x) {
+    return rows(2).map([x](at::Tensor y) { return y + x; }).flat_map(shuffled);
+  };
+  const auto in_turn = [](std::int64_t calls) {
+    return InterleaveOptions{.cycle_length = 2, .num_parallel_calls = calls};
+  };
+  const std::vector<std::function<Dataset()>> pipelines{
+      [&] { return rows(5).flat_map(shuffled); },
+      [&] { return rows(5).interleave(shuffled, in_turn(0)).repeat(2); },
+      [&] { return rows(5).interleave(shuffled, in_turn(2)); },
+      [&] { return rows(3).interleave(nested, in_turn(0)).repeat(2); }};
+  using Pass = std::optional<std::uint64_t>;
+  const std::vector<std::pair<Pass, Pass>> passes{{5, std::nullopt}, {5, 9}, {std::nullopt, 9}};
+  for (const std::function<Dataset()>& make : pipelines) {
+    for (const auto& [saved, other] : passes) {
+      Iterator original = make().iterator({.iteration = saved});
+      drain(original, 40);
+      const Bytes position = original.save();
+      const std::vector<std::string> rest = drain(original);
+      Iterator restored = make().iterator({.iteration = other});
+      restored.restore(position);
+      EXPECT_EQ(drain(restored), rest);
+    }
+  }
 }
 
 }  // namespace

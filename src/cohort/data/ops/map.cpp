@@ -87,8 +87,9 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
     try {
       return learned_spec();
     } catch (...) {
-      throw current_error().during("finding the element spec of map function '" +
-                                   function_->name() + "'");
+      throw current_error().during(
+          "finding the element spec of map function '" + function_->name() +
+          "' with the first elements; where they may be bad, set MapOptions::output_spec");
     }
   }
 

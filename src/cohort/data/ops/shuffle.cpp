@@ -84,8 +84,12 @@ class ShuffleNode final : public Node {
     return context.iterations().of(this, context.path(), [this] { return iterations_++; });
   }
 
+  // Later iterations continue after this one, also in a process that has not run those before it.
   void set_iteration(const StageContext& context, std::uint64_t number) const {
     context.iterations().set(this, context.path(), number);
+    std::uint64_t next = iterations_;
+    while (next <= number && !iterations_.compare_exchange_weak(next, number + 1)) {
+    }
   }
 
   std::uint64_t order_seed(const StageContext& context) const {

@@ -181,5 +181,20 @@ TEST(ShuffleErrors, NameBufferSizesThatAreNone) {
               HasSubstr("shuffle() before repeat()"));
 }
 
+// A new process counted its passes from 0 again.
+TEST(Shuffle, CountsItsPassesOnAfterARestore) {
+  const auto make = [] { return rows(50).shuffle(50, {.seed = 1}); };
+  const Dataset first = make();
+  elements_of(first);
+  elements_of(first);
+  Iterator third = first.iterator();
+  drain(third, 10);
+  const Dataset again = make();
+  Iterator restored = again.iterator();
+  restored.restore(third.save());
+  EXPECT_EQ(drain(restored), drain(third));
+  EXPECT_EQ(elements_of(again), elements_of(first));
+}
+
 }  // namespace
 }  // namespace cohort::data

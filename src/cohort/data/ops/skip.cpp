@@ -1,9 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // skip: the elements after the first `count`.
 #include <algorithm>
+#include <set>
+#include <string>
 #include <utility>
 
+#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
 #include "cohort/data/internal/op_registry.h"
@@ -134,6 +138,35 @@ class SkipNode final : public Node {
   std::int64_t count_;
 };
 
+// Whether another iteration, or another process, may skip other elements, because a shuffle before
+// the skip orders them in another way. Neither after a cache nor in a repeated stream is it a
+// division of the same elements.
+bool divides_at_random(const Node& input) {
+  const Node* node = &input;
+  while (node->op() != "shuffle") {
+    if (node->inputs().size() != 1 || node->op() == "cache" || node->op() == "repeat") return false;
+    node = &node->input();
+  }
+  const Attributes shuffle = node->attributes();
+  return shuffle.at("reshuffle_each_iteration").boolean() || shuffle.at("seed").is_null();
+}
+
+void warn_of_division(const std::string& pipeline) {
+  constexpr std::size_t kWarnedMax = 1024;
+  static Mutex mutex;
+  static std::set<std::string> warned;
+  {
+    const Lock lock(mutex);
+    if (warned.size() == kWarnedMax || !warned.insert(pipeline).second) return;
+  }
+  log_warn(
+      "[data.skip] expected an order that stays before skip() in the pipeline '", pipeline,
+      "', got a shuffle() that gives each pass, or each process, another one: where take() and "
+      "skip() divide a dataset, elements for validation get into training; write shuffle(…, "
+      "{.seed = 1, .reshuffle_each_iteration = false}) before them, and another shuffle() after "
+      "skip()");
+}
+
 }  // namespace
 
 NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
@@ -145,7 +178,9 @@ NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 namespace cohort {
 
 Dataset Dataset::skip(std::int64_t count) const {
-  return Dataset(std::make_shared<data::SkipNode>(node_, count));
+  const auto node = std::make_shared<data::SkipNode>(node_, count);
+  if (count > 0 && data::divides_at_random(*node_)) data::warn_of_division(node->pipeline());
+  return Dataset(node);
 }
 
 }  // namespace cohort

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
+#include "cohort/core/log.h"
 #include "cohort/data/internal/dataset_op_suite.h"
 
 namespace cohort::data {
@@ -50,6 +51,42 @@ TEST(Skip, DoesNotReadAnEndlessInputToItsEnd) {
 
 TEST(Skip, ReportsAnErrorInWhatItPassesOver) {
   EXPECT_THAT(elements_of(failing_at(1, 5).skip(3)), ElementsAre("error data_loss", "3", "4"));
+}
+
+class SkipWarning : public ::testing::Test {
+ protected:
+  SkipWarning() {
+    set_log_sink([this](LogLevel, std::string_view line) { lines_.emplace_back(line); });
+  }
+  ~SkipWarning() override { set_log_sink(nullptr); }
+
+  // Makes pipelines that no other test makes, since each is warned of once.
+  static Dataset shuffled(const ShuffleOptions& options) {
+    return rows(9).enumerate(3).shuffle(9, options);
+  }
+
+  std::vector<std::string> lines_;
+};
+
+// Rows of the validation set got into training without a word.
+TEST_F(SkipWarning, IsLoggedOnceForAShuffleThatReshuffles) {
+  const Dataset all = shuffled({.seed = 1});
+  all.take(3);
+  all.batch(2).skip(3);
+  shuffled({.seed = 1}).batch(2).skip(3);
+  shuffled({.reshuffle_each_iteration = false}).prefetch(2).skip(3);
+  ASSERT_EQ(lines_.size(), 2U);
+  EXPECT_THAT(lines_[0], ::testing::HasSubstr("got a shuffle() that gives each pass"));
+  EXPECT_THAT(lines_[0], ::testing::HasSubstr(".reshuffle_each_iteration = false}"));
+}
+
+TEST_F(SkipWarning, IsNotLoggedWhereTheOrderStays) {
+  shuffled({.seed = 1, .reshuffle_each_iteration = false}).skip(3).shuffle(6);
+  shuffled({.seed = 1}).cache().skip(3);
+  shuffled({.seed = 1}).repeat().skip(3);
+  shuffled({.seed = 1}).skip(0);
+  shuffled({.seed = 1}).take(3);
+  EXPECT_TRUE(lines_.empty());
 }
 
 }  // namespace

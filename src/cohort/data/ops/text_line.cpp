@@ -20,8 +20,10 @@ class TextLineNode final : public FileReaderNode {
   }
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<LineScanner>(BufferedReader(
-        open_stream(path, file_options().compression, kTextLineName), file_options().buffer_bytes));
+    BufferedReader reader(open_stream(path, file_options().compression, kTextLineName),
+                          file_options().buffer_bytes);
+    if (file_options().compression == Compression::none) reader.check_is_text(path, kTextLineName);
+    return std::make_unique<LineScanner>(std::move(reader));
   }
 };
 

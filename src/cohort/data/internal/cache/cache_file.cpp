@@ -13,13 +13,15 @@
 
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/internal/nest_codec.h"
 
 namespace cohort::data {
 namespace {
 
 constexpr std::string_view kMagic = "CHDC";
-constexpr std::uint8_t kVersion = 1;
+constexpr std::uint8_t kVersion = 2;
+constexpr const char* kRemedy = "; remove the file, or give each pipeline files of its own";
 
 // The kind of a record. Part of the format.
 enum Kind : std::uint8_t { header = 0, element = 1, end = 2 };
@@ -32,13 +34,20 @@ std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text.data(), text.size()));
 }
 
-Bytes header_record(const std::string& spec) {
+Bytes header_record(const CachedDataset& dataset) {
   ByteWriter writer;
   writer.u8(header);
   for (const char letter : kMagic) writer.u8(static_cast<std::uint8_t>(letter));
   writer.u8(kVersion);
-  writer.text(spec);
+  writer.text(dataset.spec);
+  writer.u64(dataset.fingerprint);
+  writer.zigzag(dataset.cardinality);
   return writer.take();
+}
+
+std::string size_in_words(std::int64_t cardinality) {
+  if (cardinality == kUnknownCardinality) return "an unknown number of";
+  return cardinality == kInfiniteCardinality ? "infinitely many" : std::to_string(cardinality);
 }
 
 [[noreturn]] void fail_to_write(const std::string& path) {
@@ -88,11 +97,11 @@ class CacheFileWriter::FileLock {
   FileDescriptor file_;
 };
 
-CacheFileWriter::CacheFileWriter(CachePaths paths, const std::string& spec)
+CacheFileWriter::CacheFileWriter(CachePaths paths, const CachedDataset& dataset)
     : paths_(std::move(paths)),
       lock_(std::make_unique<FileLock>(paths_.partial)),
       writer_(std::make_unique<RecordWriter>(paths_.partial)) {
-  writer_->write(text_of(header_record(spec)));
+  writer_->write(text_of(header_record(dataset)));
 }
 
 CacheFileWriter::~CacheFileWriter() {
@@ -119,12 +128,12 @@ void CacheFileWriter::finish() {
 }
 
 std::unique_ptr<CacheFileReader> CacheFileReader::open(const std::string& path,
-                                                       const std::string& spec) {
+                                                       const CachedDataset& dataset) {
   std::error_code error;
   if (!std::filesystem::exists(path, error)) return nullptr;
   std::unique_ptr<CacheFileReader> reader(new CacheFileReader(path));
   try {
-    reader->check_header(spec);
+    reader->check_header(dataset);
   } catch (const Error& problem) {
     reader->rethrow(problem);
   }
@@ -146,18 +155,39 @@ void CacheFileReader::rethrow(const Error& error) const {
                                 " elements); delete it: the next pass fills it again");
 }
 
-void CacheFileReader::check_header(const std::string& spec) {
+void CacheFileReader::check_header(const CachedDataset& dataset) {
   ByteReader reader(bytes_of(record()), "header of cache file '" + path_ + "'");
   if (reader.u8() != header) reader.fail("a header");
   for (const char letter : kMagic) {
     if (reader.u8() != static_cast<std::uint8_t>(letter)) reader.fail("a cache's magic");
   }
-  if (reader.u8() != kVersion) reader.fail("version 1");
-  const std::string found = reader.text();
+  const int version = reader.u8();
+  COHORT_CHECK(version != 1, ErrorCode::failed_precondition,
+               "[data.cache] expected a cache file that names its dataset, got '", path_,
+               "' of an earlier release, which does not", kRemedy);
+  if (version != kVersion) reader.fail("version 2");
+  CachedDataset found;
+  found.spec = reader.text();
+  found.fingerprint = reader.u64();
+  found.cardinality = reader.zigzag();
   reader.expect_end();
-  COHORT_CHECK(found == spec || found.empty() || spec.empty(), ErrorCode::failed_precondition,
-               "[data.cache] expected a cache of elements ", spec, " in '", path_, "', got one of ",
-               found, "; remove the file, or give each pipeline files of its own");
+  check_same(found, dataset);
+}
+
+void CacheFileReader::check_same(const CachedDataset& found, const CachedDataset& expected) const {
+  const bool is_spec_known = !found.spec.empty() && !expected.spec.empty();
+  COHORT_CHECK(!is_spec_known || found.spec == expected.spec, ErrorCode::failed_precondition,
+               "[data.cache] expected a cache of elements ", expected.spec, " in '", path_,
+               "', got one of ", found.spec, kRemedy);
+  COHORT_CHECK(found.cardinality == expected.cardinality, ErrorCode::failed_precondition,
+               "[data.cache] expected a cache of ", size_in_words(expected.cardinality),
+               " elements in '", path_, "', got one of ", size_in_words(found.cardinality),
+               kRemedy);
+  COHORT_CHECK(found.fingerprint == expected.fingerprint, ErrorCode::failed_precondition,
+               "[data.cache] expected the elements of the ops before cache() in '", path_,
+               "', got those of other ops, or of the same ops with other options, seeds, names of "
+               "files or tensors",
+               kRemedy);
 }
 
 bool CacheFileReader::next(Fields& fields) {

@@ -12,7 +12,12 @@
 
 namespace cohort::data {
 
-// In this file, `spec` is the elements' ElementSpec::to_string(), or empty if it is unknown.
+// Which dataset's elements a cache has; part of its file. A value type.
+struct CachedDataset {
+  std::string spec = {};          // ElementSpec::to_string(), or empty if it is unknown
+  std::uint64_t fingerprint = 0;  // graph_fingerprint() of the ops before cache()
+  std::int64_t cardinality = 0;   // of the same ops
+};
 
 // The complete file of a cache with this prefix, and the file that is written during the first
 // pass.
@@ -30,7 +35,7 @@ struct CachePaths {
 class CacheFileWriter {
  public:
   // Throws already_exists while another process or iterator writes these files.
-  CacheFileWriter(CachePaths paths, const std::string& spec);
+  CacheFileWriter(CachePaths paths, const CachedDataset& dataset);
   ~CacheFileWriter();
   CacheFileWriter(const CacheFileWriter&) = delete;
   CacheFileWriter& operator=(const CacheFileWriter&) = delete;
@@ -50,9 +55,10 @@ class CacheFileWriter {
 // Used from one thread at a time.
 class CacheFileReader {
  public:
-  // Returns nullptr if there is no such file. Throws failed_precondition if it was written with
-  // another spec.
-  static std::unique_ptr<CacheFileReader> open(const std::string& path, const std::string& spec);
+  // Returns nullptr if there is no such file. Throws failed_precondition if it has the elements of
+  // another dataset.
+  static std::unique_ptr<CacheFileReader> open(const std::string& path,
+                                               const CachedDataset& dataset);
 
   // Returns false at the end. Throws data_loss for a damaged file.
   bool next(Fields& element);
@@ -63,7 +69,8 @@ class CacheFileReader {
 
  private:
   explicit CacheFileReader(const std::string& path) : path_(path), reader_(path) {}
-  void check_header(const std::string& spec);
+  void check_header(const CachedDataset& dataset);
+  void check_same(const CachedDataset& found, const CachedDataset& expected) const;
   std::string_view record();
   bool read(Fields& element);
   // In a handler of `error`: throws it, or what to do about damage.

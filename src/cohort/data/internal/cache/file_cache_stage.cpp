@@ -17,7 +17,8 @@ class FileCacheStage final : public Stage {
         cache_(node),
         context_(std::move(context)),
         paths_(std::move(paths)),
-        count_(node.input().cardinality()) {}
+        dataset_{.fingerprint = node.input().fingerprint(),
+                 .cardinality = node.input().cardinality()} {}
 
   bool next(Fields& fields) override {
     if (late_error_) std::rethrow_exception(std::exchange(late_error_, nullptr));
@@ -54,7 +55,7 @@ class FileCacheStage final : public Stage {
     writer_.reset();
     late_error_ = nullptr;
     if (mode_ == Mode::reading) {
-      reader_ = CacheFileReader::open(paths_.whole, "");
+      reader_ = CacheFileReader::open(paths_.whole, dataset_);
       COHORT_CHECK(reader_ != nullptr, ErrorCode::not_found,
                    "[data.cache] expected the cache that the position is in, got no file '",
                    paths_.whole, "'");
@@ -88,12 +89,12 @@ class FileCacheStage final : public Stage {
 
   void open() {
     const ElementSpec* spec = cache_.known_spec();
-    const std::string known = spec == nullptr ? "" : spec->to_string();
-    reader_ = open_whole(known);
+    if (spec != nullptr) dataset_.spec = spec->to_string();
+    reader_ = open_whole();
     if (!reader_) {
-      writer_ = std::make_unique<CacheFileWriter>(paths_, known);
+      writer_ = std::make_unique<CacheFileWriter>(paths_, dataset_);
       // Another iterator may have completed it just before it released its lock.
-      reader_ = open_whole(known);
+      reader_ = open_whole();
     }
     if (reader_) {
       writer_.reset();
@@ -105,8 +106,8 @@ class FileCacheStage final : public Stage {
   }
 
   // Notes the cache, which is then read in place of the input. One that this run writes is not.
-  std::unique_ptr<CacheFileReader> open_whole(const std::string& spec) const {
-    std::unique_ptr<CacheFileReader> reader = CacheFileReader::open(paths_.whole, spec);
+  std::unique_ptr<CacheFileReader> open_whole() const {
+    std::unique_ptr<CacheFileReader> reader = CacheFileReader::open(paths_.whole, dataset_);
     if (reader) note_opened(context_, paths_.whole, paths_.whole, kCacheName);
     return reader;
   }
@@ -134,7 +135,7 @@ class FileCacheStage final : public Stage {
       late_error_ = std::current_exception();  // thrown after the element, which is valid
       return true;
     }
-    if (static_cast<std::int64_t>(writer_->count()) != count_) return true;
+    if (static_cast<std::int64_t>(writer_->count()) != dataset_.cardinality) return true;
     try {
       finish();
     } catch (...) {
@@ -169,7 +170,7 @@ class FileCacheStage final : public Stage {
   const Node& cache_;  // kept by the stage
   StageContext context_;
   CachePaths paths_;
-  std::int64_t count_;  // the input's cardinality, which takes a walk to find
+  CachedDataset dataset_;  // kept, since it takes a walk to find
   Mode mode_ = Mode::fresh;
   bool was_refused_ = false;
   std::unique_ptr<CacheFileReader> reader_;

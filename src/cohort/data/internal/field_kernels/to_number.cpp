@@ -4,7 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/internal/field_kernels/field_kernel.h"
-#include "cohort/data/internal/files/csv_row.h"
+#include "cohort/data/internal/files/csv_number.h"
 
 namespace cohort::data {
 namespace {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <new>
 
+#include "cohort/core/error.h"
 #include "cohort/data/internal/files/copy_bytes.h"
 
 namespace cohort::data {
@@ -32,15 +33,21 @@ BufferedReader::BufferedReader(std::unique_ptr<FileStream> stream, std::int64_t 
 
 void BufferedReader::make_room(std::size_t count) {
   const auto kept = static_cast<std::size_t>(end_ - begin_);
-  // `count` may come from a damaged file, so the buffer at most doubles what has been read.
-  const std::size_t wanted = std::max(capacity_, whole_pages(std::min(count, 2 * kept)));
+  // A buffer that is full is doubled, however little more is asked for, so that the bytes of a long
+  // value are copied a constant number of times. `count` may come from a damaged file, so the
+  // buffer does not grow to it at once.
+  const bool is_full = count > capacity_ && 2 * kept > capacity_;
+  const std::size_t wanted = is_full ? whole_pages(2 * kept) : capacity_;
   Buffer grown;
   if (!buffer_ || wanted > capacity_) {
     const auto page = std::align_val_t(kPageBytes);
     grown.reset(static_cast<char*>(::operator new[](wanted + kPageBytes, page)));
   }
   char* to = (grown ? grown : buffer_).get() + offset() % kPageBytes;
-  if (to != begin_) copy_forwards(begin_, kept, to);
+  if (to != begin_) {
+    copy_forwards(begin_, kept, to);
+    moved_bytes_ += kept;
+  }
   if (grown) {
     buffer_ = std::move(grown);
     capacity_ = wanted;
@@ -59,6 +66,12 @@ void BufferedReader::fill(std::size_t count) {
     end_ += got;
     end_offset_ += got;
   }
+}
+
+void BufferedReader::check_is_text(const std::string& path, std::string_view op) {
+  const std::string remedy = compression_remedy(peek(1));
+  COHORT_CHECK(remedy.empty(), ErrorCode::invalid_argument, "[data.", op, "] expected text in '",
+               path, "', got packed bytes", remedy);
 }
 
 std::uint64_t BufferedReader::skip(std::uint64_t count) {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <string>
 #include <string_view>
 
 #include "cohort/data/internal/files/file_stream.h"
@@ -30,6 +31,11 @@ class BufferedReader {
   void seek(std::uint64_t offset);
   std::optional<std::uint64_t> size() const { return stream_->size(); }
   void check_unchanged() const { stream_->check_unchanged(); }
+  // invalid_argument, naming the option, if the file, which is read without a compression, begins
+  // as a compressed one. For readers of text, in which every byte is allowed.
+  void check_is_text(const std::string& path, std::string_view op);
+  // How many bytes were moved within the buffer so far, for tests of the costs.
+  std::uint64_t moved_bytes() const { return moved_bytes_; }
 
  private:
   struct Free {
@@ -47,6 +53,7 @@ class BufferedReader {
   const char* begin_ = nullptr;
   const char* end_ = nullptr;
   std::uint64_t end_offset_ = 0;
+  std::uint64_t moved_bytes_ = 0;
 };
 
 }  // namespace cohort::data

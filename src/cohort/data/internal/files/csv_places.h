@@ -2,6 +2,7 @@
 // Finds the lines of CSV rows for messages. Does not use LibTorch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -20,6 +21,9 @@ struct CsvFile {
   Compression compression = Compression::none;
   char delimiter = ',';
   bool has_header = false;
+  // Whether a blank line is a row also at the end of the file: a missing value of the only column.
+  bool has_blank_rows = false;
+  std::size_t row_bytes_max = 16 << 20;
 };
 
 // Reads the file again when it is asked, so that no lines are counted while rows are valid. Used

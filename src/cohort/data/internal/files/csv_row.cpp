@@ -6,25 +6,46 @@
 #endif
 
 #include <algorithm>
-#include <array>
 #include <bit>
-#include <charconv>
-#include <limits>
+#include <sstream>
 
 #include "cohort/core/error.h"
 
 namespace cohort::data {
 namespace {
 
+constexpr std::size_t kNone = std::string_view::npos;
+
 bool ends_row(char c) { return c == '\n' || c == '\r'; }
 
-// Follows the states of a row while its fields are split. As in tf, a quote that closes nothing
-// leaves the field open. Used only from one scan.
+// "\r\n" is one.
+std::size_t count_line_ends(std::string_view text) {
+  std::size_t count = 0;
+  char last = 0;
+  for (const char c : text) {
+    if (c == '\r' || (c == '\n' && last != '\r')) ++count;
+    last = c;
+  }
+  return count;
+}
+
+constexpr const char* kExpected = "[data.csv] expected fields of RFC 4180, got ";
+
+[[noreturn]] void fail_in_row(std::string_view row, std::string_view problem) {
+  constexpr std::size_t kShownMax = 80;
+  internal::throw_error(ErrorCode::invalid_argument, kExpected, problem, " in row '",
+                        row.substr(0, kShownMax), row.size() > kShownMax ? "…'" : "'");
+}
+
+}  // namespace
+
+// Follows the states of a row while its fields are split. Used only from one scan.
 class RowWalk {
  public:
   explicit RowWalk(char delimiter) : delimiter_(delimiter) {}
 
-  // The end of the row in text[from, …); npos if the row does not end there.
+  // The end of the row in text[from, …); npos if the row does not end there, or if a quote before
+  // its end is in the wrong place.
   std::size_t find_end(std::string_view text, std::size_t from) {
     for (std::size_t i = from; i < text.size(); ++i) {
       const char c = text[i];
@@ -32,25 +53,39 @@ class RowWalk {
         case State::field_start:
         case State::plain:
           if (ends_row(c)) return i;
-          if (c == delimiter_) {
-            state_ = State::field_start;
+          if (c == '"' && state_ == State::field_start) {
+            state_ = State::quoted;
+            opened_ = i;
           } else {
-            state_ = c == '"' && state_ == State::field_start ? State::quoted : State::plain;
+            state_ = c == delimiter_ ? State::field_start : State::plain;
           }
           break;
         case State::quoted:
           i = text.find('"', i);
-          if (i == std::string_view::npos) return i;
+          if (i == kNone) return i;
           state_ = State::quote;
           break;
         case State::quote:
           if (ends_row(c)) return i;
+          if (c != delimiter_ && c != '"') {
+            stray_ = i - 1;
+            return kNone;
+          }
           state_ = c == delimiter_ ? State::field_start : State::quoted;
           break;
       }
     }
-    return std::string_view::npos;
+    return kNone;
   }
+
+  bool is_in_quotes() const { return state_ == State::quoted; }
+  // The same, or directly behind a quote, which may be the first of a doubled one.
+  bool may_be_in_quotes() const { return is_in_quotes() || state_ == State::quote; }
+  // The position of the quote that opened the last quoted field.
+  std::size_t opened() const { return opened_; }
+  // The position of a quote that neither ends the quoted field nor is doubled; npos if there was
+  // none.
+  std::size_t stray() const { return stray_; }
 
  private:
   // quote: after a quote in a quoted field, which closes the field or is the first of a doubled
@@ -58,136 +93,9 @@ class RowWalk {
   enum class State : std::uint8_t { field_start, plain, quoted, quote };
   char delimiter_;
   State state_ = State::field_start;
+  std::size_t opened_ = 0;
+  std::size_t stray_ = kNone;
 };
-
-[[noreturn]] void fail_in_row(std::string_view row, std::string_view problem) {
-  constexpr std::size_t kShownMax = 80;
-  internal::throw_error(ErrorCode::invalid_argument, "[data.csv] expected fields of RFC 4180, got ",
-                        problem, " in row '", row.substr(0, kShownMax),
-                        row.size() > kShownMax ? "…'" : "'");
-}
-
-std::string_view trimmed(std::string_view text) {
-  constexpr std::string_view kBlanks = " \t\n\v\f\r";
-  const std::size_t begin = text.find_first_not_of(kBlanks);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kBlanks) - begin + 1);
-}
-
-// "+5" is a number, "+-5" is not.
-bool drop_plus(std::string_view& text) {
-  if (!text.starts_with('+')) return true;
-  text.remove_prefix(1);
-  return !text.starts_with('-');
-}
-
-// Parses a text without blanks, and without signs and prefixes that from_chars does not accept.
-template <class T>
-bool parse_plain(std::string_view text, T& value) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  return error == std::errc() && end == text.data() + text.size();
-}
-
-template <class T>
-bool parse_integer(std::string_view text, T& value) {
-  if (parse_plain(text, value)) return true;
-  text = trimmed(text);
-  return drop_plus(text) && parse_plain(text, value);
-}
-
-// The exponent of a decimal number; clamped to a value that no number of digits can compensate.
-std::int64_t decimal_exponent(std::string_view text) {
-  if (text.starts_with('+')) text.remove_prefix(1);
-  std::int64_t exponent = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), exponent);
-  constexpr std::int64_t kFar = std::int64_t{1} << 60;
-  if (error == std::errc()) return std::clamp(exponent, -kFar, kFar);
-  return text.starts_with('-') ? -kFar : kFar;
-}
-
-// A number that is too large is infinite, one that is too small is 0. The position of its first
-// nonzero digit tells which of the two it is.
-template <class T>
-T out_of_range_value(std::string_view text) {
-  const std::size_t end = std::min(text.find_first_of("eE"), text.size());
-  const std::string_view digits = text.substr(0, end);
-  const std::size_t first = digits.find_first_of("123456789");
-  if (first == std::string_view::npos) return T(0);
-  const auto point = static_cast<std::int64_t>(std::min(digits.find('.'), digits.size()));
-  // > 0: the digit is before the point.
-  const std::int64_t above = point - static_cast<std::int64_t>(first);
-  const std::int64_t power = above > 0 ? above - 1 : above;
-  const std::int64_t exponent = end == text.size() ? 0 : decimal_exponent(text.substr(end + 1));
-  return power + exponent < 0 ? T(0) : std::numeric_limits<T>::infinity();
-}
-
-// The powers of ten that T can represent exactly.
-template <class T>
-constexpr auto kExactPowers = [] {
-  std::array<T, sizeof(T) == sizeof(float) ? 11 : 23> powers{};
-  T power = 1;
-  for (T& entry : powers) {
-    entry = power;
-    power *= 10;
-  }
-  return powers;
-}();
-
-// Parses numbers such as "-12.34" if T can represent the digits and the power of ten exactly. One
-// division then rounds only once, so the result equals that of from_chars, in half the time
-// (Clinger's fast path). Returns false for all other numbers.
-template <class T>
-bool parse_short_decimal(std::string_view text, T& value) {
-  constexpr std::size_t kTextMax = 18;  // this many digits fit 64 bits
-  if (text.empty() || text.size() > kTextMax) return false;
-  const bool is_negative = text[0] == '-';
-  std::uint64_t number = 0;
-  std::size_t point = text.size();
-  std::size_t digits = 0;
-  for (std::size_t i = is_negative ? 1 : 0; i < text.size(); ++i) {
-    const auto digit = static_cast<unsigned>(text[i]) - '0';
-    if (digit < 10) {
-      number = number * 10 + digit;
-      ++digits;
-    } else if (text[i] == '.' && point == text.size()) {
-      point = i;
-    } else {
-      return false;
-    }
-  }
-  const std::size_t decimals = point == text.size() ? 0 : text.size() - point - 1;
-  constexpr std::uint64_t kExactMax = std::uint64_t{1} << std::numeric_limits<T>::digits;
-  if (digits == 0 || number > kExactMax || decimals >= kExactPowers<T>.size()) return false;
-  value = static_cast<T>(number) / kExactPowers<T>[decimals];
-  if (is_negative) value = -value;
-  return true;
-}
-
-template <class T>
-bool parse_real(std::string_view text, T& value) {
-  if (parse_short_decimal(text, value) || parse_plain(text, value)) return true;
-  text = trimmed(text);
-  if (!drop_plus(text)) return false;
-  const bool is_negative = text.starts_with('-');
-  const std::string_view digits = text.substr(is_negative ? 1 : 0);
-  if (digits.starts_with("0x") || digits.starts_with("0X")) {
-    const std::string_view hex = digits.substr(2);
-    if (hex.find_first_of("0123456789abcdefABCDEF.") != 0) return false;  // as "-1", "inf", "nan"
-    const auto [end, error] = std::from_chars(digits.data() + 2, digits.data() + digits.size(),
-                                              value, std::chars_format::hex);
-    if (is_negative) value = -value;
-    return error == std::errc() && end == digits.data() + digits.size();
-  }
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end != text.data() + text.size()) return false;
-  if (error == std::errc::result_out_of_range) {
-    value = out_of_range_value<T>(digits);
-    if (is_negative) value = -value;
-  }
-  return error == std::errc() || error == std::errc::result_out_of_range;
-}
-
-}  // namespace
 
 std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) {
   if (at_ < offset) {
@@ -205,10 +113,13 @@ std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) 
 CsvScanner::CsvScanner(CsvFile file, std::int64_t buffer_bytes)
     : reader_(open_stream(file.path, file.compression, "csv"), buffer_bytes),
       file_(file),
-      places_(std::move(file)) {}
+      places_(std::move(file)) {
+  if (file_.compression == Compression::none) reader_.check_is_text(file_.path, "csv");
+}
 
 void CsvScanner::seek(std::uint64_t offset) {
   reader_.seek(offset);
+  blank_end_ = 0;
   for (NextCharacter* next : {&newline_, &return_, &quote_}) next->restart();
 }
 
@@ -219,21 +130,22 @@ std::size_t CsvScanner::plain_end(std::string_view seen) {
 }
 
 bool CsvScanner::next_row(std::string_view& row) {
+  goes_on_ = false;
+  row_begin_ = reader_.offset();
   std::string_view seen = reader_.peek(1);
   if (seen.empty()) return false;
+  if (ends_row(seen[0]) && !file_.has_blank_rows) {
+    if (is_at_blank_end()) return false;
+    seen = reader_.peek(1);  // which the search may have moved
+  }
   RowWalk walk(file_.delimiter);
-  std::size_t searched = 0;
-  std::size_t end = plain_end(seen);
-  if (end == std::string_view::npos) end = walk.find_end(seen, 0);
-  while (end == std::string_view::npos) {
-    searched = seen.size();
-    seen = reader_.peek(searched + 1);
-    if (seen.size() == searched) {
-      row = seen;
-      reader_.advance(seen.size());
-      return true;
-    }
-    end = walk.find_end(seen, searched);
+  const std::size_t end = find_end(seen, walk);
+  check_row(seen, end, walk);
+  row_end_ = row_begin_ + std::min(end, seen.size());
+  if (end == kNone) {
+    row = seen;
+    reader_.advance(seen.size());
+    return true;
   }
   std::size_t next = end + 1;
   if (seen[end] == '\r') {
@@ -245,6 +157,103 @@ bool CsvScanner::next_row(std::string_view& row) {
   return true;
 }
 
+std::size_t CsvScanner::find_end(std::string_view& seen, RowWalk& walk) {
+  const std::size_t plain = plain_end(seen);
+  if (plain != kNone) return plain;
+  // A row of the greatest length has one byte more, its end.
+  const auto within_limit = [this](std::string_view text) {
+    return text.substr(0, file_.row_bytes_max + 1);
+  };
+  std::size_t end = walk.find_end(within_limit(seen), 0);
+  while (end == kNone && walk.stray() == kNone && seen.size() <= file_.row_bytes_max) {
+    const std::size_t searched = seen.size();
+    seen = reader_.peek(searched + 1);
+    if (seen.size() == searched) break;
+    end = walk.find_end(within_limit(seen), searched);
+  }
+  return end;
+}
+
+void CsvScanner::check_row(std::string_view seen, std::size_t end, const RowWalk& walk) {
+  const std::size_t length = std::min(end, seen.size());
+  const bool is_too_long = length > file_.row_bytes_max;
+  const bool has_stray = walk.stray() != kNone;
+  const bool is_open =
+      end == kNone && (is_too_long ? walk.may_be_in_quotes() : walk.is_in_quotes());
+  if (!is_too_long && !has_stray && !is_open) return;
+  std::ostringstream problem;
+  const std::string opened = place_in_row(seen, walk.opened());
+  if (has_stray) {
+    const std::string stray = place_in_row(seen, walk.stray());
+    problem << kExpected << "a quote inside a quoted field, which must be doubled, in " << stray;
+    if (stray != opened) problem << "; the field begins with a quote in " << opened;
+  } else if (is_open) {
+    problem << kExpected << "a quoted field without its end, which begins in " << opened;
+    if (is_too_long) problem << " and has more than max_row_bytes = " << file_.row_bytes_max;
+  } else {
+    problem << "[data.csv] expected rows of at most max_row_bytes = " << file_.row_bytes_max
+            << ", got a longer one in " << place_in_row(seen, 0);
+  }
+  const bool is_in_field = has_stray || is_open;
+  if (is_in_field) problem << "; reading continues after " << opened;
+  if (is_too_long && !has_stray) problem << "; if the row is right, raise .max_row_bytes";
+  const std::size_t passed = is_in_field ? walk.opened() : length;
+  row_end_ = row_begin_ + passed;
+  const std::string lines = lines_of_row();
+  pass_line(passed);
+  goes_on_ = true;
+  throw Error(ErrorCode::invalid_argument, problem.str())
+      .during("reading '" + file_.path + "'" + lines + ", before byte " + std::to_string(offset()));
+}
+
+std::string CsvScanner::place_in_row(std::string_view seen, std::size_t index) {
+  const std::optional<std::uint64_t> line = places_.line_at(row_begin_);
+  if (!line) return "byte " + std::to_string(row_begin_ + index);
+  return "line " + std::to_string(*line + count_line_ends(seen.substr(0, index)));
+}
+
+std::string CsvScanner::lines_of_row() {
+  const std::optional<std::uint64_t> first = places_.line_at(row_begin_);
+  if (!first) return "";
+  const std::optional<std::uint64_t> last = places_.line_at(row_end_);
+  if (!last || *last == *first) return ", line " + std::to_string(*first);
+  return ", lines " + std::to_string(*first) + " to " + std::to_string(*last);
+}
+
+void CsvScanner::pass_line(std::size_t index) {
+  reader_.advance(index);
+  while (true) {
+    const std::string_view seen = reader_.peek(1);
+    if (seen.empty()) return;
+    const std::size_t end = seen.find_first_of("\r\n");
+    if (end == kNone) {
+      reader_.advance(seen.size());
+      continue;
+    }
+    const bool is_return = seen[end] == '\r';
+    reader_.advance(end + 1);
+    if (is_return && reader_.peek(1).starts_with('\n')) reader_.advance(1);
+    return;
+  }
+}
+
+bool CsvScanner::is_at_blank_end() {
+  if (reader_.offset() < blank_end_) return false;
+  std::string_view seen = reader_.peek(1);
+  std::size_t found = seen.find_first_not_of("\r\n");
+  while (found == kNone && seen.size() <= file_.row_bytes_max) {
+    const std::size_t searched = seen.size();
+    seen = reader_.peek(searched + 1);
+    if (seen.size() == searched) {
+      reader_.advance(seen.size());
+      return true;
+    }
+    found = seen.find_first_not_of("\r\n", searched);
+  }
+  blank_end_ = reader_.offset() + std::min(found, seen.size());
+  return false;
+}
+
 void CsvScanner::pass_byte_order_mark() {
   if (reader_.peek(kByteOrderMark.size()).starts_with(kByteOrderMark)) {
     reader_.advance(kByteOrderMark.size());
@@ -253,19 +262,18 @@ void CsvScanner::pass_byte_order_mark() {
 
 bool CsvScanner::next(std::string_view& row) {
   if (reader_.offset() == 0) {
+    goes_on_ = false;
     pass_byte_order_mark();
     COHORT_CHECK(!file_.has_header || next_row(row), ErrorCode::invalid_argument,
                  "[data.csv] expected a header in file '", file_.path, "', got an empty file");
   }
-  row_begin_ = reader_.offset();
   return next_row(row);
 }
 
 Error CsvScanner::located(const Error& error, const std::string& path) {
   const auto* field = dynamic_cast<const CsvFieldError*>(&error);
   const std::optional<std::uint64_t> line = places_.line_at(row_begin_);
-  std::string where = "reading '" + path + "'";
-  if (line) where += ", line " + std::to_string(*line);
+  std::string where = "reading '" + path + "'" + lines_of_row();
   if (field != nullptr) {
     where += ", column " + std::to_string(field->column());
     const std::string name = file_.has_header ? places_.column_name(field->column()) : "";
@@ -343,10 +351,5 @@ void CsvFields::parse(std::string_view row, char delimiter) {
     begin = end + 1;
   }
 }
-
-bool parse_number(std::string_view text, std::int32_t& value) { return parse_integer(text, value); }
-bool parse_number(std::string_view text, std::int64_t& value) { return parse_integer(text, value); }
-bool parse_number(std::string_view text, float& value) { return parse_real(text, value); }
-bool parse_number(std::string_view text, double& value) { return parse_real(text, value); }
 
 }  // namespace cohort::data

@@ -2,6 +2,7 @@
 // Rows of CSV files and their fields (RFC 4180). Does not use LibTorch.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <string>
@@ -49,22 +50,38 @@ class CsvFieldError final : public Error {
   bool is_number_;
 };
 
+class RowWalk;  // csv_row.cpp
+
 // Rows end in "\n", "\r\n" or "\r"; inside quotes these are text. The last row may end with the
-// file. A UTF-8 byte order mark at the start is not part of the first row. Used from one thread at
-// a time.
+// file, and blank lines at its end are no rows. A UTF-8 byte order mark at the start is not part of
+// the first row. A row that is too long, or whose quotes are in the wrong place, is one error, and
+// reading continues after the line in which the open quote stands
+// (docs/decisions/0093-a-quote-costs-its-line.md). Used from one thread at a time.
 class CsvScanner final : public FileScanner {
  public:
   // Opens the file. If a header is expected, the first row must exist.
   CsvScanner(CsvFile file, std::int64_t buffer_bytes);
 
   bool next(std::string_view& row) override;
+  bool goes_on() const override { return goes_on_; }
   std::uint64_t offset() const override { return reader_.offset(); }
   void seek(std::uint64_t offset) override;
-  // Adds the line in which the row starts, and the number and the name of the column.
+  // Adds the lines of the row, and the number and the name of the column.
   Error located(const Error& error, const std::string& path) override;
 
  private:
   bool next_row(std::string_view& row);
+  // The end of the row at the front of the reader; npos if the file ends with it.
+  std::size_t find_end(std::string_view& seen, RowWalk& walk);
+  void check_row(std::string_view seen, std::size_t end, const RowWalk& walk);
+  // Whether nothing but line ends follows.
+  bool is_at_blank_end();
+  // Continues after the line that contains the byte at `index` of what follows.
+  void pass_line(std::size_t index);
+  // The place of the byte at `index` of the row for a message: "line 3" or "byte 12".
+  std::string place_in_row(std::string_view seen, std::size_t index);
+  // The place of the last row: "line 3", "lines 3 to 5" or "".
+  std::string lines_of_row();
   void pass_byte_order_mark();
   // The end of the row at the front of `seen`, if it is simple to find: at "\n" or "\r" without a
   // quote before it; npos otherwise.
@@ -77,6 +94,9 @@ class CsvScanner final : public FileScanner {
   CsvFile file_;
   CsvPlaces places_;
   std::uint64_t row_begin_ = 0;  // of the last row
+  std::uint64_t row_end_ = 0;
+  std::uint64_t blank_end_ = 0;  // line ends before this byte are not those at the end of the file
+  bool goes_on_ = false;
 };
 
 // Splits a row into fields. Quoted fields lose their quotes. Used only from one reader.
@@ -96,11 +116,5 @@ class CsvFields {
   std::vector<std::string_view> fields_;
   std::deque<std::string> texts_;  // the values of fields with quotes inside
 };
-
-// Ignores blanks around the number. Returns false if the text is not a number or is out of range.
-bool parse_number(std::string_view text, std::int32_t& value);
-bool parse_number(std::string_view text, std::int64_t& value);
-bool parse_number(std::string_view text, float& value);
-bool parse_number(std::string_view text, double& value);
 
 }  // namespace cohort::data

@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/data/internal/files/csv_number.h"
 
 namespace cohort::data {
 namespace {
@@ -191,6 +192,13 @@ CsvRowReader::CsvRowReader(const CsvOptions& options)
 
 void CsvRowReader::cut(std::string_view row, CsvFields& texts) const {
   texts.parse(row, delimiter_);
+  const std::size_t wanted = columns_.back().number() + 1;
+  // A blank line may be a missing value of the only column.
+  COHORT_CHECK(!row.empty() || (wanted == 1 && columns_[0].has_default()),
+               ErrorCode::invalid_argument, "[data.csv] expected ", takes_all_ ? "" : "at least ",
+               wanted, wanted == 1 ? " field" : " fields",
+               " in a row, got a blank line; remove it from the file, or skip it with "
+               "ignore_errors()");
   if (takes_all_) {
     COHORT_CHECK(texts.size() == columns_.size(), ErrorCode::invalid_argument,
                  "[data.csv] expected ", columns_.size(), " fields in a row, got ", texts.size(),
@@ -199,9 +207,9 @@ void CsvRowReader::cut(std::string_view row, CsvFields& texts) const {
                  delimiter_, "'");
     return;
   }
-  COHORT_CHECK(columns_.back().number() < texts.size(), ErrorCode::invalid_argument,
-               "[data.csv] expected at least ", columns_.back().number() + 1,
-               " fields in a row, got ", texts.size(), "; the .delimiter is '", delimiter_, "'");
+  COHORT_CHECK(wanted <= texts.size(), ErrorCode::invalid_argument, "[data.csv] expected at least ",
+               wanted, " fields in a row, got ", texts.size(), "; the .delimiter is '", delimiter_,
+               "'");
 }
 
 void CsvRowReader::read(std::string_view row, Fields& fields) const {

@@ -23,6 +23,7 @@ class CsvColumnReader {
 
   std::size_t number() const { return number_; }
   at::ScalarType dtype() const { return dtype_; }
+  bool has_default() const { return has_default_; }
   // Both throw invalid_argument for a text that is not a value of the column.
   void read_number(std::string_view text, std::byte* to) const;
   std::string_view read_string(std::string_view text) const {

@@ -73,7 +73,7 @@ bool FileReaderStage::next_value(std::string_view& value) {
         return true;
       }
     } catch (...) {
-      release(slot);
+      if (!slot.scanner || !slot.scanner->goes_on()) release(slot);
       next_turn();
       throw;
     }

@@ -19,8 +19,10 @@ class FileScanner {
  public:
   virtual ~FileScanner() = default;
   // The next value, which is valid until the next call. Returns false at the end. If it throws, the
-  // rest of the file is not read.
+  // rest of the file is not read, unless goes_on().
   virtual bool next(std::string_view& value) = 0;
+  // Whether the error that next() threw last replaces one value alone, which more may follow.
+  virtual bool goes_on() const { return false; }
   // The offset of the next value in the uncompressed file; seek() continues there.
   virtual std::uint64_t offset() const = 0;
   virtual void seek(std::uint64_t offset) = 0;

@@ -255,6 +255,37 @@ std::unique_ptr<FileStream> open_stream(const std::string& path, Compression com
   return std::make_unique<InflateStream>(std::move(file), compression);
 }
 
+Compression compression_in(std::string_view first_bytes) {
+  if (first_bytes.starts_with("\x1f\x8b\x08")) return Compression::gzip;
+  // zlib's header is two bytes, which may also begin a text, so some bytes are unpacked.
+  constexpr std::size_t kTriedBytes = 512;
+  if (first_bytes.size() < 2 || !first_bytes.starts_with('x')) return Compression::none;
+  z_stream zlib{};
+  if (::inflateInit(&zlib) != Z_OK) return Compression::none;
+  char unpacked[kTriedBytes];
+  zlib.next_in = reinterpret_cast<const Bytef*>(first_bytes.data());
+  zlib.avail_in = static_cast<uInt>(std::min(first_bytes.size(), kTriedBytes));
+  zlib.next_out = reinterpret_cast<Bytef*>(unpacked);
+  zlib.avail_out = sizeof(unpacked);
+  const int result = ::inflate(&zlib, Z_NO_FLUSH);
+  const bool has_output = zlib.avail_out < sizeof(unpacked) || result == Z_STREAM_END;
+  ::inflateEnd(&zlib);
+  return (result == Z_OK || result == Z_STREAM_END) && has_output ? Compression::zlib
+                                                                  : Compression::none;
+}
+
+std::string compression_remedy(std::string_view first_bytes) {
+  switch (compression_in(first_bytes)) {
+    case Compression::gzip:
+      return "; the file is compressed with gzip: set .compression = Compression::gzip";
+    case Compression::zlib:
+      return "; the file is compressed with zlib: set .compression = Compression::zlib";
+    case Compression::none:
+      break;
+  }
+  return "";
+}
+
 std::unique_ptr<FileStream> memory_stream(std::string_view bytes) {
   return std::make_unique<MemoryStream>(bytes);
 }

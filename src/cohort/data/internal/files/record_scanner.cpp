@@ -47,21 +47,20 @@ void encode_record_footer(std::string_view data, char* footer) {
 }
 
 void fail_at_record(std::string_view kind, std::uint64_t offset, const std::string& path,
-                    std::string_view op) {
-  internal::throw_error(ErrorCode::data_loss, "[data.", op,
-                        "] expected whole records with their checksums, got a ", kind,
-                        " record at ", offset, " in file '", path,
-                        "'; the rest of the file is skipped; ignore_errors() hides this");
+                    std::string_view op, std::string_view remedy) {
+  internal::throw_error(
+      ErrorCode::data_loss, "[data.", op, "] expected whole records with their checksums, got a ",
+      kind, " record at ", offset, " in file '", path, "'",
+      remedy.empty() ? "; the rest of the file is skipped; ignore_errors() hides this" : remedy);
 }
 
 bool RecordScanner::next_length(std::uint64_t& length) {
   const std::string_view header = reader_.peek(kRecordHeaderBytes);
   if (header.empty()) return false;
-  if (header.size() < kRecordHeaderBytes) {
-    fail_at_record("truncated", reader_.offset(), path_, op_);
-  }
-  if (!decode_record_header(header, length)) {
-    fail_at_record("corrupted", reader_.offset(), path_, op_);
+  const bool is_whole = header.size() >= kRecordHeaderBytes;
+  if (!is_whole || !decode_record_header(header, length)) {
+    fail_at_record(is_whole ? "corrupted" : "truncated", reader_.offset(), path_, op_,
+                   reader_.offset() == 0 ? compression_remedy(header) : "");
   }
   return true;
 }

@@ -21,9 +21,10 @@ void encode_record_header(std::uint64_t length, char* header);
 bool is_intact(std::string_view data_and_footer);
 void encode_record_footer(std::string_view data, char* footer);
 
-// Throws data_loss for a "corrupted" or "truncated" record at `offset`.
+// Throws data_loss for a "corrupted" or "truncated" record at `offset`. `remedy` may be empty.
 [[noreturn]] void fail_at_record(std::string_view kind, std::uint64_t offset,
-                                 const std::string& path, std::string_view op);
+                                 const std::string& path, std::string_view op,
+                                 std::string_view remedy = "");
 
 // A call that throws does not move the position. Used from one thread at a time.
 class RecordScanner final : public FileScanner {

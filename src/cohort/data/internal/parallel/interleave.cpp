@@ -4,6 +4,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/nest_codec.h"
+#include "cohort/data/internal/positions/position_set.h"
 
 namespace cohort::data {
 namespace {
@@ -18,7 +19,7 @@ class Interleave final : public Stage {
 
   // An error does not count towards the slot's turn.
   bool next(Fields& fields) override {
-    while (!is_input_at_end_ || open_count_ > 0) {
+    while (!is_input_at_end_ || !open_.empty()) {
       check_cancelled();
       std::unique_ptr<Slot>* slot = current();
       if (slot == nullptr) {
@@ -30,7 +31,7 @@ class Interleave final : public Stage {
         return true;
       } else {
         slot->reset();
-        --open_count_;
+        open_.put(position_, false);
         leave();
       }
     }
@@ -39,7 +40,7 @@ class Interleave final : public Stage {
 
   void save(ByteWriter& writer) const override {
     writer.varint(next_index_);
-    writer.u8(is_input_at_end_ ? 1 : 0);
+    opener_.save(writer, is_input_at_end_);
     writer.varint(position_);
     writer.zigzag(taken_);
     writer.varint(slots_.size());
@@ -55,12 +56,15 @@ class Interleave final : public Stage {
 
   void restore(ByteReader& reader) override {
     next_index_ = reader.varint();
-    is_input_at_end_ = reader.u8() != 0;
+    is_input_at_end_ = opener_.restore(reader);
     position_ = reader.varint();
     taken_ = reader.zigzag();
     slots_.clear();
-    open_count_ = 0;
-    for (std::size_t left = reader.count(); left > 0; --left) slots_.push_back(read_slot(reader));
+    open_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      slots_.push_back(read_slot(reader));
+      open_.put(slots_.size() - 1, slots_.back() != nullptr);
+    }
     if (!order_.has_place(position_, slots_.size(), taken_)) {
       reader.fail("a position in the cycle");
     }
@@ -87,6 +91,8 @@ class Interleave final : public Stage {
     const bool is_last = position_ + 1 == static_cast<std::uint64_t>(order_.cycle_length) ||
                          (is_input_at_end_ && position_ + 1 >= slots_.size());
     position_ = is_last ? 0 : position_ + 1;
+    // Slots that stay empty are passed over, however many they are.
+    if (is_input_at_end_) position_ = open_.next(position_).value_or(0);
   }
 
   void fill(std::unique_ptr<Slot>& slot) {
@@ -98,7 +104,7 @@ class Interleave final : public Stage {
     }
     std::unique_ptr<OpenDataset> dataset = opener_.open(element, index);
     slot = std::make_unique<Slot>(Slot{index, std::move(element), std::move(dataset)});
-    ++open_count_;
+    open_.put(position_, true);
   }
 
   std::unique_ptr<Slot> read_slot(ByteReader& reader) {
@@ -108,7 +114,6 @@ class Interleave final : public Stage {
     slot->element = read_fields(reader);
     slot->dataset = opener_.open(slot->element, slot->index);
     slot->dataset->restore(reader);
-    ++open_count_;
     return slot;
   }
 
@@ -118,7 +123,7 @@ class Interleave final : public Stage {
   std::vector<std::unique_ptr<Slot>> slots_;
   std::uint64_t position_ = 0;
   std::int64_t taken_ = 0;  // elements of the current turn
-  std::size_t open_count_ = 0;
+  PositionSet open_;        // the slots that have a dataset
   std::uint64_t next_index_ = 0;
   bool is_input_at_end_ = false;
 };

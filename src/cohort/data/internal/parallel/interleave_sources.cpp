@@ -42,9 +42,29 @@ InterleaveSources::InterleaveSources(Options options)
           static_cast<std::size_t>(std::clamp(options_.order.block_length, kAheadMin, kAheadMax))) {
 }
 
-bool InterleaveSources::is_exhausted() const {
-  return is_input_at_end_ && upcoming_.empty() &&
-         std::all_of(slots_.begin(), slots_.end(), [](const auto& slot) { return !slot; });
+bool InterleaveSources::is_exhausted() const { return has_no_more() && open_.empty(); }
+
+void InterleaveSources::note(std::size_t place) {
+  ++noted_count_;
+  const InterleaveSource* source = slots_[place].get();
+  const bool is_empty = source != nullptr && source->ready.empty();
+  const bool may_grow = source != nullptr && !source->is_busy && !source->is_ended;
+  open_.put(place, source != nullptr);
+  free_.put(place, source == nullptr);
+  ready_.put(place, source != nullptr && !is_empty);
+  done_.put(place, is_empty && source->is_ended);
+  hungry_.put(place, is_empty && may_grow);
+  growing_.put(place, !is_empty && may_grow && source->ready.size() < elements_max_);
+}
+
+void InterleaveSources::append_slot() {
+  slots_.emplace_back();
+  note(slots_.size() - 1);
+}
+
+void InterleaveSources::empty_slot(std::size_t place) {
+  slots_[place].reset();
+  note(place);
 }
 
 // --- what comes next -------------------------------------------------------------------------
@@ -57,19 +77,19 @@ InterleaveSources::Taken InterleaveSources::take(Item& item) {
 
 InterleaveSources::Taken InterleaveSources::take_in_order(Item& item) {
   while (!is_exhausted()) {
-    if (position_ == slots_.size()) slots_.emplace_back();
+    if (position_ == slots_.size()) append_slot();
     if (!has_turn()) return Taken::nothing_yet;
-    SourcePtr& slot = slots_[position_];
+    const SourcePtr& slot = slots_[position_];
     if (!slot) {
-      if (!refill(slot)) leave();
+      if (!refill(position_)) leave();
       continue;
     }
     if (slot->ready.empty()) {
-      slot.reset();
+      empty_slot(position_);
       leave();
       continue;
     }
-    take_from(slot, item);
+    take_from(position_, item);
     if (!item.error && ++taken_ == options_.order.block_length) leave();
     return Taken::element;
   }
@@ -85,64 +105,53 @@ bool InterleaveSources::has_turn() const {
 
 // Also visits the slots in turn, but skips those without a ready element.
 InterleaveSources::Taken InterleaveSources::take_any(Item& item) {
-  do {
-    open_free_slots();
-    if (is_exhausted()) return Taken::end;
-    for (std::size_t visits = slots_.size(); visits > 0; --visits) {
-      if (position_ >= slots_.size()) position_ = 0;
-      SourcePtr& slot = slots_[position_];
-      if (slot && !slot->ready.empty()) {
-        take_from(slot, item);
-        if (++taken_ == options_.order.block_length) leave();
-        return Taken::element;
-      }
-      leave();
-    }
-  } while (is_anything_new());
-  return Taken::nothing_yet;
+  open_free_slots();
+  if (is_exhausted()) return Taken::end;
+  const std::optional<std::size_t> place = ready_.next(position_);
+  if (!place || *place != position_) taken_ = 0;
+  if (!place) return Taken::nothing_yet;
+  position_ = *place;
+  take_from(position_, item);
+  if (++taken_ == options_.order.block_length) leave();
+  return Taken::element;
 }
 
 bool InterleaveSources::is_anything_new() const {
-  std::size_t free = cycle_length() - slots_.size();
-  for (const SourcePtr& slot : slots_) {
-    if (!slot) {
-      ++free;
-    } else if (slot->is_ended || !slot->ready.empty()) {
-      return true;
-    }
-  }
-  return (free > 0 && !upcoming_.empty()) || is_exhausted();
+  return !ready_.empty() || !done_.empty() || (has_room() && !upcoming_.empty()) || is_exhausted();
 }
 
 void InterleaveSources::leave() {
   taken_ = 0;
-  const bool has_no_more = is_input_at_end_ && upcoming_.empty();
   const bool is_last =
-      position_ + 1 == cycle_length() || (has_no_more && position_ + 1 >= slots_.size());
+      position_ + 1 == cycle_length() || (has_no_more() && position_ + 1 >= slots_.size());
   position_ = is_last ? 0 : position_ + 1;
+  // Slots that stay empty are passed over, however many they are.
+  if (has_no_more()) position_ = open_.next(position_).value_or(0);
 }
 
-void InterleaveSources::take_from(SourcePtr& slot, Item& item) {
-  item = std::move(slot->ready.front());
-  slot->ready.pop_front();
-  if (slot->has_failed) slot.reset();
+void InterleaveSources::take_from(std::size_t place, Item& item) {
+  InterleaveSource& source = *slots_[place];
+  item = std::move(source.ready.front());
+  source.ready.pop_front();
+  if (source.has_failed) slots_[place].reset();
+  note(place);
 }
 
 void InterleaveSources::open_free_slots() {
-  for (SourcePtr& slot : slots_) {
-    if (slot && slot->is_ended && slot->ready.empty()) slot.reset();
-    if (!slot) refill(slot);
-  }
-  while (!upcoming_.empty() && slots_.size() < cycle_length()) {
-    slots_.emplace_back();
-    refill(slots_.back());
+  while (true) {
+    while (const auto done = done_.next(0)) empty_slot(*done);
+    if (upcoming_.empty() || !has_room()) return;
+    if (free_.empty()) append_slot();
+    refill(*free_.next(0));
   }
 }
 
-bool InterleaveSources::refill(SourcePtr& slot) {
+bool InterleaveSources::refill(std::size_t place) {
   if (upcoming_.empty()) return false;
-  slot = std::move(upcoming_.front());
+  slots_[place] = std::move(upcoming_.front());
   upcoming_.pop_front();
+  slots_[place]->place = place;
+  note(place);
   options_.on_room();
   return true;
 }
@@ -160,34 +169,41 @@ void InterleaveSources::end_input() {
 }
 
 InterleaveSources::SourcePtr InterleaveSources::wanted() const {
-  for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const SourcePtr& slot = slots_[(position_ + i) % slots_.size()];
-    if (slot && wants_elements(*slot, true)) return slot;
+  const bool has_bytes = bytes_ < kAheadBytesMax;
+  std::optional<std::size_t> place = hungry_.next(position_);
+  if (has_bytes) {
+    const std::size_t count = slots_.size();
+    const auto turns_to = [&](std::size_t at) { return (at + count - position_ % count) % count; };
+    const std::optional<std::size_t> grows = growing_.next(position_);
+    if (grows && (!place || turns_to(*grows) < turns_to(*place))) place = grows;
   }
+  if (place) return slots_[*place];
   for (const SourcePtr& source : upcoming_) {
-    if (wants_elements(*source, false)) return source;
+    if (!source->is_busy && !source->is_ended && source->ready.size() < elements_max_ && has_bytes)
+      return source;
   }
   return nullptr;
 }
 
-bool InterleaveSources::wants_elements(const InterleaveSource& source, bool is_in_slot) const {
-  if (source.is_busy || source.is_ended) return false;
-  if (source.ready.empty() && is_in_slot) return true;
-  return source.ready.size() < elements_max_ && bytes_ < kAheadBytesMax;
+void InterleaveSources::begin_reading(InterleaveSource& source) {
+  source.is_busy = true;
+  if (source.place) note(*source.place);
 }
 
-void InterleaveSources::add_elements(InterleaveSource& source, std::vector<Item> items) {
+void InterleaveSources::end_reading(InterleaveSource& source, std::vector<Item> items) {
   for (Item& item : items) {
     bytes_ += item.byte_count();
     source.ready.push_back(std::move(item));
   }
+  source.is_busy = false;
+  if (source.place) note(*source.place);
 }
 
 // --- positions -------------------------------------------------------------------------------
 
-void InterleaveSources::save(ByteWriter& writer) const {
+void InterleaveSources::save(ByteWriter& writer, const DatasetOpener& opener) const {
   writer.varint(next_index_);
-  writer.u8(is_input_at_end_ ? 1 : 0);
+  opener.save(writer, is_input_at_end_);
   writer.varint(position_);
   writer.zigzag(taken_);
   for (const auto* sources : {&slots_, &upcoming_}) {
@@ -198,15 +214,21 @@ void InterleaveSources::save(ByteWriter& writer) const {
 
 void InterleaveSources::restore(ByteReader& reader, DatasetOpener& opener) {
   next_index_ = reader.varint();
-  is_input_at_end_ = reader.u8() != 0;
+  is_input_at_end_ = opener.restore(reader);
   position_ = reader.varint();
   taken_ = reader.zigzag();
   bytes_ = 0;
+  for (PositionSet* places : {&open_, &free_, &ready_, &done_, &hungry_, &growing_})
+    places->clear();
   for (auto* sources : {&slots_, &upcoming_}) {
     sources->clear();
     for (std::size_t left = reader.count(); left > 0; --left) {
       sources->push_back(read_source(reader, opener));
     }
+  }
+  for (std::size_t place = 0; place < slots_.size(); ++place) {
+    if (slots_[place]) slots_[place]->place = place;
+    note(place);
   }
   if (!options_.order.has_place(position_, slots_.size(), taken_) ||
       std::count(upcoming_.begin(), upcoming_.end(), nullptr) > 0) {

@@ -7,11 +7,13 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/data/internal/flat_map_base.h"
 #include "cohort/data/internal/parallel/item.h"
+#include "cohort/data/internal/positions/position_set.h"
 
 namespace cohort::data {
 
@@ -21,6 +23,7 @@ struct InterleaveSource {
   Fields element;
   std::unique_ptr<OpenDataset> dataset;  // used by the thread that is busy with it
   std::deque<Item> ready;
+  std::optional<std::size_t> place;  // its slot; nullopt while it is upcoming
   bool is_busy = false;
   bool is_ended = false;    // no elements follow those in `ready`
   bool has_failed = false;  // it could not be opened: `ready` is the error, which uses up no turn
@@ -30,7 +33,8 @@ struct InterleaveSource {
 };
 
 // Slots in turn, refilled with the upcoming datasets, which are in the input's order.
-// Thread-compatible: the stage locks it. It has no threads and does not wait.
+// Thread-compatible: the stage locks it. It has no threads and does not wait. Many methods because
+// what is taken, what is read next and the position are questions about the same slots.
 class InterleaveSources {
  public:
   using SourcePtr = std::shared_ptr<InterleaveSource>;  // shared with the thread that reads it
@@ -56,10 +60,15 @@ class InterleaveSources {
   // Returns the dataset whose elements are needed first among those that no thread works on, or
   // null.
   SourcePtr wanted() const;
-  void add_elements(InterleaveSource& source, std::vector<Item> items);
+  // A thread works on the dataset from the first call to the second one.
+  void begin_reading(InterleaveSource& source);
+  void end_reading(InterleaveSource& source, std::vector<Item> items);
 
-  void save(ByteWriter& writer) const;
+  void save(ByteWriter& writer, const DatasetOpener& opener) const;
   void restore(ByteReader& reader, DatasetOpener& opener);
+
+  // How often a slot was looked at so far, for tests of the costs.
+  std::uint64_t noted_count() const { return noted_count_; }
 
  private:
   std::size_t cycle_length() const { return static_cast<std::size_t>(options_.order.cycle_length); }
@@ -67,17 +76,30 @@ class InterleaveSources {
   Taken take_any(Item& item);
   bool has_turn() const;
   bool is_anything_new() const;
+  bool has_no_more() const { return is_input_at_end_ && upcoming_.empty(); }
+  bool has_room() const { return !free_.empty() || slots_.size() < cycle_length(); }
   void leave();
-  void take_from(SourcePtr& slot, Item& item);
+  void take_from(std::size_t place, Item& item);
   void open_free_slots();
-  bool refill(SourcePtr& slot);
-  bool wants_elements(const InterleaveSource& source, bool is_in_slot) const;
+  bool refill(std::size_t place);
+  void append_slot();
+  void empty_slot(std::size_t place);
+  // Updates the sets below after any change of this slot.
+  void note(std::size_t place);
   SourcePtr read_source(ByteReader& reader, DatasetOpener& opener);
 
   const Options options_;
   const std::size_t elements_max_;
   std::deque<SourcePtr> slots_;
   std::deque<SourcePtr> upcoming_;
+  // Places in slots_, so that no call looks at all slots of a long cycle.
+  PositionSet open_;     // with a dataset
+  PositionSet free_;     // without one
+  PositionSet ready_;    // with an element that was read
+  PositionSet done_;     // whose dataset has ended
+  PositionSet hungry_;   // without an element, and no thread reads one
+  PositionSet growing_;  // which may read more ahead
+  std::uint64_t noted_count_ = 0;
   std::uint64_t position_ = 0;
   std::int64_t taken_ = 0;  // in this turn
   std::uint64_t next_index_ = 0;

@@ -62,7 +62,7 @@ class ParallelInterleave final : public Stage {
   void save(ByteWriter& writer) const override {
     stop();
     const Lock lock(mutex_);
-    sources_.save(writer);
+    sources_.save(writer, opener_);
     input_->save(writer);
   }
 
@@ -127,7 +127,7 @@ class ParallelInterleave final : public Stage {
         });
         if (must_stop_ || is_cancelled()) return;
         if (source) {
-          source->is_busy = true;
+          sources_.begin_reading(*source);
         } else {
           is_reading_ = true;
         }
@@ -175,10 +175,9 @@ class ParallelInterleave final : public Stage {
     }
     {
       const Lock lock(mutex_);
-      source.is_busy = false;
       source.has_failed = !is_open;
       source.is_ended = has_ended || !is_open;
-      sources_.add_elements(source, std::move(items));
+      sources_.end_reading(source, std::move(items));
     }
     made_.notify_one();
     room_.notify_one();
