@@ -20,8 +20,8 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <memory>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "cohort/collective/detail/keep_alive.h"
@@ -265,12 +265,12 @@ TEST_F(DividedNetwork, AHostThatIsLostInTheMiddleOfASumIsNoticed) {
 // It reads nothing for longer than the system waits for an answer of a lost host.
 TEST_F(DividedNetwork, ASlowWorkerIsNotTakenForALostHost) {
   set_keep_alive({.idle = 1, .interval = 1, .count = 2});
-  const bool can_run = run("ab", false, [](ProcessGroups&, Group& all, Board& board, int worker) {
+  const bool can_run = run("ab", false, [](ProcessGroups&, Group& all, Board& shared, int worker) {
     const at::Tensor mine = at::full({8'000'000}, worker + 1);
     if (worker == 1) ::poll(nullptr, 0, 8'000);
     all.all_reduce(mine, ReduceOp::sum, Deadline::after(90s));
     const bool is_right = at::equal(mine, at::full({8'000'000}, 3));
-    board.slots.at(static_cast<std::size_t>(worker)).size = is_right ? 2 : -1;
+    shared.slots.at(static_cast<std::size_t>(worker)).size = is_right ? 2 : -1;
   });
   set_keep_alive({});
   if (!can_run) GTEST_SKIP() << "no network namespaces";

@@ -73,7 +73,7 @@ Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
               .missing = roster_->missing(),
               .left_behind = roster_->left_behind(),
               .obstacle = roster_->obstacle(member.task),
-              .is_final = roster_->is_final()};
+              .is_final = roster_->is_final(member.task)};
   if (roster_->is_proposed(member)) {
     reply.kind = ReplyKind::prepare;
     reply.proposal = roster_->proposal();
@@ -132,7 +132,7 @@ Formation::Progress Formation::update(const Absent& absent, TimePoint now) {
                     .missing = roster_->missing(),
                     .left_behind = roster_->left_behind(),
                     .obstacle = roster_->obstacle(self_.self.task),
-                    .is_final = roster_->is_final(),
+                    .is_final = roster_->is_final(self_.self.task),
                     .proposal = roster_->proposal(),
                     .have_all_been_told = roster_->have_all_been_told()};
   for (int task = 0; task < static_cast<int>(names_.size()); ++task) {

@@ -224,6 +224,11 @@ Obstacle Roster::obstacle(int task) const {
   return shut_out_.contains(task) ? Obstacle::given_up : Obstacle::none;
 }
 
+bool Roster::is_final(int task) const {
+  const auto found = joined_.find(task);
+  return is_final_ && found != joined_.end() && found->second.join.last.number != 0;
+}
+
 bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint now) {
   if (obstacle_ != Obstacle::none) {
     complete_since_.reset();

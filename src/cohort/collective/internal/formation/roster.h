@@ -65,8 +65,9 @@ class Roster {
   std::uint64_t left_behind() const { return left_behind_; }
   // Why no group is formed with the process of a task that has joined.
   Obstacle obstacle(int task) const;
-  // Whether nobody can come who would remove it.
-  bool is_final() const { return is_final_; }
+  // Whether nobody can come who would remove it, so that this process must end. One that was in no
+  // group goes on waiting for all.
+  bool is_final(int task) const;
   // That the member knows of the commit.
   void note_told(const Member& member) { told_.insert(member.task); }
   bool have_all_been_told() const;

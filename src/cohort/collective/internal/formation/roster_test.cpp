@@ -302,12 +302,26 @@ TEST(Roster, AGivenUpProcessFormsNoGroupWithoutThoseWhoGaveItUp) {
   Absent absent{{0, {.kind = Kind::dead, .addresses = {100}}}};
   roster.update(absent, kStart + 1h);
   EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
-  EXPECT_FALSE(roster.is_final());                                  // worker 1 may come
+  EXPECT_FALSE(roster.is_final(2));                                 // worker 1 may come
   roster.join(member(1, 2), {.addresses = {101}}, 1, kStart + 1h);  // it has started again
   roster.update(absent, kStart + 1h);
   EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
-  EXPECT_TRUE(roster.is_final());
+  EXPECT_TRUE(roster.is_final(2));
+  EXPECT_FALSE(roster.is_final(1));
   EXPECT_EQ(roster.phase(), Phase::gathering);
+}
+
+TEST(Roster, AMemberLeftBehindEndsWhenNobodyHasTheNewerValues) {
+  Join behind = survivor_of(past(1, {0, 1, 2}));
+  behind.number_max = 2;
+  Roster roster(3, member(0), behind, kStart);
+  roster.update({{1, {Kind::idle, 2}}, {2, {Kind::dead}}}, kStart);
+  EXPECT_FALSE(roster.is_final(0));
+  roster.join(member(1, 2), {}, 1, kStart);  // it has started again
+  roster.update({{2, {Kind::dead}}}, kStart);
+  EXPECT_EQ(roster.obstacle(0), Obstacle::left_behind);
+  EXPECT_TRUE(roster.is_final(0));
+  EXPECT_FALSE(roster.is_final(1));
 }
 
 TEST(Roster, AGivenUpProcessJoinsWhoGaveItUp) {
