@@ -233,9 +233,9 @@ void Former::note_accepted(const Proposal& proposal) {
 }
 
 void Former::note(Lack lack) {
+  const std::set<int> missing(lack.missing.begin(), lack.missing.end());
   for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
-    if (std::find(lack.missing.begin(), lack.missing.end(), task) == lack.missing.end())
-      came_.insert(task);
+    if (!missing.contains(task)) came_.insert(task);
   }
   if (lack.is_final && lack.obstacle != Obstacle::none) {
     lack_ = std::move(lack);
