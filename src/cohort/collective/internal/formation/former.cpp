@@ -234,7 +234,8 @@ void Former::note_accepted(const Proposal& proposal) {
 
 void Former::note(Lack lack) {
   const std::set<int> missing(lack.missing.begin(), lack.missing.end());
-  for (int task = 0; task < static_cast<int>(tasks_.size()); ++task) {
+  // A process that has just begun to lead does not know yet who is missing.
+  for (int task = 0; !missing.empty() && task < static_cast<int>(tasks_.size()); ++task) {
     if (!missing.contains(task)) came_.insert(task);
   }
   if (lack.is_final && lack.obstacle != Obstacle::none) {
