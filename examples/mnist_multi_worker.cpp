@@ -8,7 +8,6 @@
 #include <cstdint>
 #include <cstdio>
 #include <map>
-#include <set>
 #include <string>
 #include <tuple>
 
@@ -74,7 +73,6 @@ int main(int argc, char** argv) {
       const at::Tensor each = torch::cross_entropy_loss(out, label, {}, at::Reduction::None);
       optimizer.minimize(cohort::average_loss(each));  // sums the gradients of all workers
     };
-    const std::set losses = {unavailable, deadline_exceeded, aborted};  // of other workers
     cohort::ProgressBar progress({.steps = epochs, .is_visible = false});
     const auto start = std::chrono::steady_clock::now();
     while (epoch() < epochs) {
@@ -85,7 +83,7 @@ int main(int argc, char** argv) {
         for (const auto& batch : input) strategy.run(step, batch);
         epochs_done.assign_add(1);
       } catch (const cohort::Error& error) {
-        if (!losses.contains(error.code())) throw;
+        if (!cohort::is_task_loss(error)) throw;
         std::fprintf(stderr, "%s\n", error.what());
         strategy.rebuild(std::chrono::seconds(30));
       }

@@ -46,7 +46,8 @@ struct Outcome {
   std::atomic<std::uint64_t> num_calls;
   std::atomic<int> code;  // of the error; 0 while it makes calls
   std::atomic<int> origin;
-  std::atomic<int> missed;  // a bit for each member
+  std::atomic<int> missed;        // a bit for each member
+  std::atomic<bool> is_given_up;  // others have told it so
   std::atomic<int> later_code;
   char text[400] = {};  // of the last error
 };
@@ -96,6 +97,7 @@ void be_member(testing::ForkedSockets& sockets, const Layout& layout, int rank, 
                          : collective::shared_memory::join(links, late);
   const auto report = [&](const Error& error, std::atomic<int>& code) {
     for (const int missed : links->missed()) outcome.missed |= 1 << missed;
+    outcome.is_given_up = links->is_given_up();
     if (!error.origin().empty()) outcome.origin = error.origin().back() - '0';
     std::snprintf(outcome.text, sizeof(outcome.text), "%s", error.message().c_str());
     code = static_cast<int>(error.code());
@@ -166,6 +168,7 @@ class GroupLoss : public ::testing::TestWithParam<Layout> {
       EXPECT_EQ(outcomes[rank].code, code) << "worker:" << rank << ": " << outcomes[rank].text;
       EXPECT_EQ(outcomes[rank].origin, victim) << rank;
       EXPECT_EQ(outcomes[rank].missed, 1 << victim) << rank;
+      EXPECT_FALSE(outcomes[rank].is_given_up) << rank;
     }
   }
 
@@ -206,6 +209,7 @@ TEST_P(GroupLoss, AStoppedProcessIsNamedAndFindsTheEndWhenItGoesOn) {
     ASSERT_TRUE(await_end(victim));
     EXPECT_NE(outcomes[victim].code, -1) << "a wrong sum";
     EXPECT_EQ(outcomes[victim].later_code, kAborted);
+    EXPECT_TRUE(outcomes[victim].is_given_up);
     for (const pid_t process : processes) ::waitpid(process, nullptr, 0);
     processes.clear();
     for (int rank = 0; rank < size(); ++rank) new (&outcomes[rank]) Outcome();

@@ -164,7 +164,7 @@ int train(const Arguments& arguments) {
         break;
       } catch (const Error& error) {
         say("did not rebuild: " + text_of(error));
-        if (attempt == kRebuildsMax) throw;
+        if (error.cause() == ErrorCause::must_restart || attempt == kRebuildsMax) throw;
       }
     }
     say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +
@@ -181,6 +181,7 @@ int train(const Arguments& arguments) {
       for (int i = 0; i < attempts_max && strategy.num_workers() < all_workers; ++i) rebuild();
     } catch (const Error& error) {
       say("lost: " + text_of(error));
+      if (!is_task_loss(error)) throw;
       rebuild();
     }
   }

@@ -28,6 +28,7 @@ namespace cohort {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 using testing::RunningProgram;
 
 constexpr int kWorkers = 3;
@@ -39,19 +40,20 @@ enum class Way : std::uint8_t { direct, through_proxies };
 class Job {
  public:
   explicit Job(std::string backend, std::string steps = std::to_string(kSteps),
-               std::string rebuild_every = "1000000", int forking = -1, Way way = Way::direct)
+               std::string rebuild_every = "1000000", int forking = -1, Way way = Way::direct,
+               int workers = kWorkers)
       : arguments_{TRAINING_WORKER, std::move(steps), "3000", std::move(backend),
                    std::move(rebuild_every)},
         forking_(forking),
-        ports_(kWorkers) {
+        ports_(static_cast<std::size_t>(workers)) {
     addresses_ = testing::loopback_addresses(ports_);
-    for (int i = 0; i < kWorkers && way == Way::through_proxies; ++i) {
+    for (int i = 0; i < workers && way == Way::through_proxies; ++i) {
       std::string& address = addresses_[static_cast<std::size_t>(i)];
       proxies_.push_back(std::make_unique<testing::FaultyProxy>());
       proxies_.back()->set_target(address);
       address = proxies_.back()->address();
     }
-    for (int i = 0; i < kWorkers; ++i) workers_.push_back(start(i));
+    for (int i = 0; i < workers; ++i) workers_.push_back(start(i));
   }
   // Before this worker.
   testing::FaultyProxy& proxy(int i) { return *proxies_[static_cast<std::size_t>(i)]; }
@@ -138,9 +140,36 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
   ASSERT_TRUE(other.await("rebuilt: ")) << other.out() << other.err();
   victim.signal(SIGCONT);
   expect_survivors(job, loss);
-  // It trains alone after them, or finds nobody.
-  EXPECT_TRUE(victim.await("lost: ")) << victim.out() << victim.err();
-  victim.signal(SIGKILL);
+  // Regression: it trained alone after them, and would have replaced what they had saved.
+  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.out() << victim.err();
+  EXPECT_THAT(victim.out(), Not(HasSubstr("rebuilt: ")));
+  EXPECT_THAT(victim.err(), HasSubstr("they have ended"));
+}
+
+TEST_P(LostWorker, OfTwoIsKilledAndTheOtherGoesOn) {
+  for (const int victim : {0, 1}) {
+    Job job(GetParam(), std::to_string(kSteps), "1000000", -1, Way::direct, 2);
+    ASSERT_TRUE(job.worker(victim).await("step 50\n")) << job.worker(victim).err();
+    job.worker(victim).signal(SIGKILL);
+    RunningProgram& other = job.worker(1 - victim);
+    EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
+    EXPECT_THAT(other.out(), HasSubstr("rebuilt: worker 0 of 1 "));
+    EXPECT_EQ(number_after(other.out(), "ends with distance "), 0) << other.out();
+  }
+}
+
+// The other one cannot know whether the first one trains on.
+TEST_P(LostWorker, ThatIsTheFirstOfTwoIsStoppedAndNobodyTrainsAlone) {
+  Job job(GetParam(), std::to_string(kSteps), "1000000", -1, Way::direct, 2);
+  RunningProgram& first = job.worker(0);
+  RunningProgram& other = job.worker(1);
+  ASSERT_TRUE(first.await("step 50\n")) << first.err();
+  first.signal(SIGSTOP);
+  EXPECT_EQ(other.wait().to_string(), "exit code 75") << other.out() << other.err();
+  EXPECT_THAT(other.err(), HasSubstr("too few without worker:0"));
+  first.signal(SIGCONT);
+  EXPECT_EQ(first.wait().to_string(), "exit code 75") << first.out() << first.err();
+  EXPECT_THAT(first.err(), HasSubstr("they have ended"));
 }
 
 TEST_P(LostWorker, ThatStartsAgainJoinsWhenTheOthersRebuild) {

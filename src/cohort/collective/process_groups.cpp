@@ -10,6 +10,7 @@
 #include <set>
 #include <utility>
 
+#include "cohort/collective/internal/ended_group.h"
 #include "cohort/collective/internal/formation/formation.h"
 #include "cohort/collective/internal/formation/former.h"
 #include "cohort/collective/internal/formation/link_table.h"
@@ -26,6 +27,9 @@ namespace {
 
 using formation::Identity;
 using formation::Member;
+
+// Each question carries the list of tasks, for messages.
+constexpr std::size_t kTasksBytesMax = 2048;
 
 ProcessGroupOptions checked(ProcessGroupOptions options) {
   const auto count = static_cast<int>(options.tasks.size());
@@ -52,10 +56,17 @@ Identity identity_of(const ProcessGroupOptions& options) {
   std::uint64_t hash = 0;
   for (const WorkerTask& task : options.tasks)
     hash = mix_seed(mix_seed(hash, task.name), task.address);
-  const std::string backend = " on backend " + std::to_string(static_cast<int>(options.backend));
-  return {.job = options.job + backend,
+  std::string tasks;
+  for (const WorkerTask& task : options.tasks) {
+    const std::string line = task.name + " " + task.address + "\n";
+    if (tasks.size() + line.size() > kTasksBytesMax) break;
+    tasks += line;
+  }
+  return {.job = options.job,
+          .backend = options.backend,
           .options = options.options,
           .tasks_hash = hash,
+          .tasks = std::move(tasks),
           .torch_version = TORCH_VERSION,
           .self = {options.self, new_incarnation()}};
 }
@@ -74,13 +85,16 @@ class ProcessGroups::State {
   explicit State(ProcessGroupOptions options)
       : options_(checked(std::move(options))),
         self_(identity_of(options_)),
-        formation_(self_, names_of(options_)),
+        formation_(self_, names_of(options_),
+                   {.allow_minority = options_.allow_minority, .has_ended = formation::has_ended}),
+        listening_(formation::listen_at(own().address)),
+        addresses_(formation::bound_addresses(listening_)),
         listener_(
-            formation::listen_at(own().address),
+            std::move(listening_),
             {.strangers_max = 16 * options_.tasks.size() + 64,
              .peers_max = 8 * options_.tasks.size() + 64,
              // Lists of members, and the name of the job.
-             .question_bytes_max = 64 * options_.tasks.size() + 65'536,
+             .question_bytes_max = 256 * options_.tasks.size() + 65'536,
              .answer = [this](
                            const auto& request, std::uint64_t connection,
                            FileDescriptor& socket) { return answer(request, connection, socket); },
@@ -92,8 +106,11 @@ class ProcessGroups::State {
   Membership form(Deadline deadline) {
     COHORT_CHECK(!is_forming_.exchange(true), ErrorCode::failed_precondition,
                  "[collective.form] expected one call at a time, got a second one");
+    const std::shared_ptr<Group> group = group_.lock();
+    if (auto* const ended = dynamic_cast<EndedGroup*>(group.get())) ended->look_for_end();
     // From here on the process tells others that it is in no group.
     const std::vector<Member> missed = table_->missed();
+    const bool is_given_up = table_->is_given_up();
     formation_.look();
     table_->end();
     struct Stop {
@@ -108,16 +125,20 @@ class ProcessGroups::State {
                              {.last = last,
                               .number_max = std::max(last.number, heard_),
                               .missed = missed,
+                              .pending = pending_,
                               .proposed_max = proposed_,
                               .host = formation::own_host(),
-                              .process = ::getpid()},
+                              .process = ::getpid(),
+                              .addresses = addresses_,
+                              .is_given_up = is_given_up},
                              deadline);
     struct Remember {
       State& state;
       const formation::Former& former;
       ~Remember() {
-        state.heard_ = std::max(state.heard_, former.number_max());
-        state.proposed_ = former.proposed_max();
+        state.heard_ = std::max(state.heard_, former.join().number_max);
+        state.proposed_ = former.join().proposed_max;
+        state.pending_ = former.join().pending;
       }
     } const remember{*this, former};
     return enter(former.run(), last, deadline);
@@ -135,7 +156,7 @@ class ProcessGroups::State {
 
   Membership enter(formation::Proposal group, const formation::PastGroup& last, Deadline deadline) {
     Membership membership{.number = group.number};
-    formation::PastGroup now{.number = group.number};
+    formation::PastGroup now = formation::past_group_of(group);
     bool lacks_values = false;
     for (const formation::ProposedMember& member : group.members) {
       if (!member.is_new && !membership.survivor)
@@ -143,7 +164,6 @@ class ProcessGroups::State {
       membership.tasks.push_back(member.who.task);
       membership.is_new.push_back(member.is_new);
       if (member.who == self_.self) lacks_values = member.is_new && group.last != 0;
-      now.members.push_back(member.who);
     }
     warn_of_left_out(last, now);
     log_debug("[collective.form] group ", group.number, " of ", group.members.size(), " members");
@@ -157,6 +177,7 @@ class ProcessGroups::State {
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
         options_.backend, deadline);
+    group_ = membership.group;
     if (lacks_values) formation_.keep(std::move(now));
     return membership;
   }
@@ -185,6 +206,10 @@ class ProcessGroups::State {
   // form().
   std::uint64_t heard_ = 0;
   std::uint64_t proposed_ = 0;
+  formation::PastGroup pending_;           // as in Join
+  std::weak_ptr<Group> group_;             // the last one; used only by form()
+  std::vector<FileDescriptor> listening_;  // until the listener has them
+  const std::vector<std::uint64_t> addresses_;
   formation::Listener listener_;
 };
 

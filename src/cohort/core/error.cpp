@@ -22,9 +22,10 @@ constexpr std::array<std::string_view, 17> kCodeNames = {
     "aborted",   "out_of_range",   "unimplemented",     "internal",           "unavailable",
     "data_loss", "unauthenticated"};
 
-constexpr std::array<std::string_view, 10> kCauseNames = {
+constexpr std::array<std::string_view, 11> kCauseNames = {
     "none",          "wrong_type",       "peer_lost",     "handle_lost",     "function_missing",
-    "input_binding", "cancelled_by_job", "closure_input", "closure_aborted", "application"};
+    "input_binding", "cancelled_by_job", "closure_input", "closure_aborted", "application",
+    "must_restart"};
 
 constexpr int kBadConfiguration = 64;
 constexpr int kPeerUnavailable = 69;
@@ -103,6 +104,7 @@ RetryClass Error::retry_class() const {
     case ErrorCause::closure_aborted:
       return RetryClass::elsewhere;
     case ErrorCause::application:
+    case ErrorCause::must_restart:
       return RetryClass::never;
     default:
       break;
@@ -196,6 +198,7 @@ Error current_error() {
 
 int exit_code_of(const Error& error) {
   const int exit_code = exit_code_of(error.code());
+  if (error.cause() == ErrorCause::must_restart) return kTryAgain;
   // A broken frame has the code data_loss, but it also ends the connection to the peer. So does a
   // lack of memory for what arrives, of which the peer is not the reason.
   const bool lacks = error.code() == ErrorCode::resource_exhausted;
@@ -203,6 +206,22 @@ int exit_code_of(const Error& error) {
   // A kernel that fails in a step has the code invalid_argument, but it is a fault of the program.
   const bool is_of_program = error.cause() == ErrorCause::application;
   return is_of_program && exit_code == kBadConfiguration ? kInternal : exit_code;
+}
+
+bool is_task_loss(const Error& error) {
+  switch (error.cause()) {
+    case ErrorCause::none:
+      break;
+    case ErrorCause::peer_lost:  // but for a lack of memory here, which ended the connection
+      return error.code() != ErrorCode::resource_exhausted;
+    case ErrorCause::handle_lost:
+    case ErrorCause::closure_aborted:
+      return true;
+    default:
+      return false;
+  }
+  return error.code() == ErrorCode::unavailable || error.code() == ErrorCode::deadline_exceeded ||
+         error.code() == ErrorCode::aborted;
 }
 
 namespace internal {

@@ -53,6 +53,7 @@ enum class ErrorCause : std::uint8_t {
   closure_input = 7,     // tf's ClosureInputError: an input resource of the closure is broken
   closure_aborted = 8,   // tf's ClosureAbortedError: the value was lost with its worker
   application = 9,       // thrown by user code
+  must_restart = 10,     // this process cannot go on, but it can when it is started again
 };
 
 // Whether the same call may succeed: never, later at the same task, or at a different task.
@@ -105,6 +106,12 @@ COHORT_API Error current_error();
 // Exit codes of programs (sysexits): 64 configuration, 69 peer unavailable, 70 internal, 75 try
 // again.
 COHORT_API int exit_code_of(const Error& error);
+
+// Whether the error says that another task of the job, or the connection to it, was lost or did not
+// answer in time, so that the others can go on without it: after
+// MultiWorkerMirroredStrategy::rebuild(), for instance. False if this process cannot go on
+// (ErrorCause::must_restart): let such an error leave the program, whose exit code then is 75.
+COHORT_API bool is_task_loss(const Error& error);
 
 namespace internal {
 template <class... Parts>

@@ -17,7 +17,7 @@ ErrorCode code_of(std::uint8_t byte) {
 }
 
 ErrorCause cause_of(std::uint8_t byte) {
-  const bool is_known = byte <= static_cast<std::uint8_t>(ErrorCause::application);
+  const bool is_known = byte <= static_cast<std::uint8_t>(ErrorCause::must_restart);
   return is_known ? static_cast<ErrorCause>(byte) : ErrorCause::none;
 }
 

@@ -89,6 +89,7 @@ constexpr CauseRow kCauses[] = {
     {ErrorCause::closure_input, "closure_input", RetryClass::never},
     {ErrorCause::closure_aborted, "closure_aborted", RetryClass::elsewhere},
     {ErrorCause::application, "application", RetryClass::never},
+    {ErrorCause::must_restart, "must_restart", RetryClass::never},
 };
 
 class ErrorCauses : public ::testing::TestWithParam<CauseRow> {};
@@ -117,6 +118,25 @@ TEST(ExitCode, FollowsTheCauseBeforeTheCode) {
     EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::application)), 70) << name_of(code);
   EXPECT_EQ(exit_code_of(Error(unavailable, "m", ErrorCause::application)), 69);
   EXPECT_EQ(exit_code_of(Error(resource_exhausted, "m", ErrorCause::peer_lost)), 75);
+  // Regression: 64, which says that another start would not help, although the text asks for one.
+  for (const ErrorCode code : {unavailable, unimplemented, data_loss})
+    EXPECT_EQ(exit_code_of(Error(code, "m", ErrorCause::must_restart)), 75) << name_of(code);
+}
+
+TEST(TaskLoss, IsKnownByCodeAndCause) {
+  using enum ErrorCode;
+  for (const ErrorCode code : {unavailable, deadline_exceeded, aborted}) {
+    EXPECT_TRUE(is_task_loss(Error(code, "m")));
+    EXPECT_TRUE(is_task_loss(Error(code, "m", ErrorCause::peer_lost)));
+    EXPECT_FALSE(is_task_loss(Error(code, "m", ErrorCause::application)));
+    EXPECT_FALSE(is_task_loss(Error(code, "m", ErrorCause::must_restart)));
+  }
+  EXPECT_TRUE(is_task_loss(Error(data_loss, "m", ErrorCause::peer_lost)));
+  EXPECT_TRUE(is_task_loss(Error(not_found, "m", ErrorCause::handle_lost)));
+  EXPECT_TRUE(is_task_loss(Error(aborted, "m", ErrorCause::closure_aborted)));
+  EXPECT_FALSE(is_task_loss(Error(resource_exhausted, "m", ErrorCause::peer_lost)));
+  for (const ErrorCode code : {invalid_argument, failed_precondition, data_loss, internal})
+    EXPECT_FALSE(is_task_loss(Error(code, "m")));
 }
 
 TEST(ErrorText, HasCodeOriginMessageAndContextInnermostFirst) {

@@ -52,11 +52,6 @@ std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
   return values;
 }
 
-bool is_loss(const Error& error) {
-  return error.code() == ErrorCode::unavailable || error.code() == ErrorCode::aborted ||
-         error.code() == ErrorCode::deadline_exceeded;
-}
-
 }  // namespace
 
 void MirroredHome::write_file(const std::function<void()>& write) const {
@@ -71,7 +66,7 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
   try {
     workers_->exchange({.call = "save_values"}, write_once);
   } catch (const Error& error) {
-    if (has_failed || !is_loss(error)) throw;
+    if (has_failed || !is_task_loss(error)) throw;
     // The first worker may be the lost one. The values of the others are equal.
     write();
   }

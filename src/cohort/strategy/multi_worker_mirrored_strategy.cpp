@@ -75,6 +75,7 @@ std::string text_of(const MultiWorkerMirroredOptions& options, std::size_t repli
   if (options.sends_bfloat16_gradients) text += ", sends_bfloat16_gradients";
   if (options.shard_optimizer_state) text += ", shard_optimizer_state";
   if (options.overlaps_communication) text += ", overlaps_communication";
+  if (options.allow_minority) text += ", allow_minority";
   return text;
 }
 
@@ -92,7 +93,8 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
       .self = static_cast<int>(cluster::id_in_cluster(spec, self->job, self->index)),
       .backend = backend,
       .job = rpc::default_job_id(spec.to_json()),
-      .options = text_of(of_strategy, replicas)};
+      .options = text_of(of_strategy, replicas),
+      .allow_minority = of_strategy.allow_minority};
   for (const char* const job : {"chief", "worker"}) {  // in the order of id_in_cluster()
     if (!spec.tasks().contains(job)) continue;
     for (const std::int64_t index : spec.task_indices(job)) {
@@ -154,10 +156,16 @@ void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
     log_warn("[strategy.rebuild] ", membership.group->member_name(worker()),
              " was not in the last group of ", membership.group->member_name(*membership.survivor),
              ": what it has trained alone since then is replaced by that worker's values");
-  internal::hand_over(
-      *home(), *membership.group,
-      {.is_new = membership.is_new.at(static_cast<std::size_t>(worker())), .begins = begins},
-      Deadline::after(timeout()));
+  try {
+    internal::hand_over(
+        *home(), *membership.group,
+        {.is_new = membership.is_new.at(static_cast<std::size_t>(worker())), .begins = begins},
+        Deadline::after(timeout()));
+  } catch (Error& error) {
+    // Values that only lost workers had do not come back by another call.
+    if (error.code() != ErrorCode::data_loss) throw;
+    throw std::move(error).because(ErrorCause::must_restart);
+  }
 }
 
 void MultiWorkerMirroredStrategy::rebuild() { rebuild(timeout()); }
@@ -183,7 +191,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
   } catch (...) {
     end_group();
     const Error error = current_error();
-    const bool may_succeed = error.code() != ErrorCode::data_loss;
+    const bool may_succeed = error.cause() != ErrorCause::must_restart;
     throw Error(error).during(may_succeed ? "forming a new group of workers; call rebuild() again"
                                           : "forming a new group of workers");
   }

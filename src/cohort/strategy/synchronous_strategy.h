@@ -197,8 +197,8 @@ class COHORT_API SyncOnReadScope {
 struct MultiWorkerMirroredOptions {
   // The devices of this worker; all workers must have the same number. Empty: all GPUs, or CPU:0.
   std::vector<std::string> devices = {};
-  // For each wait for other workers, also for those that start later. CommunicationOptions::timeout
-  // replaces it.
+  // For each wait for other workers, also for those that start later: 5 minutes unless it is given.
+  // CommunicationOptions::timeout replaces it.
   Duration timeout = std::chrono::minutes(5);
   // What carries the values of workers that are processes. With GroupBackend::mpi they are those of
   // MPI_COMM_WORLD, in the order of ranks; TF_CONFIG is not needed, but must agree if it is there.
@@ -225,6 +225,10 @@ struct MultiWorkerMirroredOptions {
   // on gradients that the program takes itself (compute_gradients()) and on TorchOptimizer: these
   // travel after the backward pass. All workers must have the same value.
   bool overlaps_communication = false;
+  // After a loss, rebuild() forms no group that may be the smaller side of a network that is
+  // divided, so that no two groups train apart: see there. With this, such a group goes on all the
+  // same. All workers must have the same value.
+  bool allow_minority = false;
 };
 
 // Synchronous replicas on the devices of several workers, all of which run the same program
@@ -245,7 +249,8 @@ struct MultiWorkerMirroredOptions {
 // same order. If they do not, all throw invalid_argument, which says what which worker did; but
 // if some are in an iterator and others in another call, deadline_exceeded. If a run of one throws,
 // it waits for the next call of the others, which then throw that error; none of them has made half
-// of an update. Each wait has the timeout.
+// of an update. Each wait ends at the timeout of the options, by default after 5 minutes, with
+// deadline_exceeded.
 //
 // Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
@@ -292,6 +297,13 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // values. Until its first run(), restore_values(), load() and set_iterations() change nothing,
   // with a warning, since what they would restore is older. A variable that the others do not have
   // throws failed_precondition then. Keep in variables what the program must know of the progress.
+  //
+  // The workers that are left must be more than half of the last group, or half with its first one;
+  // those whose process is known to have ended do not count (it ran on this host, or its address
+  // refuses connections). Otherwise the others may train on at the other side of a network that is
+  // divided: then it throws unavailable with the cause must_restart after `wait` (exit code 75),
+  // unless allow_minority is set. It does so at once in a worker that the others have given up,
+  // because it was stopped for example, if they have ended since: what they have trained is newer.
   //
   // Throws failed_precondition in a replica, and while a run or a call in which workers wait for
   // each other is in progress on another thread; unimplemented for a given group and for

@@ -105,7 +105,14 @@ class ForkedLinks final : public collective::Links {
   }
   void missed(int rank, std::string_view) override {
     const Lock lock(mutex_);
+    is_given_up_ = is_given_up_ || rank == rank_;
+    if (rank == rank_) return;
     missed_.push_back(rank);
+  }
+  // Whether others have told this member that they go on without it.
+  bool is_given_up() {
+    const Lock lock(mutex_);
+    return is_given_up_;
   }
   // The ranks, without repetition.
   std::vector<int> missed() {
@@ -210,6 +217,7 @@ class ForkedLinks final : public collective::Links {
   Mutex mutex_;
   std::map<std::pair<int, Key>, FileDescriptor> accepted_ COHORT_GUARDED_BY(mutex_);
   std::vector<int> missed_ COHORT_GUARDED_BY(mutex_);
+  bool is_given_up_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cohort::testing

@@ -4,6 +4,7 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -141,11 +142,19 @@ class PairedLinks final : public collective::Links {
                                    Deadline deadline) override {
     return sockets_->open(path, rank_, lanes, deadline);
   }
-  void missed(int rank, std::string_view) override { sockets_->missed(rank_, rank); }
+  void missed(int rank, std::string_view) override {
+    if (rank == rank_)
+      is_given_up_ = true;
+    else
+      sockets_->missed(rank_, rank);
+  }
+  // Whether others have told this member that they go on without it.
+  bool is_given_up() const { return is_given_up_; }
 
  private:
   const std::shared_ptr<PairedSockets> sockets_;
   const int rank_;
+  std::atomic<bool> is_given_up_ = false;
   std::vector<std::string> hosts_;
   std::vector<std::string> names_;
 };

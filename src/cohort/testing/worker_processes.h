@@ -8,6 +8,7 @@
 #include <sys/socket.h>
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "cohort/collective/detail/process_groups.h"
+#include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
@@ -121,5 +123,37 @@ class WorkerProcesses {
   std::vector<collective::WorkerTask> tasks_;
   std::map<int, std::unique_ptr<collective::ProcessGroups>> running_;
 };
+
+inline Bytes one_byte(int value) { return {static_cast<std::byte>(value)}; }
+
+// All of these are in one group of these tasks, and can exchange bytes.
+inline void expect_group(WorkerProcesses::Outcomes& outcomes, const std::vector<int>& tasks) {
+  std::vector<std::thread> threads;
+  for (const int task : tasks) {
+    const WorkerProcesses::Outcome& outcome = outcomes.at(task);
+    ASSERT_FALSE(outcome.error) << task << ": " << outcome.error->what();
+    EXPECT_EQ(outcome.membership->tasks, tasks);
+    EXPECT_EQ(outcome.membership->number, outcomes.at(tasks[0]).membership->number);
+    EXPECT_EQ(outcome.membership->survivor, outcomes.at(tasks[0]).membership->survivor);
+    EXPECT_EQ(outcome.membership->is_new, outcomes.at(tasks[0]).membership->is_new);
+  }
+  for (const int task : tasks) {
+    threads.emplace_back([&, task] {
+      collective::Group& group = *outcomes.at(task).membership->group;
+      std::vector<Bytes> expected;
+      for (const int other : tasks) expected.push_back(one_byte(other));
+      EXPECT_EQ(tasks.at(static_cast<std::size_t>(group.rank())), task);
+      EXPECT_EQ(group.member_name(group.rank()), "worker:" + std::to_string(task));
+      try {
+        EXPECT_EQ(
+            group.exchange(one_byte(task), "a byte", Deadline::after(std::chrono::seconds(20))),
+            expected);
+      } catch (const Error& error) {
+        ADD_FAILURE() << task << ": " << error.what();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 }  // namespace cohort::testing

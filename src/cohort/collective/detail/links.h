@@ -35,7 +35,7 @@ class Links {
   // unavailable, naming a member whose process has ended; aborted after the group has been ended.
   virtual std::vector<FileDescriptor> open(const SplitPath& path, int lanes, Deadline deadline) = 0;
   // A member did not answer in time, or its connection broke: the next formation does not wait for
-  // it.
+  // it. If it is this member itself, others have said so about it: it must not go on without them.
   virtual void missed(int rank, std::string_view why) = 0;
 };
 

@@ -30,6 +30,9 @@ struct ProcessGroupOptions {
   // What the members must have alike for a user of the group, as text for messages: a process with
   // something else is refused before it is in a group.
   std::string options = {};
+  // Forms groups also if those who have not come may be the larger side of a network that is
+  // divided. Equal in all processes.
+  bool allow_minority = false;
 };
 
 // A group, and how this process came into it.
@@ -58,14 +61,21 @@ class COHORT_API ProcessGroups {
   // Forms a group; ranks are in the order of the tasks.
   //
   // The first time, the group has all workers. Throws deadline_exceeded, naming the missing, and
-  // failed_precondition if a process at the address of a worker has another job, list of workers or
-  // version.
+  // failed_precondition if a process at the address of a worker, or one that says that it is a
+  // worker, has another job, list of workers, options or version.
   //
   // Later calls form the next group. The last group ends first, so that calls of its other members
   // fail and they call form(), too. The next group has all workers that have called form() when the
   // members of the last group have; it does not wait for members that have ended or were missed
   // (Links::missed). Other members that have not come shortly before the deadline are left out.
   // A warning names members that are left out.
+  //
+  // There is no next group that may be the smaller side of a network that is divided
+  // (docs/decisions/0099). Of the members of the last group, those do not count whose process is
+  // known to have ended: on this host, or since its address refuses connections. Of the others,
+  // more than half must have come, or half with the first. Nor is there a group of processes that
+  // were told that the others go on without them. Throws unavailable with the cause must_restart
+  // then: at the deadline, or at once if nobody can come who would change it.
   //
   // The process of a worker that starts again while the others train waits until they form the next
   // group; so does a member that was left out. Throws deadline_exceeded if they do not.

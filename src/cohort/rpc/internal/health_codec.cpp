@@ -17,7 +17,7 @@ Duration duration_of(std::int64_t nanoseconds) { return std::chrono::nanoseconds
 // Codes of a later release become `unknown`.
 TaskError decoded(const proto::LastError& message) {
   constexpr auto kCodeMax = static_cast<std::uint32_t>(ErrorCode::unauthenticated);
-  constexpr auto kCauseMax = static_cast<std::uint32_t>(ErrorCause::application);
+  constexpr auto kCauseMax = static_cast<std::uint32_t>(ErrorCause::must_restart);
   const bool is_known = message.code() >= 1 && message.code() <= kCodeMax;
   return {.code = is_known ? static_cast<ErrorCode>(message.code()) : ErrorCode::unknown,
           .cause = message.cause() <= kCauseMax ? static_cast<ErrorCause>(message.cause())

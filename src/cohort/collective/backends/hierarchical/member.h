@@ -12,6 +12,7 @@
 #include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/collective/backends/tcp/member.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/internal/ended_group.h"
 #include "cohort/core/detail/mutex.h"
 
 namespace cohort::collective::hierarchical {
@@ -31,7 +32,7 @@ namespace cohort::collective::hierarchical {
 // the call.
 //
 // Used from one thread at a time, but for split(), which is thread-safe.
-class Member final : public Group {
+class Member final : public Group, public EndedGroup {
  public:
   struct Parts {
     std::shared_ptr<tcp::FrameMember> all = {};
@@ -47,6 +48,7 @@ class Member final : public Group {
   std::string member_name(int rank) const override { return parts_.all->member_name(rank); }
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
   std::shared_ptr<Group> split() override;
+  void look_for_end() override { parts_.all->look_for_end(); }
 
   // Connects the members before the first call, which is of this kind.
   void connect(CallKind kind, Deadline deadline);

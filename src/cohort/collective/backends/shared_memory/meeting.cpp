@@ -271,23 +271,36 @@ void Meeting::refuse(const Caller& caller) {
   throw_ending(std::min(static_cast<int>(ended & 0xffffU), size_ - 1), caller);
 }
 
-void Meeting::throw_ending(int by, const Caller& caller) {
-  Links& links = memory_->links();
+std::vector<int> Meeting::note_culprits(int by) {
   const Ending ending = room().member(by).ending.load(std::memory_order_seq_cst);
   const bool is_dead = ending == Ending::died;
+  std::vector<int> culprits;
+  for (int rank = 0; rank < size_; ++rank) {
+    if (room().blames(by, rank).load(std::memory_order_seq_cst) == 0) continue;
+    culprits.push_back(rank);
+    if (is_dead || ending == Ending::missed)
+      memory_->links().missed(rank, is_dead ? "its process has ended" : "it was late for a call");
+  }
+  return culprits;
+}
+
+void Meeting::look_for_end() {
+  const std::uint64_t ended = room().ended().load(std::memory_order_seq_cst);
+  const auto by = static_cast<int>(ended & 0xffffU);
+  if (ended != 0 && by != rank_ && by < size_) note_culprits(by);
+}
+
+void Meeting::throw_ending(int by, const Caller& caller) {
+  const Links& links = memory_->links();
+  const Ending ending = room().member(by).ending.load(std::memory_order_seq_cst);
   std::string names;
   std::string origin;
   bool is_culprit = false;
-  for (int rank = 0; rank < size_; ++rank) {
-    if (room().blames(by, rank).load(std::memory_order_seq_cst) == 0) continue;
+  for (const int rank : note_culprits(by)) {
     const std::string& name = links.member_name(rank);
     if (origin.empty()) origin = name;
     names += (names.empty() ? "" : ", ") + name;
-    if (rank == rank_) {
-      is_culprit = true;
-    } else if (is_dead || ending == Ending::missed) {
-      links.missed(rank, is_dead ? "its process has ended" : "it was late for a call");
-    }
+    is_culprit = is_culprit || rank == rank_;
   }
   // The first call that learns of a missed deadline gets the same code as the one that found out.
   const bool is_first = !is_culprit && !std::exchange(has_thrown_, true);

@@ -71,6 +71,8 @@ class Meeting {
   void publish(Progress progress, std::uint64_t count);
   // Waits until all others have come so far.
   void wait_for_all(Progress progress, std::uint64_t count, const Caller& caller);
+  // Notes in Links::missed() whom the others have missed, if the group has ended.
+  void look_for_end();
   // This member cannot continue the call.
   void fail() noexcept;
 
@@ -98,6 +100,8 @@ class Meeting {
   // Throws what ended the group.
   [[noreturn]] void refuse(const Caller& caller);
   [[noreturn]] void throw_ending(int by, const Caller& caller);
+  // Those because of which the member `by` has ended the group.
+  std::vector<int> note_culprits(int by);
 
   const std::shared_ptr<Memory> memory_;  // shared with the members of the other groups
   JoinedRoom joined_;

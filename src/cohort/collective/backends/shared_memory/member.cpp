@@ -86,6 +86,10 @@ void Member::abandon() noexcept {
   }
 }
 
+void Member::look_for_end() {
+  if (meeting_) meeting_->look_for_end();
+}
+
 std::shared_ptr<Member> Member::split_member() {
   SplitPath path = path_;
   path.push_back(num_splits_++);

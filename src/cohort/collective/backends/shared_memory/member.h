@@ -16,11 +16,12 @@
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/stream.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/internal/ended_group.h"
 
 namespace cohort::collective::shared_memory {
 
 // Used from one thread at a time, but for split(), which is thread-safe.
-class Member final : public Group, public std::enable_shared_from_this<Member> {
+class Member final : public Group, public EndedGroup, public std::enable_shared_from_this<Member> {
  public:
   // The group of all members.
   explicit Member(std::shared_ptr<Memory> memory);
@@ -44,6 +45,7 @@ class Member final : public Group, public std::enable_shared_from_this<Member> {
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
   std::shared_ptr<Group> split() override { return split_member(); }
   std::shared_ptr<Member> split_member();
+  void look_for_end() override;
 
  protected:
   void perform(Call& call, Deadline deadline) override;

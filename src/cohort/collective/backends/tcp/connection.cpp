@@ -183,6 +183,8 @@ void Connection::look_for_farewell(int size) {
     const ssize_t got = ::recv(farewell_socket_.get(), bytes, sizeof bytes, MSG_DONTWAIT);
     if (got <= 0) {
       has_farewell_ended_ = got == 0 || !would_block(errno);
+      // After an orderly end, frames that have arrived may still be read.
+      is_unreachable_ = got < 0 && has_farewell_ended_;
       return;
     }
     farewell_bytes_.insert(farewell_bytes_.end(), bytes, bytes + got);

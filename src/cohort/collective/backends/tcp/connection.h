@@ -15,7 +15,10 @@
 namespace cohort::collective::tcp {
 
 // Two sockets, which do not block: one for the frames of calls, and one for the farewell, which so
-// arrives although the other member does not read the frames before it. Thread-compatible.
+// arrives although the other member does not read the frames before it. Since it is idle, the
+// system also finds out there within a minute that the other host is lost: it looks for that only
+// where nothing waits for an acknowledgement. A host whose process reads nothing still answers.
+// Thread-compatible.
 class Connection final : public Channel {
  public:
   Connection(int self, int peer, FileDescriptor frames, FileDescriptor farewell);
@@ -28,7 +31,7 @@ class Connection final : public Channel {
   bool is_sending() const override { return is_sending_; }
   // Whether a frame waits for Traffic to accept it.
   bool is_holding() const { return has_header_ && !is_receiving_; }
-  bool has_ended() const override { return has_ended_; }
+  bool has_ended() const override { return has_ended_ || is_unreachable_; }
   bool has_farewell_ended() const override { return has_farewell_ended_; }
   const std::string& fault() const override { return fault_; }
   const std::optional<Farewell>& farewell() const override { return farewell_; }
@@ -68,6 +71,7 @@ class Connection final : public Channel {
   Bytes farewell_bytes_ = {};
   std::optional<Farewell> farewell_ = {};
   bool has_farewell_ended_ = false;
+  bool is_unreachable_ = false;  // the socket for the farewell broke
   std::string fault_ = {};
 };
 

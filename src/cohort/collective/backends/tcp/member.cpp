@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/tcp/member.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/collective/backends/tcp/join.h"
@@ -51,6 +52,14 @@ void FrameMember::perform(Call& call, Deadline deadline) {
   if (call.kind > kLastCallKind) return Group::perform(call, deadline);
   if (!tree_.places.empty()) call.tree = &tree_;
   run(call, name_of(call.kind), deadline, {}, true);
+}
+
+void FrameMember::look_for_end() {
+  session_.look_while_idle([this](int, const Farewell& farewell) {
+    const auto& culprits = farewell.culprits;
+    if (std::find(culprits.begin(), culprits.end(), rank()) != culprits.end())
+      links_->missed(rank(), farewell.why);
+  });
 }
 
 void FrameMember::agree(Call& call, Deadline deadline) {

@@ -17,11 +17,14 @@
 #include "cohort/collective/detail/links.h"
 #include "cohort/collective/group.h"
 #include "cohort/collective/internal/call.h"
+#include "cohort/collective/internal/ended_group.h"
 
 namespace cohort::collective::tcp {
 
 // Used from one thread at a time, but for split(), which is thread-safe.
-class FrameMember final : public Group, public std::enable_shared_from_this<FrameMember> {
+class FrameMember final : public Group,
+                          public EndedGroup,
+                          public std::enable_shared_from_this<FrameMember> {
  public:
   // The group of all members of `links`, of this path. `tree`: what its sums are of.
   FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier, SplitPath path = {},
@@ -35,6 +38,7 @@ class FrameMember final : public Group, public std::enable_shared_from_this<Fram
   std::vector<Bytes> exchange(Bytes mine, std::string_view what, Deadline deadline) override;
   std::shared_ptr<Group> split() override { return split_member(); }
   void perform(Call& call, Deadline deadline) override;
+  void look_for_end() override;
 
   // The rest is for backends that carry the values of calls in another way.
 

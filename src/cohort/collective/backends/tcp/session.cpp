@@ -305,11 +305,13 @@ void Session::check_fault(const Channel& connection, const Caller& caller, int r
   const std::string& name = links_->member_name(rank);
   const std::string fault = connection.fault();
   reason_ = links_->member_name(links_->rank()) + " got " + fault + " from " + name;
-  end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::data_loss, .why = reason_});
+  // As the loss of the connection: nobody knows what the other member has sent.
+  end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
   links_->missed(rank, reason_);
-  throw Error(ErrorCode::data_loss, prefix(caller) + "what " + name + " sent in " +
-                                        in_call(caller) + ", got " + fault +
-                                        "; begin a new group on all")
+  throw Error(ErrorCode::unavailable,
+              prefix(caller) + "what " + name + " sent in " + in_call(caller) + ", got " + fault +
+                  "; begin a new group on all",
+              ErrorCause::peer_lost)
       .at(name);
 }
 
@@ -358,7 +360,7 @@ void Session::apply(int from, const Farewell& farewell, const Caller& caller) {
   bool is_culprit = false;
   for (const int rank : farewell.culprits) {
     is_culprit = is_culprit || rank == self;
-    if (rank != self) links_->missed(rank, farewell.why);
+    links_->missed(rank, farewell.why);
   }
   // The first call that learns of it gets the same error as the member that noticed it.
   Error error = ended_error(is_culprit ? ErrorCode::aborted : farewell.code, caller, reason_);

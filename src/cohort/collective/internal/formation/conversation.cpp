@@ -35,6 +35,7 @@ void Conversation::ask(Bytes message) {
 void Conversation::connect() {
   socket_ = FileDescriptor();
   are_all_refused_ = true;
+  addresses_.clear();
   is_reused_ = false;
   // The host may have another address when it starts again.
   const bool is_old = !is_address_good_ && asked_at_ - looked_up_at_ > kLookupTrust;
@@ -59,8 +60,8 @@ bool Conversation::look_up() {
 
 void Conversation::connect_next(int error) {
   while (next_ != nullptr) {
-    const addrinfo& address = *std::exchange(next_, next_->ai_next);
-    error = start_connecting(address, socket_);
+    current_ = std::exchange(next_, next_->ai_next);
+    error = start_connecting(*current_, socket_);
     if (error == 0) return begin_writing();
     if (error == EINPROGRESS) {
       step_ = Step::connecting;
@@ -69,10 +70,16 @@ void Conversation::connect_next(int error) {
     COHORT_CHECK(code_of_errno(error, ErrorCode::unavailable) != ErrorCode::resource_exhausted,
                  ErrorCode::resource_exhausted, "[collective.form] cannot connect to ", address_,
                  ": ", text_of_errno(error));
-    are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
+    note_failure(error);
   }
   is_address_good_ = false;
   end(are_all_refused_ ? State::refused : State::lost, text_of_errno(error));
+}
+
+void Conversation::note_failure(int error) {
+  are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
+  if (error == ECONNREFUSED)
+    addresses_.push_back(address_hash(current_->ai_addr, current_->ai_addrlen));
 }
 
 bool Conversation::finish_connecting() {
@@ -83,12 +90,13 @@ bool Conversation::finish_connecting() {
     begin_writing();
     return true;
   }
-  are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
+  note_failure(error);
   connect_next(error);
   return state_ == State::pending;
 }
 
 void Conversation::begin_writing() {
+  if (current_ != nullptr) addresses_ = {address_hash(current_->ai_addr, current_->ai_addrlen)};
   is_address_good_ = true;
   num_written_ = 0;
   num_read_ = 0;

@@ -43,6 +43,8 @@ class Conversation {
   TimePoint asked_at() const { return asked_at_; }
   const Reply& reply() const { return reply_; }
   const std::string& problem() const { return problem_; }
+  // Where the answer came from, or which addresses have refused a connection: address_hash().
+  const std::vector<std::uint64_t>& addresses() const { return addresses_; }
   // What advance() waits for; a negative descriptor if it waits for a name's lookup.
   pollfd awaited() const;
   // Closes the connection, as if it were lost.
@@ -55,6 +57,7 @@ class Conversation {
 
   void connect();
   void connect_next(int error);
+  void note_failure(int error);
   void begin_writing();
   bool look_up();
   bool finish_connecting();
@@ -73,9 +76,11 @@ class Conversation {
   bool is_address_good_ = false;  // it has been connected to
   std::shared_ptr<const addrinfo> found_;
   const addrinfo* next_ = nullptr;
-  bool speaks_protocol_ = false;  // it has answered
-  bool is_reused_ = false;        // the connection has had an answer before
+  const addrinfo* current_ = nullptr;  // the one before it
+  bool speaks_protocol_ = false;       // it has answered
+  bool is_reused_ = false;             // the connection has had an answer before
   bool are_all_refused_ = true;
+  std::vector<std::uint64_t> addresses_;
   Bytes message_;
   std::size_t num_written_ = 0;
   std::size_t num_read_ = 0;

@@ -4,12 +4,17 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 
 namespace cohort::collective::formation {
 
 std::optional<Reply> Formation::answer(const Request& request, std::uint64_t connection) {
   if (const std::optional<Error> error = disagreement(request.from, self_)) {
-    return Reply{.kind = ReplyKind::refused, .code = error->code(), .text = error->message()};
+    note_refused(request);
+    return Reply{.kind = ReplyKind::refused,
+                 .incarnation = self_.self.incarnation,
+                 .code = error->code(),
+                 .text = error->message()};
   }
   const auto count = static_cast<int>(names_.size());
   const int from = request.from.self.task;
@@ -34,6 +39,25 @@ std::optional<Reply> Formation::answer(const Request& request, std::uint64_t con
   return reply;
 }
 
+// The other process ends. This one must not wait for it, or wonder why it does not come back.
+void Formation::note_refused(const Request& request) {
+  constexpr std::size_t kWarningsMax = 16;  // strangers could fill the log
+  const Member& from = request.from.self;
+  const bool is_named = from.task >= 0 && from.task < static_cast<int>(names_.size());
+  std::optional<Error> error = disagreement(self_, request.from);
+  if (request.to != self_.self.task || !is_named || !error) return;
+  const std::string& name = names_[static_cast<std::size_t>(from.task)];
+  const Lock lock(mutex_);
+  if (refused_.size() >= kWarningsMax || !refused_.insert(from.incarnation).second) return;
+  log_warn("[collective.form] refused a process that takes part as ", name, ": ", error->message());
+  if (is_mistake_of_one_job(self_, request.from)) mistake_ = std::move(*error).at(name);
+}
+
+std::optional<Error> Formation::take_mistake() {
+  const Lock lock(mutex_);
+  return std::exchange(mistake_, std::nullopt);
+}
+
 Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
   const Member& member = request.from.self;
   const bool is_committed = roster_ && roster_->phase() == Roster::Phase::committed;
@@ -47,7 +71,9 @@ Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
   roster_->join(member, request.join, connection, Clock::system().now());
   Reply reply{.kind = ReplyKind::waiting,
               .missing = roster_->missing(),
-              .left_behind = roster_->left_behind()};
+              .left_behind = roster_->left_behind(),
+              .obstacle = roster_->obstacle(member.task),
+              .is_final = roster_->is_final(member.task)};
   if (roster_->is_proposed(member)) {
     reply.kind = ReplyKind::prepare;
     reply.proposal = roster_->proposal();
@@ -69,7 +95,7 @@ void Formation::look() {
 void Formation::lead(const Join& own) {
   const Lock lock(mutex_);
   role_ = Role::leading;
-  roster_.emplace(static_cast<int>(names_.size()), self_.self, own, Clock::system().now());
+  roster_.emplace(static_cast<int>(names_.size()), self_.self, own, Clock::system().now(), rules_);
 }
 
 void Formation::follow() {
@@ -105,6 +131,8 @@ Formation::Progress Formation::update(const Absent& absent, TimePoint now) {
   Progress progress{.phase = roster_->phase(),
                     .missing = roster_->missing(),
                     .left_behind = roster_->left_behind(),
+                    .obstacle = roster_->obstacle(self_.self.task),
+                    .is_final = roster_->is_final(self_.self.task),
                     .proposal = roster_->proposal(),
                     .have_all_been_told = roster_->have_all_been_told()};
   for (int task = 0; task < static_cast<int>(names_.size()); ++task) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -20,8 +21,8 @@ namespace cohort::collective::formation {
 // Thread-safe.
 class Formation {
  public:
-  explicit Formation(Identity self, std::vector<std::string> names)
-      : self_(std::move(self)), names_(std::move(names)) {}
+  explicit Formation(Identity self, std::vector<std::string> names, RosterRules rules = {})
+      : self_(std::move(self)), names_(std::move(names)), rules_(std::move(rules)) {}
 
   // To all questions but those that open links, for which it only says why they are refused.
   std::optional<Reply> answer(const Request& request, std::uint64_t connection);
@@ -40,12 +41,17 @@ class Formation {
 
   // The last group that was kept.
   PastGroup last() const;
+  // Why a process of this job that has come since the last call cannot be in a group with this one;
+  // nullopt if none has come. Each such process also makes a warning.
+  std::optional<Error> take_mistake();
 
   struct Progress {
     Roster::Phase phase = Roster::Phase::gathering;
     std::vector<int> missing = {};
     std::vector<int> absent = {};  // all tasks that have not joined
     std::uint64_t left_behind = 0;
+    Obstacle obstacle = Obstacle::none;
+    bool is_final = false;
     Proposal proposal = {};
     bool have_all_been_told = false;
   };
@@ -56,13 +62,17 @@ class Formation {
   enum class Role : std::uint8_t { none, looking, leading, following };
 
   Reply answer_join(const Request& request, std::uint64_t connection) COHORT_REQUIRES(mutex_);
+  void note_refused(const Request& request);
 
   const Identity self_;
   const std::vector<std::string> names_;
+  const RosterRules rules_;
   mutable Mutex mutex_;
   Role role_ COHORT_GUARDED_BY(mutex_) = Role::none;
   std::uint64_t entered_ COHORT_GUARDED_BY(mutex_) = 0;
   PastGroup last_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> mistake_ COHORT_GUARDED_BY(mutex_);
+  std::set<std::uint64_t> refused_ COHORT_GUARDED_BY(mutex_);  // incarnations
   // While this process leads, and afterwards for members that ask whether the group was committed.
   std::optional<Roster> roster_ COHORT_GUARDED_BY(mutex_);
 };

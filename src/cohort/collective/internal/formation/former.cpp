@@ -39,13 +39,13 @@ Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Forma
       join_(std::move(join)),
       deadline_(deadline) {
   for (int task = 0; task < static_cast<int>(tasks.size()); ++task) {
-    if (task != self.self.task) missing_.push_back(task);
+    if (task != self.self.task) lack_.missing.push_back(task);
   }
 }
 
 Proposal Former::run() {
   while (true) {
-    check_deadline();
+    check_may_wait();
     formation_.look();
     const std::optional<int> leader = find_leader();
     log_debug("[collective.form] ", leader ? "joins task " + std::to_string(*leader) : "leads");
@@ -83,7 +83,7 @@ Bytes Former::question(RequestKind kind, int to) const {
 AbsentTask Former::heard(int task, const Conversation& conversation) {
   switch (conversation.state()) {
     case State::refused:
-      return {.kind = AbsentTask::Kind::dead};
+      return {.kind = AbsentTask::Kind::dead, .addresses = conversation.addresses()};
     case State::answered:
       break;
     default:
@@ -93,13 +93,15 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
-    const WorkerTask& asked = tasks_[static_cast<std::size_t>(task)];
-    COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", asked.name, " at ",
-                 asked.address, ")");
-    return {};
+    COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", names_of({task}), ")");
+    return {.incarnation = reply.incarnation, .addresses = conversation.addresses()};
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
-  return {is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle, reply.last};
+  if (is_forming) came_.insert(task);
+  return {.kind = is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle,
+          .number = reply.last,
+          .incarnation = reply.incarnation,
+          .addresses = conversation.addresses()};
 }
 
 void Former::note_answers(const std::vector<int>& tasks) {
@@ -161,8 +163,8 @@ std::optional<Proposal> Former::lead() {
       tell_all();
       return std::move(progress.proposal);
     }
-    note_missing(std::move(progress.missing), progress.left_behind);
-    check_deadline();
+    note({std::move(progress.missing), progress.left_behind, progress.obstacle, progress.is_final});
+    check_may_wait();
     std::erase_if(absent_, [&](const auto& one) {
       return std::find(progress.absent.begin(), progress.absent.end(), one.first) ==
              progress.absent.end();
@@ -188,7 +190,7 @@ std::optional<Proposal> Former::follow(int leader) {
   Proposal accepted;
   join_.accepted = 0;
   while (true) {
-    check_deadline();
+    check_may_wait();
     conversation.ask(question(RequestKind::join, leader));
     Conversation* const one = &conversation;
     const Deadline answer_by = pause(kLeaderTimeout);
@@ -203,13 +205,12 @@ std::optional<Proposal> Former::follow(int leader) {
     heard(leader, conversation);
     switch (reply.kind) {
       case ReplyKind::waiting:
-        note_missing(reply.missing, reply.left_behind);
+        note({reply.missing, reply.left_behind, reply.obstacle, reply.is_final});
         join_.accepted = 0;
         break;
       case ReplyKind::prepare:
         accepted = reply.proposal;
-        note_proposed(accepted);
-        join_.accepted = accepted.number;
+        note_accepted(accepted);
         break;
       case ReplyKind::committed:
         if (accepted.number != 0) return accepted;
@@ -225,36 +226,92 @@ void Former::note_proposed(const Proposal& proposal) {
   join_.proposed_max = std::max(join_.proposed_max, proposal.number);
 }
 
-void Former::note_missing(std::vector<int> missing, std::uint64_t left_behind) {
-  if (has_noted_missing_ && !deadline_.is_infinite()) {
+void Former::note_accepted(const Proposal& proposal) {
+  note_proposed(proposal);
+  join_.accepted = proposal.number;
+  join_.pending = past_group_of(proposal);
+}
+
+void Former::note(Lack lack) {
+  const std::set<int> missing(lack.missing.begin(), lack.missing.end());
+  // A process that has just begun to lead does not know yet who is missing.
+  for (int task = 0; !missing.empty() && task < static_cast<int>(tasks_.size()); ++task) {
+    if (!missing.contains(task)) came_.insert(task);
+  }
+  if (lack.is_final && lack.obstacle != Obstacle::none) {
+    lack_ = std::move(lack);
+    fail();
+  }
+  if (has_noted_lack_ && !deadline_.is_infinite()) {
     const Duration margin = std::min<Duration>(kLastMoments, (deadline_.time() - started_) / 4);
     if (Clock::system().now() >= deadline_.time() - margin) return;
   }
-  has_noted_missing_ = true;
-  missing_ = std::move(missing);
-  left_behind_ = left_behind;
+  has_noted_lack_ = true;
+  lack_ = std::move(lack);
 }
 
-void Former::check_deadline() const {
-  if (!deadline_.has_expired()) return;
-  std::string missing, first;
-  for (const int task : missing_) {
+std::string Former::names_of(const std::vector<int>& tasks) const {
+  std::string names;
+  for (const int task : tasks) {
     if (task < 0 || task >= static_cast<int>(tasks_.size())) continue;
     const WorkerTask& one = tasks_[static_cast<std::size_t>(task)];
-    if (first.empty()) first = one.name;
-    missing += (missing.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
+    names += (names.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
   }
-  COHORT_CHECK(left_behind_ == 0, ErrorCode::deadline_exceeded,
-               "[collective.form] expected the others to form a new group before the deadline, but "
-               "they train in group ",
-               left_behind_,
-               "; this process joins when they call rebuild(). If they have ended, start it again");
+  return names.empty() ? "the other workers" : names;
+}
+
+void Former::check_may_wait() const {
+  if (join_.last.number == 0) {
+    if (std::optional<Error> mistake = formation_.take_mistake()) throw std::move(*mistake);
+  }
+  if (deadline_.has_expired()) fail();
+}
+
+void Former::fail() const {
+  std::vector<int> missing = lack_.missing;
+  std::erase_if(missing, [&](int task) { return came_.contains(task); });
+  if (missing.empty()) missing = lack_.missing;
+  const std::string& origin =
+      missing.empty() ? std::string() : tasks_.at(static_cast<std::size_t>(missing.front())).name;
+  const auto must_restart = [](std::string text) {
+    return Error(ErrorCode::unavailable, "[collective.form] " + std::move(text),
+                 ErrorCause::must_restart);
+  };
+  const std::string remedy = "; end this process and start it again";
+  switch (lack_.obstacle) {
+    case Obstacle::minority:
+      throw must_restart(
+          "expected more than half of the workers of the last group, or half with the "
+          "first of them, got too few without " +
+          names_of(lack_.missing) +
+          ", which cannot be reached but may train on without this process" + remedy +
+          ", or set MultiWorkerMirroredOptions::allow_minority")
+          .at(origin);
+    case Obstacle::given_up:
+      throw must_restart(
+          "expected one of the workers that have given up this process and go on "
+          "without it, got none: " +
+          (lack_.is_final ? "they have ended" : names_of(lack_.missing) + " cannot be reached") +
+          "; a group without them would replace what they have trained" + remedy);
+    case Obstacle::left_behind:
+      if (lack_.is_final)
+        throw must_restart("expected the workers of group " + std::to_string(lack_.left_behind) +
+                           ", which have trained on without this process, but they have ended" +
+                           remedy);
+      throw Error(ErrorCode::deadline_exceeded,
+                  "[collective.form] expected the others to form a new group before the deadline, "
+                  "but they train in group " +
+                      std::to_string(lack_.left_behind) +
+                      "; this process joins when they call rebuild()");
+    case Obstacle::none:
+      break;
+  }
   throw Error(
       ErrorCode::deadline_exceeded,
       "[collective.form] expected all workers to form a group before the deadline, got no " +
-          (missing.empty() ? "agreement" : missing) +
+          (missing.empty() ? "agreement" : names_of(missing)) +
           "; see whether they have started and can be reached, or wait longer")
-      .at(first);
+      .at(origin);
 }
 
 }  // namespace cohort::collective::formation

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,11 +26,12 @@ class Former {
          Join join, Deadline deadline);
 
   // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
-  // failed_precondition, the first time, if another program answers for a task.
+  // unavailable with the cause must_restart if no group may be formed without some that have not
+  // come; failed_precondition, the first time, if another program answers for a task, or a process
+  // of this job has other options.
   Proposal run();
-  // Join::number_max and Join::proposed_max, as they have become.
-  std::uint64_t number_max() const { return join_.number_max; }
-  std::uint64_t proposed_max() const { return join_.proposed_max; }
+  // As the members number_max, proposed_max and pending have become.
+  const Join& join() const { return join_; }
 
  private:
   std::optional<int> find_leader();
@@ -46,10 +48,22 @@ class Former {
   AbsentTask heard(int task, const Conversation& conversation);
   bool is_lower_forming() const;
   void note_proposed(const Proposal& proposal);
-  // Notes who is missing, for the error at the deadline. Others give up at about the same deadline,
-  // but are not those that kept this process waiting; so what comes shortly before it is not noted.
-  void note_missing(std::vector<int> missing, std::uint64_t left_behind);
-  void check_deadline() const;
+  void note_accepted(const Proposal& proposal);
+  // What keeps this process waiting, as the process that leads says.
+  struct Lack {
+    std::vector<int> missing = {};
+    std::uint64_t left_behind = 0;
+    Obstacle obstacle = Obstacle::none;
+    bool is_final = false;
+  };
+  // For the error at the deadline. Others give up at about the same deadline, but are not those
+  // that kept this process waiting; so what comes shortly before it is not noted. Throws if nobody
+  // can come who would change it.
+  void note(Lack lack);
+  // Throws if a process of this job cannot be in the group, or the deadline has passed.
+  void check_may_wait() const;
+  [[noreturn]] void fail() const;
+  std::string names_of(const std::vector<int>& tasks) const;
   Deadline pause(Duration duration) const;
 
   const std::vector<WorkerTask>& tasks_;
@@ -60,9 +74,11 @@ class Former {
   const Deadline deadline_;
   std::map<int, Conversation> conversations_;
   Absent absent_;
-  bool has_noted_missing_ = false;
-  std::vector<int> missing_;
-  std::uint64_t left_behind_ = 0;
+  bool has_noted_lack_ = false;
+  Lack lack_;
+  // Tasks that have taken part at some time; those among the missing have given up, since others
+  // had not come.
+  std::set<int> came_;
 };
 
 }  // namespace cohort::collective::formation

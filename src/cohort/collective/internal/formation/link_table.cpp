@@ -81,6 +81,7 @@ void LinkTable::begin(std::uint64_t group) {
   current_ = group;
   ended_ = group - 1;
   missed_.clear();
+  is_given_up_ = false;
   forget_old();
 }
 
@@ -136,6 +137,17 @@ void LinkTable::miss(std::uint64_t group, Member member, const std::string& why)
   if (std::find(missed_.begin(), missed_.end(), member) != missed_.end()) return;
   log_info("[collective.group] member ", member.task, " of group ", group, " is missed: ", why);
   missed_.push_back(member);
+}
+
+void LinkTable::note_given_up(std::uint64_t group, const std::string& why) {
+  const Lock lock(mutex_);
+  if (group != current_ || std::exchange(is_given_up_, true)) return;
+  log_info("[collective.group] the others go on without this process: ", why);
+}
+
+bool LinkTable::is_given_up() {
+  const Lock lock(mutex_);
+  return is_given_up_;
 }
 
 std::vector<Member> LinkTable::missed() {

@@ -50,6 +50,10 @@ class LinkTable {
   // Members of the last group that did not answer, until the next group begins.
   void miss(std::uint64_t group, Member member, const std::string& why);
   std::vector<Member> missed();
+  // Members of the last group have told this process that they go on without it. Until the next
+  // group begins.
+  void note_given_up(std::uint64_t group, const std::string& why);
+  bool is_given_up();
 
  private:
   // Identifies an open socket. Its owner may close it at any time, and its number may be another
@@ -77,6 +81,7 @@ class LinkTable {
   std::size_t prunes_at_ COHORT_GUARDED_BY(mutex_) = 64;
   std::set<Waker*> wakers_ COHORT_GUARDED_BY(mutex_);
   std::vector<Member> missed_ COHORT_GUARDED_BY(mutex_);
+  bool is_given_up_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
 }  // namespace cohort::collective::formation

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "cohort/collective/detail/links.h"
+#include "cohort/collective/group.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 
@@ -40,16 +41,29 @@ struct Member {
 // Who asks; all but `self` must be equal in all processes.
 struct Identity {
   std::string job = {};
+  GroupBackend backend = GroupBackend::automatic;
   std::string options = {};  // ProcessGroupOptions::options
   std::uint64_t tasks_hash = 0;
+  // "worker:0 10.0.0.1:2222", a line for each task; of a long list only the beginning, since each
+  // question carries it.
+  std::string tasks = {};
   std::string torch_version = {};
   Member self = {};
+};
+
+// By what others can tell later that a process has ended. The texts are hashed, since each question
+// of a process that joins has the places of all members.
+struct Place {
+  std::uint64_t host = 0;                     // hash of own_host(); 0: not known
+  std::int64_t process = 0;                   // its number on that host
+  std::vector<std::uint64_t> addresses = {};  // at which it listens: address_hash()
 };
 
 // A group that a process was in, so that it has its values; the first group has number 1.
 struct PastGroup {
   std::uint64_t number = 0;
-  std::vector<Member> members = {};
+  std::vector<Member> members = {};  // in the order of tasks
+  std::vector<Place> places = {};    // of the members; empty: not known
 };
 
 // What a process tells the one that leads the formation.
@@ -59,11 +73,16 @@ struct Join {
   std::vector<Member> missed = {};  // members of its last group which did not answer
   std::int64_t remaining_ms = -1;   // until its deadline; -1: it has none
   std::uint64_t accepted = 0;       // the number of the group that it is prepared for
+  // A newer group than `last` that it has accepted. It may have been formed without its knowledge.
+  PastGroup pending = {};
   // The largest number that was proposed to it or by it, in its life. A leader that the others have
   // given up may have formed that group, so none of them may have the number again.
   std::uint64_t proposed_max = 0;
   std::string host = {};
   std::int64_t process = 0;
+  std::vector<std::uint64_t> addresses = {};  // as in Place
+  // Members of its last group have told it that they go on without it.
+  bool is_given_up = false;
 };
 
 // Opens one connection between two members of a group.
@@ -90,6 +109,7 @@ struct ProposedMember {
   Member who = {};
   std::string host = {};
   std::int64_t process = 0;
+  std::vector<std::uint64_t> addresses = {};  // as in Place
   bool is_new = false;
 };
 
@@ -98,6 +118,16 @@ struct Proposal {
   std::uint64_t number = 0;
   std::uint64_t last = 0;  // of the group whose values it goes on from; 0: it is the first one
   std::vector<ProposedMember> members = {};  // in the order of tasks
+};
+
+PastGroup past_group_of(const Proposal& proposal);
+
+// Why those who have come may not form a group.
+enum class Obstacle : std::uint8_t {
+  none = 0,
+  left_behind = 1,  // others have formed a newer group
+  minority = 2,     // those who have not come may be alive, and form another group
+  given_up = 3,     // the others of its last group go on without this process, and have not come
 };
 
 enum class ReplyKind : std::uint8_t {
@@ -120,6 +150,8 @@ struct Reply {
   std::string text = {};
   std::vector<int> missing = {};
   std::uint64_t left_behind = 0;  // Roster::left_behind()
+  Obstacle obstacle = Obstacle::none;
+  bool is_final = false;  // nobody can come who would remove the obstacle
   Proposal proposal = {};
 };
 
@@ -130,8 +162,12 @@ Bytes encode(const Reply& reply);
 Request decode_request(std::span<const std::byte> body);
 Reply decode_reply(std::span<const std::byte> body);
 
-// The error of a process that asks another one, because they are of different jobs, lists of tasks
-// or versions; nullopt if they agree.
-std::optional<Error> disagreement(const Identity& asking, const Identity& asked);
+// The error of a process `own` that `other` cannot be in a group with it, because they are of
+// different jobs, lists of tasks, options or versions; it names the first difference. nullopt if
+// they agree.
+std::optional<Error> disagreement(const Identity& own, const Identity& other);
+// Whether they differ, but are workers of one job all the same, and no process of another job has
+// come to a wrong address.
+bool is_mistake_of_one_job(const Identity& own, const Identity& other);
 
 }  // namespace cohort::collective::formation

@@ -37,6 +37,7 @@ ProcessLinks::ProcessLinks(const std::vector<WorkerTask>& tasks, Identity self, 
 }
 
 void ProcessLinks::missed(int rank, std::string_view why) {
+  if (rank == rank_) return table_->note_given_up(number_, std::string(why));
   table_->miss(number_, member(rank).who, std::string(why));
 }
 

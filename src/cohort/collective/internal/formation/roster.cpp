@@ -25,10 +25,16 @@ bool is_same(const PastGroup& a, const PastGroup& b) {
   return a.number == b.number && a.members == b.members;
 }
 
+bool share_one(const std::vector<std::uint64_t>& a, const std::vector<std::uint64_t>& b) {
+  return std::any_of(a.begin(), a.end(), [&](std::uint64_t address) {
+    return address != 0 && std::find(b.begin(), b.end(), address) != b.end();
+  });
+}
+
 }  // namespace
 
-Roster::Roster(int num_tasks, Member leader, const Join& own, TimePoint now)
-    : num_tasks_(num_tasks), leader_(leader), started_(now) {
+Roster::Roster(int num_tasks, Member leader, const Join& own, TimePoint now, RosterRules rules)
+    : num_tasks_(num_tasks), leader_(leader), started_(now), rules_(std::move(rules)) {
   join(leader, own, 0, now);
 }
 
@@ -91,6 +97,7 @@ void Roster::update(const Absent& absent, TimePoint now) {
     }
   }
   find_missing(last, absent);
+  find_obstacle(last, absent);
   if (may_begin(last, absent, now)) propose(last);
 }
 
@@ -121,8 +128,9 @@ void Roster::find_missing(const PastGroup& last, const Absent& absent) {
     }
     return;
   }
-  for (const Member& member : last.members) {
-    if (has_joined(member.task) || contains(lost_, member)) continue;
+  for (std::size_t i = 0; i < last.members.size(); ++i) {
+    const Member& member = last.members[i];
+    if (has_joined(member.task) || contains(lost_, member) || is_gone(last, i, absent)) continue;
     const auto state = absent.find(member.task);
     if (state != absent.end() && state->second.kind == AbsentTask::Kind::dead) continue;
     const bool is_missed = std::any_of(joined_.begin(), joined_.end(), [&](const auto& one) {
@@ -132,9 +140,100 @@ void Roster::find_missing(const PastGroup& last, const Absent& absent) {
   }
 }
 
+bool Roster::is_gone(const PastGroup& last, std::size_t i, const Absent& absent) const {
+  if (i >= last.places.size()) return false;
+  const Member& member = last.members[i];
+  const Place& place = last.places[i];
+  // One address cannot be that of two processes.
+  const auto found = joined_.find(member.task);
+  if (found != joined_.end()) return share_one(found->second.join.addresses, place.addresses);
+  if (rules_.has_ended && rules_.has_ended(place)) return true;
+  const auto state = absent.find(member.task);
+  if (state == absent.end()) return false;
+  const AbsentTask& task = state->second;
+  const bool is_other = task.incarnation != 0 && task.incarnation != member.incarnation;
+  return (task.kind == AbsentTask::Kind::dead || is_other) &&
+         share_one(task.addresses, place.addresses);
+}
+
+bool Roster::is_shut_out(const Joined& joined, const PastGroup& last) const {
+  if (!joined.join.is_given_up || !is_same(joined.join.last, last)) return false;
+  return std::none_of(joined_.begin(), joined_.end(), [&](const auto& one) {
+    const Join& other = one.second.join;
+    return is_same(other.last, last) && contains(other.missed, joined.member);
+  });
+}
+
+// Of two sides of a network that is divided, at most one has more than half of the members, or half
+// and the lowest one; also if only one side knows that some have ended.
+bool Roster::has_most(const PastGroup& group, const Absent& absent,
+                      std::vector<int>& absent_members) const {
+  std::size_t num_counted = 0, num_here = 0;
+  bool has_lowest = false;
+  for (std::size_t i = 0; i < group.members.size(); ++i) {
+    const Member& member = group.members[i];
+    const auto found = joined_.find(member.task);
+    const bool is_here = found != joined_.end() && found->second.member == member;
+    if (!is_here && is_gone(group, i, absent)) continue;
+    if (++num_counted == 1) has_lowest = is_here;
+    num_here += is_here ? 1 : 0;
+    if (!is_here) absent_members.push_back(member.task);
+  }
+  return 2 * num_here > num_counted || (2 * num_here == num_counted && has_lowest);
+}
+
+void Roster::find_obstacle(const PastGroup& last, const Absent& absent) {
+  obstacle_ = left_behind_ != 0 ? Obstacle::left_behind : Obstacle::none;
+  is_final_ = false;
+  shut_out_.clear();
+  if (obstacle_ != Obstacle::none) {
+    int num_absent = num_tasks_ - static_cast<int>(joined_.size());
+    for (const auto& [task, state] : absent)
+      num_absent -= state.kind == AbsentTask::Kind::dead && !has_joined(task) ? 1 : 0;
+    is_final_ = num_absent == 0;  // nobody has the values of the newer group
+  }
+  if (last.number == 0 || obstacle_ != Obstacle::none) return;
+  std::vector<int> absent_members;
+  bool is_enough = has_most(last, absent, absent_members);
+  bool has_survivor = false;
+  for (const auto& [task, joined] : joined_) {
+    if (is_shut_out(joined, last)) shut_out_.insert(task);
+    has_survivor = has_survivor || (is_same(joined.join.last, last) && !shut_out_.contains(task));
+  }
+  if (!has_survivor || shut_out_.contains(leader_.task)) {
+    obstacle_ = Obstacle::given_up;
+    is_final_ = absent_members.empty();
+    missing_ = std::move(absent_members);
+    return;
+  }
+  for (const auto& [task, joined] : joined_) {
+    const PastGroup& pending = joined.join.pending;
+    if (pending.number > last.number)
+      is_enough = has_most(pending, absent, absent_members) && is_enough;
+  }
+  if (is_enough || rules_.allow_minority) return;
+  obstacle_ = Obstacle::minority;
+  std::sort(absent_members.begin(), absent_members.end());
+  absent_members.erase(std::unique(absent_members.begin(), absent_members.end()),
+                       absent_members.end());
+  missing_ = std::move(absent_members);
+}
+
+Obstacle Roster::obstacle(int task) const {
+  if (obstacle_ == Obstacle::left_behind || obstacle_ == Obstacle::minority) return obstacle_;
+  return shut_out_.contains(task) ? Obstacle::given_up : Obstacle::none;
+}
+
+bool Roster::is_final(int task) const {
+  const auto found = joined_.find(task);
+  return is_final_ && found != joined_.end() && found->second.join.last.number != 0;
+}
+
 bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint now) {
-  // Others have formed a newer group. They take this process in when they form the next one.
-  if (left_behind_ != 0) return false;
+  if (obstacle_ != Obstacle::none) {
+    complete_since_.reset();
+    return false;
+  }
   if (last.number == 0) return missing_.empty();
   if (is_out_of_time(last, now)) return true;
   if (!missing_.empty()) {
@@ -170,9 +269,10 @@ void Roster::propose(const PastGroup& last) {
   proposal_ = {.number = ++number_max_, .last = last.number};
   told_.clear();
   for (const auto& [task, joined] : joined_) {
+    if (shut_out_.contains(task)) continue;
     const bool has_values = last.number != 0 && is_same(joined.join.last, last);
     proposal_.members.push_back(
-        {joined.member, joined.join.host, joined.join.process, !has_values});
+        {joined.member, joined.join.host, joined.join.process, joined.join.addresses, !has_values});
   }
   phase_ = proposal_.members.size() == 1 ? Phase::committed : Phase::preparing;
 }

@@ -2,7 +2,9 @@
 // Decides who is in the next group: the state of the process that leads a formation.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -22,9 +24,18 @@ struct AbsentTask {
     forming,
   };
   Kind kind = Kind::unknown;
-  std::uint64_t number = 0;  // of the group whose values it has
+  std::uint64_t number = 0;                   // of the group whose values it has
+  std::uint64_t incarnation = 0;              // of the process that answers; 0: none
+  std::vector<std::uint64_t> addresses = {};  // Conversation::addresses()
 };
 using Absent = std::map<int, AbsentTask>;
+
+struct RosterRules {
+  // A group is also formed where the others may be the larger side of a network that is divided.
+  bool allow_minority = false;
+  // Whether a process of this host has ended.
+  std::function<bool(const Place&)> has_ended = {};
+};
 
 // Gathers the processes that join, proposes a group to them, and commits it when all have accepted.
 // A process that is lost meanwhile is left out, and the next proposal has a larger number.
@@ -34,7 +45,7 @@ class Roster {
   enum class Phase : std::uint8_t { gathering, preparing, committed };
 
   // `leader` never leaves.
-  Roster(int num_tasks, Member leader, const Join& join, TimePoint now);
+  Roster(int num_tasks, Member leader, const Join& join, TimePoint now, RosterRules rules = {});
 
   void join(Member member, const Join& join, std::uint64_t connection, TimePoint now);
   // A connection closed.
@@ -52,6 +63,11 @@ class Roster {
   // The number of the group that others are in without this process and all that have joined; 0 if
   // there is none.
   std::uint64_t left_behind() const { return left_behind_; }
+  // Why no group is formed with the process of a task that has joined.
+  Obstacle obstacle(int task) const;
+  // Whether nobody can come who would remove it, so that this process must end. One that was in no
+  // group goes on waiting for all.
+  bool is_final(int task) const;
   // That the member knows of the commit.
   void note_told(const Member& member) { told_.insert(member.task); }
   bool have_all_been_told() const;
@@ -68,6 +84,15 @@ class Roster {
   void lose(std::map<int, Joined>::iterator at);
   PastGroup newest() const;
   void find_missing(const PastGroup& last, const Absent& absent);
+  void find_obstacle(const PastGroup& last, const Absent& absent);
+  // Whether those who have come cannot be the smaller side of a network that is divided. Appends
+  // the members that have not come and may be alive.
+  bool has_most(const PastGroup& group, const Absent& absent,
+                std::vector<int>& absent_members) const;
+  // Whether the process of a member that has not come is known to have ended.
+  bool is_gone(const PastGroup& last, std::size_t i, const Absent& absent) const;
+  // Whether a process that was told that it was given up is without those who gave it up.
+  bool is_shut_out(const Joined& joined, const PastGroup& last) const;
   bool may_begin(const PastGroup& last, const Absent& absent, TimePoint now);
   bool is_out_of_time(const PastGroup& last, TimePoint now) const;
   void propose(const PastGroup& last);
@@ -75,11 +100,15 @@ class Roster {
   const int num_tasks_;
   const Member leader_;
   const TimePoint started_;
+  const RosterRules rules_;
   std::map<int, Joined> joined_;
   std::vector<Member> lost_;  // joined and left again
   Phase phase_ = Phase::gathering;
   std::vector<int> missing_;
   std::uint64_t left_behind_ = 0;
+  Obstacle obstacle_ = Obstacle::none;  // for all
+  std::set<int> shut_out_;              // tasks for which it is given_up
+  bool is_final_ = false;
   std::optional<TimePoint> complete_since_;
   std::uint64_t number_max_ = 0;
   Proposal proposal_;

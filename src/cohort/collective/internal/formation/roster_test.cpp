@@ -6,6 +6,8 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 namespace cohort::collective::formation {
@@ -182,6 +184,156 @@ TEST(Roster, AProcessWithoutValuesIsNew) {
   roster.join(member(0), {}, 1, kStart);
   roster.update({}, kStart);
   EXPECT_THAT(is_new(roster.proposal()), ElementsAre(true, false));
+}
+
+// All members but those in `here`, who have survived, do not answer.
+Roster roster_of(const PastGroup& last, const std::vector<int>& here, RosterRules rules = {}) {
+  Join join = survivor_of(last);
+  for (const Member& one : last.members) join.missed.push_back(one);
+  Roster roster(static_cast<int>(last.members.size()), member(here.front()), join, kStart,
+                std::move(rules));
+  for (std::size_t i = 1; i < here.size(); ++i) roster.join(member(here[i]), join, i, kStart);
+  return roster;
+}
+
+TEST(Roster, FormsNoGroupThatMayBeTheSmallerSideOfADividedNetwork) {
+  const auto can_go_on = [](const std::vector<int>& all, const std::vector<int>& here) {
+    Roster roster = roster_of(past(3, all), here);
+    roster.update({}, kStart);
+    roster.update({}, kStart + 1s);
+    EXPECT_EQ(roster.obstacle(here.front()) == Obstacle::none, roster.phase() != Phase::gathering);
+    return roster.phase() != Phase::gathering;
+  };
+  EXPECT_TRUE(can_go_on({0, 1, 2}, {1, 2}));
+  EXPECT_FALSE(can_go_on({0, 1, 2}, {0}));
+  EXPECT_TRUE(can_go_on({0, 1}, {0}));
+  EXPECT_FALSE(can_go_on({0, 1}, {1}));
+  EXPECT_TRUE(can_go_on({0, 1, 2, 3}, {0, 2}));
+  EXPECT_FALSE(can_go_on({0, 1, 2, 3}, {1, 3}));
+}
+
+// Every division of a group, also where each side knows only of some that have ended.
+TEST(Roster, NeverTwoSidesOfADividedNetworkGoOn) {
+  constexpr unsigned kAll = 1U << 4U;
+  const std::vector<int> all{0, 1, 2, 3};
+  PastGroup last = past(3, all);
+  for (std::uint64_t i = 0; i < 4; ++i) last.places.push_back({1, 1, {100 + i}});
+  const auto goes_on = [&](unsigned here, unsigned gone) {
+    std::vector<int> tasks;
+    Absent absent;
+    for (const int task : all) {
+      if ((here >> static_cast<unsigned>(task) & 1U) != 0) tasks.push_back(task);
+      if ((gone >> static_cast<unsigned>(task) & 1U) != 0)
+        absent[task] = {.kind = Kind::dead, .addresses = {100 + static_cast<std::uint64_t>(task)}};
+    }
+    if (tasks.empty()) return false;
+    Roster roster = roster_of(last, tasks);
+    roster.update(absent, kStart);
+    roster.update(absent, kStart + 1s);
+    return roster.phase() != Phase::gathering;
+  };
+  int num_that_go_on = 0;
+  for (unsigned one = 1; one < kAll; ++one) {
+    for (unsigned other = 1; other < kAll; ++other) {
+      if ((one & other) != 0) continue;
+      const unsigned ended = ~(one | other) & (kAll - 1);
+      for (unsigned known = 0; known < kAll; ++known) {
+        if ((known & ~ended) != 0) continue;
+        for (unsigned known_there = 0; known_there < kAll; ++known_there) {
+          if ((known_there & ~ended) != 0) continue;
+          const bool first = goes_on(one, known), second = goes_on(other, known_there);
+          EXPECT_FALSE(first && second) << one << " and " << other << " without " << ended;
+          num_that_go_on += first ? 1 : 0;
+        }
+      }
+    }
+  }
+  EXPECT_GT(num_that_go_on, 0);
+}
+
+TEST(Roster, CountsNoMemberThatIsKnownToHaveEnded) {
+  PastGroup last = past(3, {0, 1});
+  last.places = {{7, 11, {100}}, {7, 12, {101}}};
+  const auto goes_on = [&](const Absent& absent, bool has_ended = false) {
+    Roster roster = roster_of(last, {1}, {.has_ended = [=](const Place& place) {
+                                return has_ended && place.process == 11;
+                              }});
+    roster.update(absent, kStart);
+    return roster.phase() == Phase::committed;
+  };
+  EXPECT_FALSE(goes_on({}));
+  EXPECT_TRUE(goes_on({{0, {.kind = Kind::dead, .addresses = {100}}}}));
+  // It listened somewhere else: a proxy, or another host that now has the name.
+  EXPECT_FALSE(goes_on({{0, {.kind = Kind::dead, .addresses = {55}}}}));
+  EXPECT_TRUE(goes_on({{0, {.kind = Kind::dead}}}, true));
+  Roster roster = roster_of(last, {1});
+  roster.join(member(0, 2), {.addresses = {100}}, 5, kStart);  // another process at its address
+  roster.update({}, kStart);
+  EXPECT_THAT(tasks_of(roster.proposal()), ElementsAre(0, 1));
+  EXPECT_THAT(is_new(roster.proposal()), ElementsAre(true, false));
+}
+
+// A leader was lost after the last acceptance. It may have formed the group, and train in it.
+TEST(Roster, CountsAGroupThatMayHaveBeenFormed) {
+  const PastGroup last = past(3, {0, 1, 2});
+  Roster roster = roster_of(last, {1});
+  Join join = survivor_of(last);
+  join.missed = {member(0)};
+  join.pending = past(4, {0, 2});
+  roster.join(member(2), join, 1, kStart);
+  roster.update({}, kStart);
+  EXPECT_EQ(roster.obstacle(1), Obstacle::minority);
+  EXPECT_THAT(roster.missing(), ElementsAre(0));
+}
+
+TEST(Roster, IsAllowedToGoOnWithFew) {
+  Roster roster = roster_of(past(3, {0, 1, 2}), {2}, {.allow_minority = true});
+  roster.update({}, kStart);
+  roster.update({}, kStart + 1s);
+  EXPECT_EQ(roster.phase(), Phase::committed);
+}
+
+TEST(Roster, AGivenUpProcessFormsNoGroupWithoutThoseWhoGaveItUp) {
+  PastGroup last = past(3, {0, 1, 2});
+  last.places = {{7, 11, {100}}, {7, 12, {101}}, {7, 13, {102}}};
+  Join told = survivor_of(last);
+  told.is_given_up = true;
+  Roster roster(3, member(2), told, kStart);
+  Absent absent{{0, {.kind = Kind::dead, .addresses = {100}}}};
+  roster.update(absent, kStart + 1h);
+  EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
+  EXPECT_FALSE(roster.is_final(2));                                 // worker 1 may come
+  roster.join(member(1, 2), {.addresses = {101}}, 1, kStart + 1h);  // it has started again
+  roster.update(absent, kStart + 1h);
+  EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
+  EXPECT_TRUE(roster.is_final(2));
+  EXPECT_FALSE(roster.is_final(1));
+  EXPECT_EQ(roster.phase(), Phase::gathering);
+}
+
+TEST(Roster, AMemberLeftBehindEndsWhenNobodyHasTheNewerValues) {
+  Join behind = survivor_of(past(1, {0, 1, 2}));
+  behind.number_max = 2;
+  Roster roster(3, member(0), behind, kStart);
+  roster.update({{1, {Kind::idle, 2}}, {2, {Kind::dead}}}, kStart);
+  EXPECT_FALSE(roster.is_final(0));
+  roster.join(member(1, 2), {}, 1, kStart);  // it has started again
+  roster.update({{2, {Kind::dead}}}, kStart);
+  EXPECT_EQ(roster.obstacle(0), Obstacle::left_behind);
+  EXPECT_TRUE(roster.is_final(0));
+  EXPECT_FALSE(roster.is_final(1));
+}
+
+TEST(Roster, AGivenUpProcessJoinsWhoGaveItUp) {
+  const PastGroup last = past(3, {0, 1});
+  Join told = survivor_of(last);
+  told.is_given_up = true;
+  Roster roster(2, member(0), told, kStart);
+  Join other = survivor_of(last);
+  other.missed = {member(0)};
+  roster.join(member(1), other, 1, kStart);
+  roster.update({}, kStart);
+  EXPECT_THAT(tasks_of(roster.proposal()), ElementsAre(0, 1));
 }
 
 TEST(Roster, AProcessThatStartedAgainReplacesItsPredecessor) {

@@ -8,6 +8,8 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -15,12 +17,29 @@
 #include <limits>
 #include <utility>
 
+#include "cohort/collective/detail/keep_alive.h"
 #include "cohort/collective/internal/formation/fork_guard.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/detail/start_thread.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 
-namespace cohort::collective::formation {
+namespace cohort::collective {
+namespace {
+
+// KeepAlive, in the order of its members.
+std::array<std::atomic<int>, 3> keep_alive_of_all{KeepAlive().idle, KeepAlive().interval,
+                                                  KeepAlive().count};
+
+}  // namespace
+
+void set_keep_alive(const KeepAlive& keep_alive) {
+  keep_alive_of_all[0] = keep_alive.idle;
+  keep_alive_of_all[1] = keep_alive.interval;
+  keep_alive_of_all[2] = keep_alive.count;
+}
+
+namespace formation {
 namespace {
 
 // For this host's own name, whose lookup has no caller's deadline.
@@ -200,6 +219,26 @@ std::vector<FileDescriptor> listen_at(const std::string& address) {
   return sockets;
 }
 
+std::uint64_t address_hash(const sockaddr* address, socklen_t size) {
+  std::array<char, NI_MAXHOST> host{};
+  std::array<char, NI_MAXSERV> port{};
+  if (::getnameinfo(address, size, host.data(), host.size(), port.data(), port.size(),
+                    NI_NUMERICHOST | NI_NUMERICSERV) != 0)
+    return 0;
+  return mix_seed(mix_seed(0, std::string_view(host.data())), std::string_view(port.data()));
+}
+
+std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets) {
+  std::vector<std::uint64_t> hashes;
+  for (const FileDescriptor& socket : sockets) {
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    auto* const where = reinterpret_cast<sockaddr*>(&own);
+    if (::getsockname(socket.get(), where, &size) == 0) hashes.push_back(address_hash(where, size));
+  }
+  return hashes;
+}
+
 int start_connecting(const addrinfo& address, FileDescriptor& socket) {
   socket =
       FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
@@ -222,9 +261,9 @@ void tune_link(int fd) {
   keep_from_children(fd);
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_of_all[0]);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_of_all[1]);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_of_all[2]);
 }
 
 std::thread start_without_signals(std::string_view purpose, std::function<void()> body) {
@@ -249,4 +288,5 @@ int poll_milliseconds(Deadline deadline) {
   return static_cast<int>(std::clamp<std::int64_t>(left, 0, std::numeric_limits<int>::max()));
 }
 
-}  // namespace cohort::collective::formation
+}  // namespace formation
+}  // namespace cohort::collective

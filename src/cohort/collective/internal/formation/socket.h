@@ -5,6 +5,7 @@
 
 #include <netdb.h>
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -59,6 +60,11 @@ void check_address(const std::string& address);
 // Listens on all addresses of the name that this host has. Throws resource_exhausted if one is in
 // use, invalid_argument if this host has none.
 std::vector<FileDescriptor> listen_at(const std::string& address);
+
+// Of an address with its port; equal in all processes.
+std::uint64_t address_hash(const sockaddr* address, socklen_t size);
+// Those to which these sockets are bound.
+std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets);
 
 // Starts to connect. Returns 0 or EINPROGRESS, or why it failed at once.
 int start_connecting(const addrinfo& address, FileDescriptor& socket);

@@ -156,6 +156,9 @@ TEST_F(CollectedShares, AreRefusedWithoutThoseOfALostWorker) {
       ADD_FAILURE();
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), ErrorCode::data_loss);
+      EXPECT_FALSE(is_task_loss(error));
+      // Regression: 64, as if another start would not help.
+      EXPECT_EQ(exit_code_of(error), 75);
       EXPECT_THAT(error.what(), HasSubstr("got none of the shares of worker:1"));
       EXPECT_THAT(error.what(), HasSubstr("save_values()"));
     }

@@ -35,17 +35,35 @@ std::pair<std::string, std::string> first_difference(std::string_view a, std::st
   return {line(of_a), line(of_b)};
 }
 
+// ": worker:1 has made one run() less than worker:0"; empty if each has made as many.
+std::string difference_of_runs(std::uint64_t first, std::uint64_t other,
+                               const collective::Group& group, int rank) {
+  if (first == other) return "";
+  const std::uint64_t count = std::max(first, other) - std::min(first, other);
+  return ": " + group.member_name(other < first ? rank : 0) + " has made " +
+         (count == 1 ? "one" : std::to_string(count)) + " run() less than " +
+         group.member_name(other < first ? 0 : rank);
+}
+
+// What a worker says about its part in a call.
+struct Part {
+  std::string text;
+  std::uint64_t num_runs = 0;
+};
+
 // Throws unless all texts are the same.
-void check_same(const std::vector<std::string>& texts, std::string_view call,
+void check_same(const std::vector<Part>& parts, std::string_view call,
                 const collective::Group& group) {
-  for (std::size_t i = 1; i < texts.size(); ++i) {
-    if (texts[i] == texts[0]) continue;
-    const auto [first, other] = first_difference(texts[0], texts[i]);
+  for (std::size_t i = 1; i < parts.size(); ++i) {
+    if (parts[i].text == parts[0].text) continue;
+    const auto [first, other] = first_difference(parts[0].text, parts[i].text);
     const bool has_module = call.find('.') != std::string_view::npos;
-    throw_error(ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
-                "] expected one call on all workers, got ", first, " on ", group.member_name(0),
-                " and ", other, " on ", group.member_name(static_cast<int>(i)),
-                "; make the same calls in the same order on each");
+    throw_error(
+        ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
+        "] expected one call on all workers, got ", first, " on ", group.member_name(0), " and ",
+        other, " on ", group.member_name(static_cast<int>(i)),
+        difference_of_runs(parts[0].num_runs, parts[i].num_runs, group, static_cast<int>(i)),
+        "; make the same calls in the same order on each");
   }
 }
 
@@ -77,6 +95,7 @@ void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
     group_ = std::move(group);
   }
   is_introduced_ = false;
+  num_runs_ = 0;
   has_failed_together_ = false;
   ++group_number_;
   begin_epoch();
@@ -158,8 +177,9 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
   ByteWriter mine;
   write_optional_error(mine, failure);
   mine.text(request.text.empty() ? request.call : request.text);
+  mine.u64(num_runs_);
   const std::vector<Bytes> all = group.exchange(mine.take(), "why a call has failed", deadline);
-  std::vector<std::string> texts;
+  std::vector<Part> parts;
   for (std::size_t i = 0; i < all.size(); ++i) {
     ByteReader reader(all[i], "why a call has failed");
     if (std::optional<Error> error = read_optional_error(reader)) {
@@ -168,9 +188,10 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
           .during("waiting for " + group.member_name(static_cast<int>(i)) + " in " +
                   std::string(request.call));
     }
-    texts.push_back(reader.text());
+    std::string text = reader.text();
+    parts.push_back({std::move(text), reader.u64()});
   }
-  check_same(texts, request.call, group);
+  check_same(parts, request.call, group);
   throw found;
 }
 
@@ -184,13 +205,14 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
     text += message.text;
     write_optional_error(mine, std::nullopt);
     mine.text(text);
+    mine.u64(num_runs_);
     mine.blob(message.bytes);
   } catch (...) {
     failure = current_error();
     write_optional_error(mine, failure);
   }
   std::vector<Bytes> all;
-  std::vector<std::string> texts;
+  std::vector<Part> parts;
   const std::shared_ptr<collective::Group> group = this->group();
   together({request.call, text, request.timeout}, failure,
            [&](collective::Group& members, Deadline deadline) {
@@ -203,11 +225,12 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
       ByteReader reader(all[i], request.call);
       if (std::optional<Error> error = read_optional_error(reader))
         throw std::move(*error).at(group->member_name(static_cast<int>(i)));
-      texts.push_back(reader.text());
+      std::string of_worker = reader.text();
+      parts.push_back({std::move(of_worker), reader.u64()});
       const std::span<const std::byte> made = reader.blob();
       all[i] = Bytes(made.begin(), made.end());
     }
-    check_same(texts, request.call, *group);
+    check_same(parts, request.call, *group);
   } catch (...) {
     begin_epoch();
     throw;

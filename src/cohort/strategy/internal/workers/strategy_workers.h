@@ -85,7 +85,10 @@ class COHORT_API StrategyWorkers {
   at::Tensor all_gather(const WorkerRequest& request, const at::Tensor& tensor, std::int64_t axis);
 
   // Around a run: a worker that fails there tells the others, who may wait for it.
-  void begin_run() { has_failed_together_.store(false, std::memory_order_relaxed); }
+  void begin_run() {
+    has_failed_together_.store(false, std::memory_order_relaxed);
+    num_runs_.fetch_add(1, std::memory_order_relaxed);
+  }
   // In a catch block. Waits for the others' next call, unless they know the error already.
   void tell_failure();
 
@@ -115,6 +118,7 @@ class COHORT_API StrategyWorkers {
   std::atomic<std::uint64_t> epoch_ = 0;
   std::atomic<bool> has_failed_together_ = false;  // the last call has thrown on all workers
   std::atomic<bool> is_introduced_ = false;
+  std::atomic<std::uint64_t> num_runs_ = 0;  // in this group; for messages
   mutable Mutex mutex_;
   std::shared_ptr<collective::Group> group_ COHORT_GUARDED_BY(mutex_);
   Mutex callback_mutex_;

@@ -77,6 +77,20 @@ TEST(StrategyWorkersTest, SayWhatWhichWorkerDid) {
     EXPECT_THAT(error, AllOf(HasSubstr("got two on worker:0"), HasSubstr("three on worker:1")));
 }
 
+TEST(StrategyWorkersTest, SayWhoHasMadeFewerRuns) {
+  const std::vector<std::string> errors = errors_of({[](StrategyWorkers& workers) {
+                                                       workers.begin_run();
+                                                       workers.begin_run();
+                                                       reduce(workers, 1, 0);
+                                                     },
+                                                     [](StrategyWorkers& workers) {
+                                                       workers.begin_run();
+                                                       say(workers, "something");
+                                                     }});
+  for (const std::string& error : errors)
+    EXPECT_THAT(error, HasSubstr(": worker:1 has made one run() less than worker:0; make"));
+}
+
 TEST(StrategyWorkersTest, GoOnAfterOneHasToldItsFailure) {
   const std::vector<std::string> errors = errors_of({[](StrategyWorkers& workers) {
                                                        EXPECT_ANY_THROW(reduce(workers, 1, 0));

@@ -31,10 +31,11 @@ class GroupOfMpi final : public WorkerGroups {
     return membership;
   }
   void check_forms_again() const override {
-    throw_error(ErrorCode::unimplemented,
+    throw Error(ErrorCode::unimplemented,
                 "[strategy.rebuild] expected workers that can go on after a loss, got those of "
                 "GroupBackend::mpi, whose job ends with each of its processes; start the job again "
-                "from its last checkpoint, or use GroupBackend::automatic");
+                "from its last checkpoint, or use GroupBackend::automatic",
+                ErrorCause::must_restart);
   }
 
  private:
