@@ -185,7 +185,6 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
   // each connection, and none said what to do.
   EXPECT_EQ(times(cluster.output("ps:1"), "the variables that it had are lost"), 1);
   EXPECT_EQ(times(cluster.output("ps:1"), "refused"), 0) << cluster.output("ps:1");
-  std::cerr << "PS:\n" << cluster.output("ps:1") << "W0:\n" << cluster.output("worker:0");
 }
 
 // The connections of a stopped process stay open, so only unanswered health calls reveal the loss.
