@@ -173,7 +173,7 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
     coordinator.schedule(step);
     coordinator.join();
   };
-  EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "no variable"));
+  EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "has lost its variables"));
 }
 
 // The connections of a stopped process stay open, so only unanswered health calls reveal the loss.

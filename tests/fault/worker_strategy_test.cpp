@@ -220,6 +220,7 @@ TEST(TrainingWorker, EndsWithTheCodeOfAPortInUse) {
                         {{"TF_CONFIG", testing::tf_config_of({address, "127.0.0.1:1"}, 0)}});
   EXPECT_EQ(worker.wait().to_string(), "exit code 75");
   EXPECT_THAT(worker.err(), HasSubstr("expected a free port, got " + address));
+  EXPECT_THAT(worker.err(), HasSubstr("two have the same index in TF_CONFIG"));
 }
 
 // loss_rounds.py has more kinds and places, such as the forming of groups.

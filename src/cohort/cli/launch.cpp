@@ -21,7 +21,7 @@ namespace {
 // If another program takes one of the ports first, all tasks start again on other ports. This is
 // the number of starts, with the first.
 constexpr int kStartsMax = 4;
-constexpr int kTryAgain = 75;
+constexpr int kPortsTaken = 75;
 
 std::string absolute(const std::string& directory) {
   char resolved[PATH_MAX];
@@ -100,7 +100,7 @@ LaunchResult Launch::run() {
     LaunchLoop loop(options_, stop_->reader());
     LaunchResult result = loop.run();
     if (!loop.lost_port()) return result;
-    result.exit_code = kTryAgain;
+    result.exit_code = kPortsTaken;
     if (start == kStartsMax) return result;
   }
 }

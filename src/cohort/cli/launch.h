@@ -47,13 +47,14 @@ struct LaunchOptions {
   // Environment variables that only the acting chief gets.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};
   std::vector<PlannedKill> kills = {};
-  // The most restarts of each task but the chief. It starts again after `restart_delay` if it was
-  // ended by a signal or by a planned kill, or with an exit code other than 0 and 64; without
-  // parameter servers, only while no worker has ended with 0.
+  // The most restarts of each task. It starts again after `restart_delay` if it was ended by a
+  // signal or by a planned kill, or with an exit code other than 0 and 64; without parameter
+  // servers, only while no worker has ended with 0. The chief starts again only after 69 and 75.
   int restarts = 0;
   std::chrono::milliseconds restart_delay{1000};
-  // When all workers but those that were started again have finished, those have this time left:
-  // one that came too late would wait for the others in vain.
+  // Without parameter servers: a worker that does nothing for so long, after another one has
+  // finished, is ended: it waits for the others in vain, or is stopped. One that uses a processor
+  // or waits for a disk is not.
   std::chrono::milliseconds late_time{30'000};
   std::chrono::milliseconds grace{10'000};
   // The descriptors to which the lines of all but the chief are written.
@@ -71,7 +72,8 @@ struct TaskReport {
 
 struct LaunchResult {
   // The chief's. Without parameter servers: 0 if all workers have ended with 0, else that of the
-  // first one that failed and did not start again. A planned kill is no failure.
+  // first one that failed and did not start again, or 75 if one did not finish. A planned kill is
+  // no failure.
   int exit_code = 0;
   // The errno of the first line that could not be written, or 0. The tasks go on without it.
   int output_error = 0;

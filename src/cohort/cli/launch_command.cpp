@@ -122,10 +122,16 @@ class LaunchCommand final : public Command {
         ->allow_extra_args(false);
     app.add_option("--restart", options_.restarts,
                    "how often each worker or parameter server that crashes or is killed is started "
-                   "again; the variables of a parameter server are lost")
+                   "again, and the chief after exit codes 69 and 75; the variables of a parameter "
+                   "server are lost")
         ->check(number_between("a whole number", 0, 1'000'000))
         ->capture_default_str();
     app.add_option("--restart-delay", restart_seconds_, "seconds before a task starts again")
+        ->check(number_between("seconds", 0, 1'000'000'000))
+        ->capture_default_str();
+    app.add_option("--late", late_seconds_,
+                   "with --ps 0: seconds that a worker may do nothing after another one has "
+                   "finished; then it is ended")
         ->check(number_between("seconds", 0, 1'000'000'000))
         ->capture_default_str();
     app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
@@ -160,6 +166,7 @@ class LaunchCommand final : public Command {
     for (const std::string& text : variables_)
       options_.chief_environment.push_back(parse_variable(text));
     options_.restart_delay = from_seconds(restart_seconds_);
+    options_.late_time = from_seconds(late_seconds_);
     options_.grace = from_seconds(grace_seconds_);
     if (is_dry_run_) return print_lines();
     Launch launch(options_);
@@ -186,6 +193,7 @@ class LaunchCommand final : public Command {
   std::vector<std::string> kills_;
   std::vector<std::string> variables_;
   double restart_seconds_ = 1;
+  double late_seconds_ = 30;
   double grace_seconds_ = 10;
   bool is_dry_run_ = false;
 };

@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the end of a task means for a launch: it starts again, stays away, or ends all others.
+#include <algorithm>
 #include <csignal>
+#include <cstdio>
 #include <utility>
 
 #include "cohort/cli/internal/launch_loop.h"
 #include "cohort/cli/internal/launch_task.h"
+#include "cohort/cli/internal/process_activity.h"
 
 namespace cohort::cli {
 namespace {
@@ -13,13 +16,27 @@ using std::chrono::steady_clock;
 
 // A task that ends with this code has a wrong configuration, so another start would not help.
 constexpr int kBadConfiguration = 64;
-constexpr int kPeerLost = 69;
-constexpr int kPortTaken = 75;  // or another call that may be tried again
+constexpr int kTryAgain = 75;  // among others, the port of a server is taken
 // A server whose port is taken ends within this time after its start.
 constexpr std::chrono::minutes kEarly{1};
+// A worker does something if it uses this part of the time on a processor: connections that are
+// kept alive take less. The system counts in steps of the second number.
+constexpr int kBusyPart = 50;
+constexpr std::chrono::milliseconds kBusyMin{10};
 
 bool is_bad_configuration(const ProcessExit& exit) {
   return exit.signal == 0 && exit.code == kBadConfiguration;
+}
+
+std::string in_seconds(std::chrono::milliseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
+  return text;
+}
+
+ProcessActivity activity_of(const std::map<pid_t, ProcessActivity>& activities, pid_t group) {
+  const auto found = activities.find(group);
+  return found != activities.end() ? found->second : ProcessActivity{};
 }
 
 std::string how(const ProcessExit& exit) {
@@ -28,7 +45,9 @@ std::string how(const ProcessExit& exit) {
 
 }  // namespace
 
-void LaunchLoop::chief_ended(const ProcessExit& exit) {
+void LaunchLoop::chief_ended(Task& task, const ProcessExit& exit) {
+  if (!is_ending() && task.has_lost_another(exit) && can_restart(task))
+    return say("the program" + how(exit) + plan_restart(task));
   if (!is_ending() && exit.signal != 0) say("the program was ended by " + exit.to_string());
   end_all(exit.shell_code(), SIGTERM);
 }
@@ -58,17 +77,21 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
     plan_restart(task);
   } else if (exit.shell_code() == 0) {
     worker_finished(id);
-  } else if (finished_ && task.restarts > 0 &&
-             (exit.code == kPeerLost || exit.code == kPortTaken)) {
+  } else if (finished_ && task.restarts > 0 && task.has_lost_another(exit)) {
     say(id.to_string() + how(exit) + "; it came back too late to train with the others");
   } else if (exit.signal == 0 && task.restarts == 0 && cluster_.is_taken(id)) {
     port_was_lost(task);
   } else if (can_restart(task) && !is_bad_configuration(exit)) {
-    say(id.to_string() + how(exit) + plan_restart(task));
+    say(id.to_string() + how(exit) + because_of(task) + plan_restart(task));
   } else {
-    say(id.to_string() + how(exit) + why_the_job_fails(exit) + "; ending all");
+    say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(exit) + "; ending all");
     end_all(exit.shell_code(), SIGTERM);
   }
+}
+
+// An error in a step of one worker is thrown on all of them, and all end with its exit code.
+std::string LaunchLoop::because_of(const Task& task) {
+  return task.has_error_of_another() ? ", because of an error of " + task.error_origin : "";
 }
 
 std::string LaunchLoop::why_the_job_fails(const ProcessExit& exit) const {
@@ -87,19 +110,56 @@ void LaunchLoop::worker_finished(const TaskId& id) {
         " has finished");
     if (failure_ == 0 && !task->is_killed) failure_ = task->report.last_exit.shell_code();
   }
-  const bool are_late = std::all_of(tasks_.begin(), tasks_.end(), [](const auto& task) {
-    return task->process == nullptr || task->restarts > 0;
-  });
-  if (are_late && is_busy()) late_time_ = steady_clock::now() + options_.late_time;
+  late_time_.reset();
+  if (is_busy()) late_note_time_ = steady_clock::now() + options_.late_time / 10;
 }
 
+// Not said at once, because workers that finish together do not end at the same moment.
+void LaunchLoop::say_who_is_late() {
+  late_note_time_.reset();
+  late_time_ = steady_clock::now() + options_.late_time;
+  const auto activities = activity_of_groups();
+  std::string late;
+  for (const auto& task : tasks_) {
+    if (!task->process) continue;
+    const ProcessActivity activity = activity_of(activities, task->process->pid());
+    task->processor_time = activity.processor_time;
+    late += (late.empty() ? "" : ", ") + task->report.task.to_string() +
+            (activity.is_stopped ? " (it is stopped)" : "");
+  }
+  if (late.empty()) return;
+  say("waiting for " + late + "; " + finished_->to_string() + " has finished " +
+      in_seconds(options_.late_time / 10) + " ago, and a worker that now does nothing for " +
+      in_seconds(options_.late_time) + " is ended (--late)");
+}
+
+// A worker that works is not ended: it may save or evaluate what all have trained.
 void LaunchLoop::end_late_ones() {
   late_time_.reset();
+  const auto activities = activity_of_groups();
+  std::string busy;
   for (const auto& task : tasks_) {
-    if (task->process)
-      say(task->report.task.to_string() +
-          " was started again and has not finished with the "
-          "others; ending it");
+    if (!task->process) continue;
+    const ProcessActivity activity = activity_of(activities, task->process->pid());
+    const auto worked =
+        activity.processor_time - std::exchange(task->processor_time, activity.processor_time);
+    if (activity.waits_for_a_disk || worked >= std::max(kBusyMin, options_.late_time / kBusyPart))
+      busy += (busy.empty() ? "" : ", ") + task->report.task.to_string();
+  }
+  if (!busy.empty()) {
+    late_time_ = steady_clock::now() + options_.late_time;
+    if (!std::exchange(is_busy_said_, true)) say("still waiting for " + busy + ", which works");
+    return;
+  }
+  for (const auto& task : tasks_) {
+    if (!task->process) continue;
+    const bool is_back = task->restarts > 0;
+    if (!is_back && failure_ == 0) failure_ = kTryAgain;
+    say(task->report.task.to_string() +
+        (is_back ? " was started again and has not finished with the others"
+                 : " has not finished, and did nothing for " + in_seconds(options_.late_time)) +
+        (activity_of(activities, task->process->pid()).is_stopped ? " (it is stopped)" : "") +
+        "; ending it");
   }
   end_all(failure_, SIGTERM);
 }
@@ -112,7 +172,7 @@ void LaunchLoop::port_was_lost(const Task& task) {
       ") was taken by another program; ending all");
   const bool is_early = percent_ == 0 && steady_clock::now() < start_time_ + kEarly;
   lost_port_ = task.report.starts == 1 && is_early;
-  end_all(lost_port_ ? 0 : kPortTaken, lost_port_ ? SIGKILL : SIGTERM);
+  end_all(lost_port_ ? 0 : kTryAgain, lost_port_ ? SIGKILL : SIGTERM);
 }
 
 bool LaunchLoop::can_restart(const Task& task) const {

@@ -90,10 +90,13 @@ LaunchResult LaunchLoop::run() {
 void LaunchLoop::start(Task& task) {
   ProcessOptions options{options_.program, environment_of(options_, cluster_, task.report.task),
                          !task.is_chief()};
-  if (task.report.task == cluster_.acting_chief()) {
-    options.kept_fd = progress_.writer();
-    options.environment.emplace_back("COHORT_PROGRESS_FD", std::to_string(options.kept_fd));
-  }
+  const auto keep = [&options](const char* variable, int fd) {
+    options.kept_fds.push_back(fd);
+    options.environment.emplace_back(variable, std::to_string(fd));
+  };
+  if (task.report.task == cluster_.acting_chief()) keep("COHORT_PROGRESS_FD", progress_.writer());
+  if (!cluster_.has_chief()) keep("COHORT_ORIGIN_FD", task.origin_pipe.writer());
+  task.error_origin.clear();
   task.process = std::make_unique<TaskProcess>(options);
   task.out_is_open = task.err_is_open = !task.is_chief();
   task.restart_time.reset();
@@ -106,11 +109,11 @@ void LaunchLoop::turn() {
   wait(next_planned());
   read_stop_requests();
   read_progress();
-  // If several ended, those come last that ended because they had lost another.
+  // If several ended, those come last that ended because of another.
   std::vector<Task*> last;
   for (const auto& task : tasks_) {
     if (!task->process) continue;
-    task->has_lost_another() ? last.push_back(task.get()) : collect(*task);
+    task->has_ended_after_another() ? last.push_back(task.get()) : collect(*task);
   }
   for (Task* task : last) collect(*task);
   run_planned(steady_clock::now());
@@ -168,7 +171,7 @@ void LaunchLoop::collect(Task& task) {
   task.process.reset();
   task.report.last_exit = *exit;
   if (task.is_chief()) {
-    chief_ended(*exit);
+    chief_ended(task, *exit);
   } else if (!is_ending()) {
     cluster_.has_chief() ? server_ended(task, *exit) : worker_ended(task, *exit);
   }
@@ -185,7 +188,9 @@ void LaunchLoop::note_output_error(int error) {
 void LaunchLoop::run_planned(Time now) {
   if (kill_time_ && now >= *kill_time_) kill_all("did not end in time");
   if (is_ending()) return;
-  if (late_time_ && now >= *late_time_) return end_late_ones();
+  if (late_note_time_ && now >= *late_note_time_) say_who_is_late();
+  if (late_time_ && now >= *late_time_) end_late_ones();
+  if (is_ending()) return;
   std::erase_if(kills_, [&](const PlannedKill& kill) { return run_kill(kill, now); });
   for (const auto& task : tasks_) {
     if (!task->restart_time || now < *task->restart_time) continue;
@@ -202,7 +207,7 @@ void LaunchLoop::start_again(Task& task) {
     start(task);
     say("started " + name + " again");
   } catch (const Error& error) {
-    const bool fails = !cluster_.has_chief() && !can_restart(task);
+    const bool fails = (task.is_chief() || !cluster_.has_chief()) && !can_restart(task);
     say(name + " cannot be started again: " + error.message() +
         (fails ? "; ending all" : plan_restart(task)));
     if (fails) end_all(task.report.last_exit.shell_code(), SIGTERM);
@@ -225,6 +230,7 @@ std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
   std::optional<Time> next = kill_time_;
   const auto consider = [&next](Time time) { next = next ? std::min(*next, time) : time; };
   if (is_ending()) return next;
+  if (late_note_time_) consider(*late_note_time_);
   if (late_time_) consider(*late_time_);
   for (const PlannedKill& kill : kills_) {
     if (percent_ >= kill.at_percent) consider(start_time_ + kill.after);

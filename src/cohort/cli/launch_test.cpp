@@ -141,6 +141,14 @@ TEST_F(LaunchTest, DataDirectoriesAndThreadsAreInTheEnvironment) {
   EXPECT_EQ(text("chief"), "red\n");
 }
 
+TEST_F(LaunchTest, AnEmptyNumberOfThreadsCountsAsNone) {
+  ::setenv("OMP_NUM_THREADS", "", 1);
+  script("await worker0", "echo \"$OMP_NUM_THREADS\" >$dir/seen.$type$index; mark $type$index");
+  run();
+  ::unsetenv("OMP_NUM_THREADS");
+  EXPECT_THAT(text("seen.worker0"), ::testing::MatchesRegex("[1-9][0-9]*\n"));
+}
+
 TEST_F(LaunchTest, ReturnsTheChiefsExitCode) {
   script("exit 7");
   const LaunchResult result = run();
@@ -152,6 +160,51 @@ TEST_F(LaunchTest, AChiefEndedByASignalIs128AndTheSignal) {
   script("kill -KILL $$");
   EXPECT_EQ(run().exit_code, 137);
   EXPECT_THAT(err(), HasSubstr("[launch] the program was ended by SIGKILL (Killed)"));
+}
+
+// It ended the launch, although --restart was given and the text of the error said to start again.
+TEST_F(LaunchTest, AChiefThatLostATaskStartsAgain) {
+  script(
+      "echo x >>$dir/starts; [ $(wc -l <$dir/starts) = 1 ] && exit 69\n"
+      "[ $(wc -l <$dir/starts) = 2 ] && exit 75; exit 0");
+  options_.restarts = 2;
+  options_.restart_delay = milliseconds(0);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0);
+  EXPECT_EQ(report(result, {"chief", 0}).starts, 3);
+  EXPECT_EQ(report(result, {"worker", 0}).starts, 1);
+  EXPECT_THAT(err(), AllOf(HasSubstr("the program ended with exit code 69; it starts again soon "
+                                     "(restart 1 of 2)"),
+                           HasSubstr("started chief:0 again")));
+}
+
+TEST_F(LaunchTest, AChiefWithoutARestartLeftEndsAll) {
+  script("exit 69");
+  options_.restarts = 1;
+  options_.restart_delay = milliseconds(0);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 69);
+  EXPECT_EQ(report(result, {"chief", 0}).starts, 2);
+}
+
+TEST_F(LaunchTest, AChiefThatFailsItselfIsNotStartedAgain) {
+  script("exit 70");
+  options_.restarts = 1;
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 70);
+  EXPECT_EQ(report(result, {"chief", 0}).starts, 1);
+}
+
+TEST_F(LaunchTest, AChiefThatCannotStartAgainEndsAll) {
+  script("await ps0 worker0 worker1; rm -f $dir/program; exit 69",
+         "mark $type$index; exec sleep 1000");
+  std::ofstream(path("program")) << "#!/bin/sh\n" << options_.program[2];
+  ::chmod(path("program").c_str(), 0700);
+  options_.program = {path("program")};
+  options_.restarts = 1;
+  options_.restart_delay = milliseconds(0);
+  EXPECT_EQ(run().exit_code, 69);
+  EXPECT_THAT(err(), HasSubstr("chief:0 cannot be started again: [cli.launch]"));
 }
 
 TEST_F(LaunchTest, TheEndOfTheChiefEndsAllOthers) {

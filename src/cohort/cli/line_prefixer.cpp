@@ -52,29 +52,59 @@ int write_all(int fd, std::string_view bytes, StopState* stop) {
 }
 
 LinePrefixer::LinePrefixer(std::string prefix, int fd, StopState* stop)
-    : prefix_((::isatty(fd) ? "\r\x1b[K" : "") + std::move(prefix)), fd_(fd), stop_(stop) {}
+    : is_terminal_(::isatty(fd) == 1),
+      prefix_((is_terminal_ ? "\r\x1b[K" : "") + std::move(prefix)),
+      fd_(fd),
+      stop_(stop) {}
 
 void LinePrefixer::write(std::string_view bytes) {
-  for (std::size_t end; (end = bytes.find('\n')) != std::string_view::npos;
+  for (std::size_t end; (end = bytes.find_first_of("\n\r")) != std::string_view::npos;
        bytes.remove_prefix(end + 1)) {
     rest_ += bytes.substr(0, end);
-    write_line(rest_);
-    rest_.clear();
+    bytes[end] == '\n' ? end_line() : return_carriage();
   }
   rest_ += bytes;
   if (rest_.size() >= kMaxLineBytes) finish();
+  if (!is_redrawn_ || rest_.empty()) return;
+  show(rest_);
+  if (!is_terminal_) rest_.clear();  // what follows in this line is written as another one
 }
 
 void LinePrefixer::finish() {
-  if (!rest_.empty()) write_line(rest_);
+  if (!rest_.empty() || (is_terminal_ && !shown_.empty())) end_line();
+}
+
+void LinePrefixer::end_line() {
+  // The last piece of a redrawn line has been written; a terminal still needs the line feed.
+  if (rest_.empty() && is_redrawn_ && !shown_.empty()) {
+    if (is_terminal_) write_line(shown_);
+  } else {
+    write_line(rest_);
+  }
+  rest_.clear();
+  shown_.clear();
+  is_redrawn_ = false;
+}
+
+void LinePrefixer::return_carriage() {
+  is_redrawn_ = true;
+  if (!rest_.empty()) show(rest_);
   rest_.clear();
 }
 
-void LinePrefixer::write_line(std::string_view line) {
+// Writes a piece of a line that may be drawn again: on a terminal over the last one, otherwise as a
+// line of its own.
+void LinePrefixer::show(std::string_view line) {
+  if (is_terminal_ && line == shown_) return;
+  write_line(line, is_terminal_ ? "" : "\n");
+  shown_ = line;
+}
+
+void LinePrefixer::write_line(std::string_view line, std::string_view end) {
   // Each line is one write, unless it is very long, so that lines of several tasks do not mix.
   std::string whole = prefix_;
   whole += line;
-  whole += '\n';
+  whole += end;
   const int error = write_all(fd_, whole, stop_);
   if (error_ == 0) error_ = error;
 }

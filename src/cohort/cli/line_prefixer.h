@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies a stream to a file descriptor in whole lines, each with a prefix.
+// Copies a stream to a file descriptor in whole lines, each with a prefix. A line that ends with a
+// carriage return, as a progress bar writes it, counts as a line.
 #pragma once
 
 #include <string>
@@ -22,6 +23,8 @@ class LinePrefixer {
   // another task may have drawn a progress bar.
   LinePrefixer(std::string prefix, int fd, StopState* stop = nullptr);
 
+  // After a carriage return the bytes are written at once, although their line may have no end yet:
+  // a progress bar may begin its lines with the carriage return.
   void write(std::string_view bytes);
   // Writes the last line if it has no end.
   void finish();
@@ -30,12 +33,20 @@ class LinePrefixer {
   int error() const { return error_; }
 
  private:
-  void write_line(std::string_view line);
+  void end_line();
+  void return_carriage();
+  void show(std::string_view line);
+  void write_line(std::string_view line, std::string_view end = "\n");
 
+  const bool is_terminal_;
   std::string prefix_;
   int fd_;
   StopState* stop_;
   std::string rest_;
+  // The line has had a carriage return, and the piece of it that was written last. On a terminal
+  // this piece stands there without a line feed.
+  bool is_redrawn_ = false;
+  std::string shown_;
   int error_ = 0;
 };
 

@@ -7,6 +7,9 @@
 
 #include <array>
 #include <cerrno>
+#include <cstdlib>
+
+#include "cohort/core/detail/file_descriptor.h"
 
 namespace cohort::cli {
 namespace {
@@ -68,6 +71,53 @@ TEST_F(LinePrefixerTest, CutsALineWithoutEnd) {
   LinePrefixer lines = prefixer();
   lines.write(std::string(70'000, 'x'));
   EXPECT_EQ(written(), "[ps:0] " + std::string(70'000, 'x') + "\n");
+}
+
+// Regression: a progress bar, which ends its lines with a carriage return or begins them with one,
+// was held back until its end.
+TEST_F(LinePrefixerTest, ShowsALineThatIsRedrawnAtOnce) {
+  LinePrefixer lines = prefixer();
+  lines.write("10 %\r");
+  EXPECT_EQ(written(), "[ps:0] 10 %\n");
+  lines.write("20 %\r30 %\r\n");
+  EXPECT_EQ(written(), "[ps:0] 20 %\n[ps:0] 30 %\n");
+  lines.write("\r10 %");
+  EXPECT_EQ(written(), "[ps:0] 10 %\n");
+  lines.write("\r20 %");
+  EXPECT_EQ(written(), "[ps:0] 20 %\n");
+  lines.write("\nnext\n");
+  EXPECT_EQ(written(), "[ps:0] next\n");
+  lines.finish();
+  EXPECT_EQ(written(), "");
+}
+
+TEST_F(LinePrefixerTest, TakesACarriageReturnAndALineFeedForOneEnd) {
+  LinePrefixer lines = prefixer();
+  lines.write("one\r\n\r\ntwo\r");
+  lines.write("\nthree\r\n");
+  EXPECT_EQ(written(), "[ps:0] one\n[ps:0] \n[ps:0] two\n[ps:0] three\n");
+}
+
+// Each piece is drawn over the one before it, and the last one keeps its place.
+TEST_F(LinePrefixerTest, RedrawsALineInItsPlaceOnATerminal) {
+  const FileDescriptor master(::posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  ASSERT_TRUE(master.is_open());
+  ASSERT_EQ(::grantpt(master.get()) + ::unlockpt(master.get()), 0);
+  const FileDescriptor terminal(::open(::ptsname(master.get()), O_RDWR | O_NOCTTY | O_CLOEXEC));
+  const auto drawn = [&] {
+    char text[256];
+    const ssize_t count = ::read(master.get(), text, sizeof text);
+    return std::string(text, count > 0 ? static_cast<std::size_t>(count) : 0);
+  };
+  LinePrefixer lines("[ps:0] ", terminal.get());
+  lines.write("10 %\r");
+  EXPECT_EQ(drawn(), "\r\x1b[K[ps:0] 10 %");
+  lines.write("20 ");
+  EXPECT_EQ(drawn(), "\r\x1b[K[ps:0] 20 ");
+  lines.write("%\r");
+  EXPECT_EQ(drawn(), "\r\x1b[K[ps:0] 20 %");
+  lines.finish();
+  EXPECT_EQ(drawn(), "\r\x1b[K[ps:0] 20 %\r\n");
 }
 
 }  // namespace

@@ -2,20 +2,34 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <string_view>
 
 #include "cohort/cli/commands.h"
+#include "cohort/cli/ignored_signal.h"
 #include "cohort/core/run_main.h"
 
 namespace {
 
 constexpr int kTryAgain = 75;  // see commands.h
 
+// Until a launch handles these signals itself, they end it with the exit code that its README names
+// for them, and not by the signal: libraries take half a second to start.
+void end_early_launches() noexcept {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!cohort::cli::is_ignored(signal)) std::signal(signal, [](int s) { std::_Exit(128 + s); });
+  }
+}
+
+void prepare(int argc, char** argv, char** /*environment*/) noexcept {
+  cohort::prepare_process();
+  if (argc > 1 && std::string_view(argv[1]) == "launch") end_early_launches();
+}
+
 // Libraries open descriptors (gRPC) and fill large tables (LibTorch) before main(). This function
 // runs before them. Two functions in an array would be aligned to 16 bytes, and leave a gap after
 // the one pointer of a sanitizer, which the system would call.
-using Initializer = void (*)() noexcept;
-[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries =
-    &cohort::prepare_process;
+using Initializer = void (*)(int, char**, char**) noexcept;
+[[gnu::section(".preinit_array"), gnu::used]] constinit Initializer before_libraries = &prepare;
 
 }  // namespace
 

@@ -26,6 +26,11 @@ std::string quoted(const std::string& word) {
   return text + "'";
 }
 
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
 // Divides the cores by the number of workers and parameter servers, so that their thread pools do
 // not compete.
 std::string threads_of_server(const LaunchOptions& options) {
@@ -42,7 +47,7 @@ std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOpti
       {"TF_CONFIG", cluster.tf_config(task)}};
   if (!options.data_dirs.empty())
     environment.emplace_back("COHORT_DATA_DIRS", joined(options.data_dirs, ':'));
-  if (task != LocalCluster::chief() && std::getenv("OMP_NUM_THREADS") == nullptr)
+  if (task != LocalCluster::chief() && !is_set("OMP_NUM_THREADS"))
     environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
   if (task == cluster.acting_chief())
     environment.insert(environment.end(), options.chief_environment.begin(),

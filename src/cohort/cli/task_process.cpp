@@ -51,19 +51,38 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   out.envp.push_back(nullptr);
 }
 
-// Runs in the child: executes the program, or writes errno to `error_fd` and ends.
+// Blocks all signals of this thread for a scope. Between fork() and the program's start the child
+// has the handlers of this process: a signal to the child would count as one to this process, and
+// would not end the child.
+class BlockedSignals {
+ public:
+  BlockedSignals() {
+    sigset_t all;
+    ::sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+  BlockedSignals(const BlockedSignals&) = delete;
+  BlockedSignals& operator=(const BlockedSignals&) = delete;
+
+ private:
+  sigset_t before_{};
+};
+
+// Runs in the child, where all signals are blocked: executes the program, or writes errno to
+// `error_fd` and ends.
 [[noreturn]] void become(const Prepared& program, pid_t parent, const ProcessOptions& options,
                          int error_fd, int out_fd, int err_fd) {
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (::getppid() != parent) ::_exit(127);  // the parent ended before prctl()
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int number : {SIGINT, SIGTERM, SIGHUP}) {
     if (!is_ignored(number)) ::signal(number, SIG_DFL);
   }
   ::signal(SIGPIPE, SIG_DFL);
-  if (options.kept_fd >= 0) ::fcntl(options.kept_fd, F_SETFD, 0);
+  sigset_t none;
+  ::sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int fd : options.kept_fds) ::fcntl(fd, F_SETFD, 0);
   if (options.is_captured) {
     ::setpgid(0, 0);
     const int nothing = ::open("/dev/null", O_RDONLY);
@@ -117,15 +136,22 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   prepare(options, program);
   Pipe failure, out, err;
   const pid_t parent = ::getpid();
-  pid_ = ::fork();
+  {
+    const BlockedSignals blocked;
+    pid_ = ::fork();
+    if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
+  }
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
                "[cli.launch] expected a new process to run '", program.path,
                "', got: ", text_of_errno(errno), "; ", kThreadLimitsRemedy);
-  if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
   if (is_group_) ::setpgid(pid_, pid_);  // in parent and child, as either may run first
   failure.close_writer();
   int error = 0;
-  if (::read(failure.reader(), &error, sizeof error) > 0) {
+  ssize_t count = 0;
+  do {
+    count = ::read(failure.reader(), &error, sizeof error);
+  } while (count < 0 && errno == EINTR);
+  if (count > 0) {
     ::waitpid(pid_, nullptr, 0);
     internal::throw_error(code_of_errno(error, ErrorCode::invalid_argument),
                           "[cli.launch] expected a program that can be run, got '", program.path,

@@ -35,8 +35,8 @@ struct ProcessOptions {
   // A captured process writes to pipes, reads /dev/null, and has its own process group, so that
   // Ctrl-C on the terminal does not reach it. Otherwise it has this process's streams and group.
   bool is_captured = true;
-  // A descriptor that the program inherits besides the standard streams, or -1.
-  int kept_fd = -1;
+  // The descriptors that the program inherits besides the standard streams.
+  std::vector<int> kept_fds = {};
 };
 
 // Owns the child: the destructor kills it and waits for its end. The kernel kills it when the

@@ -78,6 +78,16 @@ class WorkerLaunchTest : public ::testing::Test {
     stat >> pid >> name >> state;
     return state.empty() || state == "Z";
   }
+  // Tells workers when the pipe is full, and reads it when worker:0 and worker:1 have ended.
+  void read_when_two_have_ended(const int (&pipe)[2]) const {
+    pollfd room{pipe[1], POLLOUT, 0};
+    while (::poll(&room, 1, 0) == 1) std::this_thread::yield();
+    const std::ofstream full(path("full"));
+    while (!has_ended("pid0") || !has_ended("pid1")) std::this_thread::yield();
+    char bytes[4096];
+    while (::read(pipe[0], bytes, sizeof bytes) > 0) {
+    }
+  }
   std::string out() const { return text("out"); }
   std::string err() const { return text("err"); }
 
@@ -163,19 +173,39 @@ TEST_F(WorkerLaunchTest, TheCodeIsThatOfTheLostWorkerNotOfOneThatLostIt) {
           "[ $index = 2 ] && { await pid0 pid1; exec yes; }\n"
           "echo $$ >$dir/pid1; await full; exit 5");
   options_.workers = 3;
-  std::thread reader([&] {
-    pollfd room{pipe[1], POLLOUT, 0};
-    while (::poll(&room, 1, 0) == 1) std::this_thread::yield();
-    const std::ofstream full(path("full"));
-    while (!has_ended("pid0") || !has_ended("pid1")) std::this_thread::yield();
-    char bytes[4096];
-    while (::read(pipe[0], bytes, sizeof bytes) > 0) {
-    }
-  });
+  std::thread reader([&] { read_when_two_have_ended(pipe); });
   EXPECT_EQ(run().exit_code, 5);
   ::close(std::exchange(options_.out_fd, file));
   reader.join();
   ::close(pipe[0]);
+}
+
+// A step that throws on one worker throws on all, with the same exit code. The launcher blamed the
+// first one that it found.
+TEST_F(WorkerLaunchTest, TheWorkerWhoseErrorItWasIsBlamed) {
+  scripts("await failed; printf worker:1 >/dev/fd/$COHORT_ORIGIN_FD; exit 70",
+          "mark failed; exec sleep 1000");
+  EXPECT_EQ(run().exit_code, 70);
+  EXPECT_THAT(err(), HasSubstr("worker:0 ended with exit code 70, because of an error of worker:1 "
+                               "(--restart N"));
+}
+
+// Both have ended when the launcher looks, because before that it waits for a reader of worker:2's
+// lines.
+TEST_F(WorkerLaunchTest, TheWorkerWhoseErrorItWasIsBlamedFirst) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  const int file = std::exchange(options_.out_fd, pipe[1]);
+  scripts("echo $$ >$dir/pid0; await full; printf worker:1 >/dev/fd/$COHORT_ORIGIN_FD; exit 70",
+          "[ $index = 2 ] && { await pid0 pid1; exec yes; }\n"
+          "echo $$ >$dir/pid1; await full; exit 70");
+  options_.workers = 3;
+  std::thread reader([&] { read_when_two_have_ended(pipe); });
+  EXPECT_EQ(run().exit_code, 70);
+  ::close(std::exchange(options_.out_fd, file));
+  reader.join();
+  ::close(pipe[0]);
+  EXPECT_THAT(err(), HasSubstr("[launch] worker:1 ended with exit code 70 (--restart N"));
 }
 
 TEST_F(WorkerLaunchTest, AStopRequestEndsAllWorkers) {
@@ -291,6 +321,41 @@ TEST_F(WorkerLaunchTest, AWorkerThatComesBackTooLateIsEndedAndNoFailure) {
   EXPECT_EQ(result.tasks[1].starts, 2);
   EXPECT_THAT(err(), HasSubstr("worker:1 was started again and has not finished with the others; "
                                "ending it"));
+}
+
+// The launch waited for it without a line and without an end.
+TEST_F(WorkerLaunchTest, AStoppedWorkerIsNamedAndEnded) {
+  scripts("await stops; while ! grep -q '^State:.T' /proc/$(cat $dir/stops)/status; do :; done",
+          "echo $$ >$dir/stopping; mv $dir/stopping $dir/stops; kill -STOP $$");
+  options_.late_time = milliseconds(20);
+  options_.grace = milliseconds(20);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 75);
+  EXPECT_EQ(result.tasks[1].last_exit.signal, SIGKILL) << "it cannot handle SIGTERM";
+  EXPECT_THAT(err(), AllOf(HasSubstr("waiting for worker:1 (it is stopped); worker:0 has finished"),
+                           HasSubstr("worker:1 has not finished, and did nothing for 0.02 s (it is "
+                                     "stopped); ending it")));
+}
+
+TEST_F(WorkerLaunchTest, AWorkerThatDoesNothingAfterTheOthersHaveFinishedIsEnded) {
+  scripts("await waits", "mark waits; exec sleep 1000");
+  options_.workers = 3;
+  options_.late_time = milliseconds(20);
+  EXPECT_EQ(run().exit_code, 75);
+  EXPECT_THAT(err(), AllOf(HasSubstr("waiting for worker:1, worker:2; worker:0 has finished"),
+                           HasSubstr("worker:2 has not finished, and did nothing for 0.02 s; "
+                                     "ending it")));
+}
+
+// It may save what all have trained.
+TEST_F(WorkerLaunchTest, AWorkerThatWorksAfterTheOthersHaveFinishedIsNotEnded) {
+  scripts("await works",
+          "mark works; await_text() { until grep -q \"$1\" $dir/err; do :; done; }\n"
+          "await_text 'still waiting for worker:1, which works'");
+  options_.late_time = milliseconds(500);
+  const LaunchResult result = run();
+  EXPECT_EQ(result.exit_code, 0) << err();
+  EXPECT_THAT(err(), Not(HasSubstr("ending it")));
 }
 
 TEST_F(WorkerLaunchTest, AWorkerThatComesBackAndFindsNobodyIsNoFailure) {

@@ -26,6 +26,7 @@ bool is_job(const std::string& name) {
 }
 
 std::string similar_job(const std::string& name) {
+  if (name == "master") return "; \"master\" is an old name of \"chief\"";
   return did_you_mean(name, {kJobs.begin(), kJobs.end()});
 }
 
@@ -88,28 +89,8 @@ void check_no_holes(const ClusterSpec& spec, const std::string& job) {
   COHORT_CHECK(spec.has_task(job, count_of(spec, job) - 1), ErrorCode::invalid_argument,
                "[cluster.validate] expected the tasks of job \"", job,
                "\" numbered 0, 1, … without holes, got ", spec.to_string(),
-               "; renumber them or write them as a list");
-}
-
-void check_addresses_differ(const ClusterSpec& spec) {
-  std::map<std::string, TaskId> owners;
-  for (const auto& [job, tasks] : spec.tasks()) {
-    for (const auto& [index, address] : tasks) {
-      const TaskId task{job, index};
-      for (const std::string& listener : cluster::listeners_of(address)) {
-        const auto [owner, is_new] = owners.emplace(listener, task);
-        if (is_new) continue;
-        const TaskId& first = owner->second;
-        const std::string& other = spec.task_address(first.job, first.index);
-        internal::throw_error(
-            ErrorCode::invalid_argument,
-            "[cluster.validate] expected a different address for each task, got \"", address,
-            "\" for both ", first.to_string(), " and ", task.to_string(),
-            other == address ? "" : " (the first calls it \"" + other + "\")",
-            "; give one of them another port or host");
-      }
-    }
-  }
+               "; renumber them or write them as a list (a TFJob with enableDynamicWorker names "
+               "only some of its tasks: leave that out)");
 }
 
 // The host ("host" or "[::1]") and the port ("1234") of an address; empty where it has none.
@@ -150,6 +131,30 @@ void check_address(const TaskId& task, const std::string& address) {
                "address of ",
                task.to_string(), ", got \"", address,
                "\"; correct it in the cluster of TF_CONFIG, the same on every task");
+}
+
+void check_addresses_differ(const ClusterSpec& spec) {
+  std::map<std::string, TaskId> owners;
+  for (const auto& [job, tasks] : spec.tasks()) {
+    for (const auto& [index, address] : tasks) {
+      const TaskId task{job, index};
+      for (const std::string& listener : cluster::listeners_of(address)) {
+        const auto [owner, is_new] = owners.emplace(listener, task);
+        if (is_new) continue;
+        const TaskId& first = owner->second;
+        const std::string& other = spec.task_address(first.job, first.index);
+        // Without ports, the tasks of a host have one address.
+        check_address(first, other);
+        check_address(task, address);
+        internal::throw_error(
+            ErrorCode::invalid_argument,
+            "[cluster.validate] expected a different address for each task, got \"", address,
+            "\" for both ", first.to_string(), " and ", task.to_string(),
+            other == address ? "" : " (the first calls it \"" + other + "\")",
+            "; give one of them another port or host");
+      }
+    }
+  }
 }
 
 }  // namespace

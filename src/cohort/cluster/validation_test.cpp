@@ -86,13 +86,26 @@ TEST(ValidateCluster, TakesAnyEvaluatorThatIsNotListed) {
 }
 
 TEST(ValidateCluster, RefusesOtherJobs) {
-  EXPECT_THAT(of_cluster({{"master", {"m:1"}}}),
-              HasSubstr("expected only the jobs chief, worker, ps, evaluator, got \"master\""));
+  EXPECT_THAT(
+      of_cluster({{"master", {"m:1"}}}),
+      AllOf(HasSubstr("expected only the jobs chief, worker, ps, evaluator, got \"master\""),
+            HasSubstr("\"master\" is an old name of \"chief\"")));
 }
 
 TEST(ValidateCluster, NamesTheJobThatAMisspelledOneMayMean) {
   EXPECT_THAT(of_cluster({{"wroker", {"w:1"}}}), HasSubstr("; did you mean 'worker'?"));
   EXPECT_THAT(of_cluster(kWorkers, "wrker", 0), HasSubstr("; did you mean 'worker'?"));
+}
+
+// The error asked for another address, and one more host would have got it, too.
+TEST(ValidateCluster, AsksForThePortsOfTasksOfOneHost) {
+  for (const auto& validate :
+       {&validate_parameter_server_cluster, &validate_multi_worker_cluster}) {
+    const ClusterSpec spec{{"worker", {"h1", "h1"}}, {"ps", {"h2:1"}}};
+    EXPECT_THAT(complaint(validate, spec, "worker", 0),
+                HasSubstr("expected \"host:port\" with a port of 1 to 65535 as the address of "
+                          "worker:0, got \"h1\""));
+  }
 }
 
 TEST(ValidateCluster, RefusesOtherOwnTypes) {

@@ -5,13 +5,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
-#include <cstdlib>
-#include <cstring>
-#include <system_error>
 
+#include "cohort/core/detail/launcher_fd.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
@@ -28,16 +25,6 @@ std::string grouped(std::int64_t number) {
   return text;
 }
 
-// The launcher's pipe, when there is one. Other text than a number must not become descriptor 0.
-int launcher_fd() {
-  const char* text = std::getenv("COHORT_PROGRESS_FD");
-  if (text == nullptr) return -1;
-  int fd = -1;
-  const char* const end = text + std::strlen(text);
-  const auto read = std::from_chars(text, end, fd);
-  return read.ec == std::errc() && read.ptr == end ? fd : -1;
-}
-
 }  // namespace
 
 ProgressBar::ProgressBar(ProgressBarOptions options)
@@ -45,7 +32,7 @@ ProgressBar::ProgressBar(ProgressBarOptions options)
       clock_(options.clock == nullptr ? Clock::system() : *options.clock),
       start_(clock_.now()),
       is_visible_(options.is_visible.value_or(isatty(STDERR_FILENO) == 1)),
-      launcher_fd_(launcher_fd()) {
+      launcher_fd_(launcher_fd("COHORT_PROGRESS_FD")) {
   COHORT_CHECK(options.steps > 0, ErrorCode::invalid_argument,
                "[core.progress_bar] expected steps > 0, got ", options.steps);
 }

@@ -1,12 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/run_main.h"
 
+#include <unistd.h>
+
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 
 #include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/kept_memory.h"
+#include "cohort/core/detail/launcher_fd.h"
 #include "cohort/core/error.h"
 #include "cohort/core/text/detail/spelling.h"
 
@@ -17,6 +20,15 @@ namespace {
 // and exit() would wait for them.
 bool must_end_without_exit(const Error& error) {
   return error.code() == ErrorCode::resource_exhausted && has_address_limit();
+}
+
+// An error in a step of one worker is thrown on all of them. The launcher names the one where it
+// arose, which may end last.
+void tell_origin(const Error& error) {
+  const int fd = launcher_fd("COHORT_ORIGIN_FD");
+  if (fd < 0 || error.origin().empty()) return;
+  [[maybe_unused]] const ssize_t written =
+      ::write(fd, error.origin().data(), error.origin().size());
 }
 
 }  // namespace
@@ -37,6 +49,7 @@ int run_main(int argc, char** argv, const std::function<int(Arguments)>& program
   } catch (...) {
     const Error error = current_error();
     std::fprintf(stderr, "error: %s\n", error.what());
+    tell_origin(error);
     if (must_end_without_exit(error)) {
       std::fflush(nullptr);
       std::_Exit(exit_code_of(error));

@@ -6,11 +6,13 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -73,6 +75,23 @@ TEST(RunMain, ExitCodesAreThoseOfTheTable) {
     EXPECT_EQ(run([&e = error](const Arguments&) -> int { throw Error(e); }), code) << error.what();
     ::testing::internal::GetCapturedStderr();
   }
+}
+
+// `cohort launch` reads it there, since it parses no messages.
+TEST(RunMain, TellsTheLauncherWhoseErrorItIs) {
+  int pipe[2];
+  ASSERT_EQ(::pipe2(pipe, O_CLOEXEC), 0);
+  ::setenv("COHORT_ORIGIN_FD", std::to_string(pipe[1]).c_str(), 1);
+  ::testing::internal::CaptureStderr();
+  run([](const Arguments&) -> int { throw std::runtime_error("my own"); });
+  run([](const Arguments&) -> int { throw Error(ErrorCode::unknown, "its step").at("worker:1"); });
+  ::testing::internal::GetCapturedStderr();
+  ::unsetenv("COHORT_ORIGIN_FD");
+  ::close(pipe[1]);
+  char text[64];
+  const ssize_t count = ::read(pipe[0], text, sizeof text);
+  ::close(pipe[0]);
+  EXPECT_EQ(std::string(text, static_cast<std::size_t>(std::max<ssize_t>(count, 0))), "worker:1");
 }
 
 // The next socket got the number of a stream that was closed, and lines were printed into it.

@@ -140,8 +140,8 @@ StoredVariable& ParameterStore::find(std::uint64_t id) const {
   const auto found = variables_.find(id);
   if (found == variables_.end()) {
     throw Error(ErrorCode::not_found,
-                "[server.find_variable] no variable " + std::to_string(id) +
-                    " here: this server was restarted since it was created, or never had it",
+                "[server.find_variable] expected a variable that is here, got one that is not: "
+                "this server was restarted since it was created, and has lost its variables",
                 ErrorCause::handle_lost);
   }
   return *found->second;

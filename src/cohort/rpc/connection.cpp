@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <random>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -16,9 +17,17 @@
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/messages.h"
 #include "cohort/rpc/detail/refusal.h"
+#include "cohort/rpc/detail/text_of_job.h"
 
 namespace cohort::rpc {
 namespace {
+
+constexpr std::string_view kDefaultJob = "job-";  // a hash follows
+
+bool is_default_job_id(const std::string& job_id) {
+  return job_id.starts_with(kDefaultJob) && job_id.size() > kDefaultJob.size() &&
+         job_id.find_first_not_of("0123456789", kDefaultJob.size()) == std::string::npos;
+}
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
@@ -205,8 +214,10 @@ Identity identity_of_process(const std::string& task, const std::string& job_id,
 
 std::string disagreement(const Identity& self, const Identity& other) {
   if (self.job_id != other.job_id) {
-    return "it belongs to job '" + other.job_id + "', not to '" + self.job_id +
-           "'; give every task the same cluster in TF_CONFIG, or the same job id";
+    const bool is_named = !is_default_job_id(self.job_id);
+    return "it belongs to " + text_of_job(other.job_id) + ", not to " +
+           (is_named ? text_of_job(self.job_id) : "one named after this process's cluster") +
+           "; give every task the same cluster in TF_CONFIG, or the same job id";
   }
   if (self.protocol_version != other.protocol_version) {
     return "it speaks protocol version " + std::to_string(other.protocol_version) +
@@ -237,7 +248,11 @@ std::string default_job_id(const std::string& cluster_text) {
     for (auto& [index, address] : tasks) address = cluster::normalized_address(address);
   }
   const std::string text = ClusterSpec::from_tasks(std::move(jobs)).to_json();
-  return "job-" + std::to_string(mix_seed(0, text));
+  return std::string(kDefaultJob) + std::to_string(mix_seed(0, text));
+}
+
+std::string text_of_job(const std::string& job_id) {
+  return is_default_job_id(job_id) ? "a job named after its cluster" : "job '" + job_id + "'";
 }
 
 }  // namespace cohort::rpc

@@ -10,11 +10,13 @@
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
 #include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/detail/text_of_job.h"
 #include "cohort/rpc/detail/thread_room.h"
 #include "cohort/rpc/internal/acceptor.h"
 #include "cohort/rpc/internal/checked_call.h"
 #include "cohort/rpc/internal/control_codec.h"
 #include "cohort/rpc/internal/grpc_setup.h"
+#include "cohort/rpc/internal/hand_over.h"
 #include "cohort/rpc/internal/http2_visitors.h"
 #include "control.grpc.pb.h"
 
@@ -145,8 +147,8 @@ class Adapter final : public proto::CheckedControl::Service {
       const Origin from = origin_of(*context, *in, "Handshake");
       const auto asked = body_of<proto::HandshakeRequest>(in->body());
       const std::string call = "handshake of '" + asked.caller().task().substr(0, kNameBytesMax) +
-                               "' of job '" + asked.caller().job_id().substr(0, kNameBytesMax) +
-                               "'";
+                               "' of " +
+                               text_of_job(asked.caller().job_id().substr(0, kNameBytesMax));
       return to_proto(admitting(from, call, [&] {
         COHORT_CHECK(in->body().size() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
                      "[rpc.control] expected a handshake of at most ", stranger_bytes_max_,
@@ -258,9 +260,7 @@ class TaskServer final : public ControlServer {
     acceptor_.reset();
     if (frames_) frames_->close_all();
     shut_down_grpc();
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(),
-                  [this]() COHORT_REQUIRES(mutex_) { return handing_over_ == 0; });
+    hand_over_.wait();
     refusals_->finish();
   }
 
@@ -279,7 +279,12 @@ class TaskServer final : public ControlServer {
   std::vector<internal::Acceptor::Port> ports(const ServeOptions& options) {
     const internal::Acceptor::Take take_http2 = [this](FileDescriptor socket, auto visitor) {
       visitors_.add(socket.get(), std::move(visitor));
-      give_to_grpc(std::make_shared<FileDescriptor>(std::move(socket)));
+      try {
+        hand_over_.add(std::move(socket));
+      } catch (...) {
+        note_too_few_threads(current_error());
+        throw;
+      }
     };
     internal::Acceptor::Take take_frames;
     if (stream_) {
@@ -292,30 +297,6 @@ class TaskServer final : public ControlServer {
     return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
   }
 
-  // Uses a thread of its own, since gRPC reads the pending bytes on the thread that adds the
-  // connection, for as long as more arrive.
-  void give_to_grpc(std::shared_ptr<FileDescriptor> socket) {
-    {
-      const Lock lock(mutex_);
-      if (is_closed_) return;
-      ++handing_over_;
-    }
-    try {
-      internal::start_thread([this, socket] {
-        try {
-          grpc::Server* const server = grpc_server();
-          if (server) grpc::AddInsecureChannelFromFd(server, socket->release());
-        } catch (...) {
-          log_error("a connection was dropped: ", current_error().what());
-        }
-        note_handed_over();
-      }).detach();
-    } catch (...) {
-      note_handed_over();
-      note_too_few_threads(current_error());
-      throw;
-    }
-  }
   void note_too_few_threads(const Error& error) const {
     if (on_too_few_threads_) on_too_few_threads_(error);
   }
@@ -349,14 +330,9 @@ class TaskServer final : public ControlServer {
     }
     if (server) server->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
   }
-  void note_handed_over() {
-    const Lock lock(mutex_);
-    --handing_over_;
-    changed_.notify_all();
-  }
-
   // Stops passing connections to gRPC.
   void close_http2() {
+    hand_over_.close();
     const Lock lock(mutex_);
     is_closed_ = true;
   }
@@ -368,10 +344,13 @@ class TaskServer final : public ControlServer {
   std::optional<backends::StreamHost> stream_;
   std::optional<backends::GrpcHost> frames_;
   Mutex mutex_;
-  Condition changed_;
   std::unique_ptr<grpc::Server> server_ COHORT_GUARDED_BY(mutex_);  // null until it is needed
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
-  int handing_over_ COHORT_GUARDED_BY(mutex_) = 0;
+  // gRPC reads the pending bytes on the thread that adds the connection, for as long as more come.
+  internal::HandOver hand_over_{[this](FileDescriptor socket) {
+    grpc::Server* const server = grpc_server();
+    if (server) grpc::AddInsecureChannelFromFd(server, socket.release());
+  }};
   std::optional<internal::Acceptor> acceptor_;  // last: it accepts as soon as it exists
 };
 

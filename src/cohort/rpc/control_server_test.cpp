@@ -4,14 +4,21 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
+#include <span>
 #include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/log.h"
 #include "cohort/rpc/detail/control.h"
 #include "cohort/rpc/detail/requester.h"
+#include "cohort/rpc/internal/channel_end.h"
+#include "cohort/rpc/internal/outgoing_bytes.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
@@ -211,6 +218,73 @@ TEST_P(StrangerTest, PiecesOfAPrefaceArePutTogether) {
   EXPECT_TRUE(other.await_end());
   EXPECT_FALSE(slow.has_ended());
   EXPECT_TRUE(await_strangers(1));
+}
+
+std::string bytes_of(Frame frame) {
+  internal::OutgoingBytes bytes;
+  bytes.append(std::move(frame), false);
+  bytes.seal(0);
+  std::array<std::span<const std::byte>, 16> parts;
+  std::string all;
+  const std::size_t count = bytes.front(parts);
+  for (std::size_t i = 0; i < count; ++i)
+    all.append(reinterpret_cast<const char*>(parts[i].data()), parts[i].size());
+  return all;
+}
+
+std::size_t threads() {
+  const std::filesystem::directory_iterator all("/proc/self/task");
+  return static_cast<std::size_t>(std::distance(begin(all), end(all)));
+}
+
+// Regression: each of them took a thread, 170 at a time.
+TEST_P(StrangerTest, WhoSendsAPartOfAFrameTakesNoThread) {
+  serve();
+  const std::string frame = bytes_of(frame_of(100));
+  const std::size_t before = threads();
+  std::vector<RawSocket> strangers;
+  for (std::size_t i = 0; i < 100; ++i) {
+    strangers.push_back(RawSocket::connected(server->address()));
+    strangers.back().write(std::string_view(frame).substr(0, 4 + i));
+  }
+  RawSocket last = RawSocket::connected(server->address());
+  last.write(std::string_view("x"));
+  EXPECT_TRUE(last.await_end()) << "the acceptor handles connections in their order";
+  EXPECT_TRUE(await_strangers(100));
+  EXPECT_EQ(threads(), before);
+}
+
+TEST_P(StrangerTest, PiecesOfAFrameArePutTogether) {
+  serve();
+  RawSocket slow = RawSocket::connected(server->address());
+  for (const char letter : bytes_of(frame_of(100, kGreeting)))
+    slow.write(std::string_view(&letter, 1));
+  EXPECT_TRUE(await_strangers(0));
+  EXPECT_FALSE(slow.has_ended());
+}
+
+TEST_P(StrangerTest, WhoLeavesAfterAPartOfAFrameIsForgotten) {
+  serve();
+  RawSocket stranger = RawSocket::connected(server->address());
+  stranger.write(std::string_view("COHF"));
+  EXPECT_TRUE(await_strangers(1));
+  stranger = RawSocket();  // closes it
+  EXPECT_TRUE(await_strangers(0));
+}
+
+// Each of them takes a thread, since its first frame has arrived.
+TEST_P(TaskServerTest, TheOldestGoesOfManyWhoDoNotGreet) {
+  serve();
+  std::vector<std::shared_ptr<Requester>> strangers;
+  for (std::size_t i = 0; i <= internal::AcceptedChannels::kStrangersMax; ++i) {
+    strangers.push_back(connect(GetParam()));
+    strangers.back()->call(frame_of(100), patience(), "no greeting");
+  }
+  EXPECT_THAT([&] { strangers.front()->call(frame_of(100), patience(), "another"); },
+              throws_error(ErrorCode::unavailable, ""));
+  EXPECT_NO_THROW(strangers.back()->call(frame_of(100), patience(), "another"));
+  const auto friendly = connect(GetParam());
+  EXPECT_NO_THROW(friendly->call(frame_of(1, kGreeting), patience(), "greeting"));
 }
 
 TEST_P(StrangerTest, TheOldestGoesWhenThereAreTooMany) {

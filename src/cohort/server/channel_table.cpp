@@ -18,6 +18,13 @@ constexpr auto kSendPoll = std::chrono::milliseconds(1);
 // How long to wait until peers have read the last frame, since they may have stopped reading.
 constexpr auto kFarewellTimeout = std::chrono::milliseconds(200);
 
+// Whether a task of the job greets a start of this task that has ended. It is no stranger, and it
+// comes again after a handshake; CurrentSession has said what a restart means.
+bool is_of_earlier_start(const Error& error) {
+  return error.code() == ErrorCode::failed_precondition &&
+         (error.cause() == ErrorCause::handle_lost || error.cause() == ErrorCause::peer_lost);
+}
+
 }  // namespace
 
 // Used only from its channel's thread.
@@ -157,7 +164,8 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
                rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
   } catch (...) {
     const Error error = current_error();
-    if (!peer.session) shared.refusals->note(channel->peer(), error.message());
+    if (!peer.session && !is_of_earlier_start(error))
+      shared.refusals->note(channel->peer(), error.message());
     if (peer.session) shared.errors->note(error);
     const bool must_log = peer.session && (rpc::is_violation(error) || !wants_answer);
     if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());

@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/rpc/detail/text_of_job.h"
 
 namespace cohort::server {
 
@@ -48,6 +49,7 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
   }
   log_info("coordinator ", request.caller.task, " at ", caller.address, " took over (job ",
            options_.self.job_id, ")");
+  if (request.is_returning && !old) say_restarted(request.coordinator_incarnation);
   if (!old) return made;
   old->replace();
   // The error is sent over the old coordinator's channels, and those of its workers. Otherwise a
@@ -59,9 +61,9 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
 // A caller of another job gets no information about this one.
 void CurrentSession::check_job(const std::string& job_id) const {
   COHORT_CHECK(job_id == options_.self.job_id, ErrorCode::failed_precondition,
-               "[server.handshake] expected a caller of the job of this task, got one of job '",
-               job_id.substr(0, kForeignNameMax),
-               "'; give every task the same cluster in TF_CONFIG, or the same job id");
+               "[server.handshake] expected a caller of the job of this task, got one of ",
+               rpc::text_of_job(job_id.substr(0, kForeignNameMax)),
+               "; give every task the same cluster in TF_CONFIG, or the same job id");
 }
 
 void CurrentSession::check_caller(const rpc::HandshakeRequest& request) const {
@@ -134,9 +136,9 @@ std::shared_ptr<Session> CurrentSession::of(std::uint64_t coordinator_incarnatio
   if (session_ && session_->coordinator_incarnation() == coordinator_incarnation) return session_;
   if (replaced_.contains(coordinator_incarnation)) throw rpc::replaced_error(options_.self.task);
   throw Error(ErrorCode::failed_precondition,
-              "[server.job] " + options_.self.task +
-                  " has not met this start of the coordinator, or was restarted since; the "
-                  "handshake comes first",
+              "[server.job] expected a coordinator that " + options_.self.task +
+                  " has met, got another one; perhaps " + options_.self.task +
+                  " was restarted since they met: the handshake comes first",
               ErrorCause::handle_lost);
 }
 
@@ -145,14 +147,36 @@ std::shared_ptr<Session> CurrentSession::greet(const rpc::Hello& hello) const {
   // This task was restarted between the handshake and this greeting, so the caller must do the
   // handshake again.
   if (hello.server_incarnation != 0 && hello.server_incarnation != options_.self.incarnation) {
+    say_restarted(hello.coordinator_incarnation);
     throw Error(ErrorCode::failed_precondition,
-                "[server.greet] " + options_.self.task + " is start " +
-                    std::to_string(options_.self.incarnation) + ", but " + hello.task +
-                    " expected start " + std::to_string(hello.server_incarnation) +
-                    "; shake hands again",
+                "[server.greet] expected a greeting to this start of " + options_.self.task +
+                    ", got one of " + hello.task + " to an earlier one: " + options_.self.task +
+                    " was restarted since; shake hands again",
                 ErrorCause::peer_lost);
   }
-  return of(hello.coordinator_incarnation);
+  try {
+    return of(hello.coordinator_incarnation);
+  } catch (const Error& error) {
+    // No coordinator has come here yet, but the caller knows one.
+    if (error.code() == ErrorCode::failed_precondition && get() == nullptr)
+      say_restarted(hello.coordinator_incarnation);
+    throw;
+  }
+}
+
+// The coordinator gets an error for each step, but this task knows the reason. A worker has nothing
+// that the coordinator does not send again.
+void CurrentSession::say_restarted(std::uint64_t coordinator_incarnation) const {
+  if (!options_.self.task.starts_with("ps:")) return;
+  {
+    const Lock lock(mutex_);
+    if (!told_of_restart_.insert(coordinator_incarnation).second) return;
+  }
+  log_warn(
+      options_.self.task,
+      " was restarted while a coordinator trained: the variables that it had are lost, and "
+      "steps that use them fail; start the coordinator again, which makes them again, or loads "
+      "what it has saved");
 }
 
 std::shared_ptr<Session> CurrentSession::get() const {

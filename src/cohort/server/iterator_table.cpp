@@ -197,8 +197,9 @@ std::shared_ptr<WorkerIterator> IteratorTable::find(std::uint64_t id) const {
   const auto found = iterators_.find(id);
   if (found == iterators_.end()) {
     throw Error(ErrorCode::not_found,
-                "[server.find_iterator] no resource " + std::to_string(id) +
-                    " here: this worker was restarted since it was created, or it was released",
+                "[server.find_iterator] expected an iterator or a per-worker value that is here, "
+                "got one that is not: this worker was restarted since it was made, or it was "
+                "released",
                 ErrorCause::handle_lost);
   }
   return found->second;

@@ -41,7 +41,8 @@ std::vector<std::string> data_dirs_of_environment() {
 // If the user has set OMP_NUM_THREADS, LibTorch has read it already. Otherwise the tasks of a host
 // share its cores.
 int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
-  if (std::getenv("OMP_NUM_THREADS") != nullptr) return at::get_num_threads();
+  const char* given = std::getenv("OMP_NUM_THREADS");
+  if (given != nullptr && *given != '\0') return at::get_num_threads();
   int tasks = 0;
   for (const std::string& job : spec.jobs()) {
     for (const auto& address : spec.job_tasks(job))
@@ -234,15 +235,16 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
     COHORT_CHECK(
         error.code() != ErrorCode::invalid_argument, error.code(),
         "[server.listen] expected an address of this machine for ", self_.task, ", got ", places,
-        "; start the task on that host, or correct its address in the cluster of TF_CONFIG",
-        reason);
+        "; start the task on that host, or correct its index or its address in TF_CONFIG", reason);
     // This is no mistake of the configuration: a task that restarts finds its port taken if its
     // predecessor has not ended yet, or if another program was quicker. Later the port may be free.
     COHORT_CHECK(
         error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
         "[server.listen] expected a free port for ", self_.task, ", got ", places,
-        ", which is taken, since another process listens there; perhaps the task runs already: "
-        "stop that process, or give the task another address in the cluster of TF_CONFIG",
+        ", which is taken, since another process listens there; if that is a task of this job, two "
+        "have the same index in TF_CONFIG, or their lists of addresses have different orders: give "
+        "each task an index of its own, and all the same cluster; otherwise stop that process, or "
+        "give the task another address",
         data_address.empty() ? "" : reason);  // names the port that is taken
     throw;
   }

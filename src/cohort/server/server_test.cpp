@@ -138,6 +138,25 @@ TEST(ServerThreads, AreAsTheEnvironmentSays) {
   ::unsetenv("OMP_NUM_THREADS");
 }
 
+// Regression: where a variable of Slurm that was not set made it empty, each task of a host took
+// all cores.
+TEST(ServerThreads, AnEmptyVariableIsNone) {
+  ::setenv("OMP_NUM_THREADS", "", 1);
+  const int before = at::get_num_threads();
+  const int other = before + 5;
+  at::set_num_threads(other);
+  {
+    testing::RawSocket taken;
+    const ClusterSpec spec({{"worker", {"127.0.0.1:1"}}, {"ps", {taken.listen()}}});
+    EXPECT_THROW(Server(SimpleResolver(spec, {.task_type = "ps", .task_id = 0}),
+                        {.job_id = kJob, .handle_signals = false}),
+                 Error);
+  }
+  EXPECT_NE(at::get_num_threads(), other);
+  at::set_num_threads(before);
+  ::unsetenv("OMP_NUM_THREADS");
+}
+
 TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {
   shake(7);
   for (const auto& one : calls()) {
@@ -306,6 +325,9 @@ TEST_F(ServerTest, ATakenPortIsSaidOnce) {
     const std::size_t first = error.message().find("which is taken");
     ASSERT_NE(first, std::string::npos) << error.message();
     EXPECT_EQ(error.message().find("which is taken", first + 1), std::string::npos)
+        << error.message();
+    // Regression: it spoke only of a port to somebody who had started two tasks with one index.
+    EXPECT_NE(error.message().find("two have the same index in TF_CONFIG"), std::string::npos)
         << error.message();
   }
 }

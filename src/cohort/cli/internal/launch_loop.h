@@ -42,11 +42,13 @@ class LaunchLoop {
   void read_stop_requests();
   void read_progress();
   void collect(Task& task);
-  void chief_ended(const ProcessExit& exit);
+  void chief_ended(Task& task, const ProcessExit& exit);
   void server_ended(Task& task, const ProcessExit& exit);
   void worker_ended(Task& task, const ProcessExit& exit);
   void worker_finished(const TaskId& id);
+  void say_who_is_late();
   void end_late_ones();
+  static std::string because_of(const Task& task);
   std::string why_the_job_fails(const ProcessExit& exit) const;
   void port_was_lost(const Task& task);
   // Plans the next start of a server that ended, if it has a restart left. Returns the text about
@@ -80,8 +82,10 @@ class LaunchLoop {
   std::vector<PlannedKill> kills_;  // those that are not done yet
   int percent_ = 0;                 // the part of the acting chief's steps that is done
   std::optional<TaskId> finished_;  // the first worker that ended with 0, if they run the program
-  std::optional<Time> late_time_;   // when workers that came back late are ended
-  int failure_ = 0;                 // the exit code of a worker that did not come back before that
+  std::optional<Time> late_note_time_;  // when the log says for which workers it waits
+  std::optional<Time> late_time_;       // when they are ended, if they do nothing
+  bool is_busy_said_ = false;           // that a late worker works
+  int failure_ = 0;                     // the exit code of a worker that did not finish
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;

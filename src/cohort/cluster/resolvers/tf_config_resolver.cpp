@@ -180,6 +180,16 @@ void check_spelling(const Document& document, const std::vector<std::string>& ke
   }
 }
 
+// What a TFJob with enableDynamicWorker sets instead of the cluster: its parameter servers and the
+// own worker, so that neither a coordinator nor the workers find the others.
+void check_not_sparse(const Document& root) {
+  if (!root.value.is_object() || root.value.contains("cluster")) return;
+  COHORT_CHECK(!root.value.contains("sparseCluster"), ErrorCode::invalid_argument,
+               "[cluster.tf_config] expected TF_CONFIG key cluster with all tasks, got "
+               "sparseCluster, which names only some of them; leave enableDynamicWorker out of the "
+               "TFJob, or write the cluster yourself");
+}
+
 bool is_one_task_at_most(const ClusterSpec& spec) {
   const std::vector<std::string> jobs = spec.jobs();
   return jobs.empty() || (jobs.size() == 1 && spec.job_tasks(jobs[0]).size() == 1);
@@ -194,7 +204,9 @@ TfConfigResolver::TfConfigResolver(Options options) : options_(std::move(options
 }
 
 ClusterSpec TfConfigResolver::cluster_spec() const {
-  const std::optional<Document> cluster = find(load(), "cluster");
+  const Document root = load();
+  check_not_sparse(root);
+  const std::optional<Document> cluster = find(root, "cluster");
   return cluster ? ClusterSpec::from_json(cluster->value.dump(), cluster->name) : ClusterSpec();
 }
 
@@ -239,6 +251,7 @@ void TfConfigResolver::validate() const {
          kExample);
   };
   check_object(root);
+  check_not_sparse(root);
   check_spelling(root, {"cluster", "task", "rpc_layer", "session_master"});
   const std::optional<Document> task = find(root, "task");
   if (!task) return;

@@ -159,6 +159,18 @@ TEST_F(TfConfig, NamesTheKeyThatAMisspelledOneMayMean) {
   }
 }
 
+// A worker of such a TFJob was taken for the coordinator of an empty cluster.
+TEST_F(TfConfig, RefusesTheClusterOfATFJobThatNamesOnlySomeTasks) {
+  set(R"({"sparseCluster": {"worker": {"1": "w1:1"}, "ps": ["p0:1"]}, )"
+      R"("task": {"type": "worker", "index": 1}})");
+  for (const auto& query : std::vector<std::function<void()>>{[&] { tf_config.cluster_spec(); },
+                                                              [&] { tf_config.is_server(); }}) {
+    EXPECT_THAT(error_of(query).message(),
+                AllOf(HasSubstr("expected TF_CONFIG key cluster with all tasks, got sparseCluster"),
+                      HasSubstr("leave enableDynamicWorker out of the TFJob")));
+  }
+}
+
 // Programs for other systems read further keys, as "environment".
 TEST_F(TfConfig, IgnoresOtherKeys) {
   for (const char* text :

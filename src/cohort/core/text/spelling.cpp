@@ -25,8 +25,9 @@ bool is_beginning(std::string_view a, std::string_view b) {
 }
 
 // Those of the first table of docs/environment.md; tools/environment_test.py compares them.
-constexpr std::string_view kRead[] = {"COHORT_DATA_DIRS", "COHORT_LOG_LEVEL", "COHORT_RUN_EAGERLY",
-                                      "COHORT_PROGRESS_FD", "COHORT_TEST_SERVER"};
+constexpr std::string_view kRead[] = {"COHORT_DATA_DIRS",   "COHORT_LOG_LEVEL",
+                                      "COHORT_RUN_EAGERLY", "COHORT_PROGRESS_FD",
+                                      "COHORT_ORIGIN_FD",   "COHORT_TEST_SERVER"};
 constexpr std::size_t kVariableDistanceMax = 2;
 
 // The variable that may be meant by one of this name; empty if it is one of them, or none is.

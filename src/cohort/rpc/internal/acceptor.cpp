@@ -75,6 +75,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
  public:
   struct Seen {
     FirstBytes kind = FirstBytes::unknown;
+    bool is_whole = false;  // its server need not wait for more bytes before it can act
     std::size_t port = 0;
   };
 
@@ -108,7 +109,10 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     const Lock lock(mutex_);
     const auto found = entries_.find(id);
     if (found == entries_.end() || found->second.is_handed_over) return std::nullopt;
-    return Seen{first_bytes_of(found->second.socket.get()), found->second.port};
+    const int socket = found->second.socket.get();
+    const FirstBytes kind = first_bytes_of(socket);
+    const bool is_whole = kind != FirstBytes::frames || has_first_frame(socket, limits_.bytes_max);
+    return Seen{kind, is_whole, found->second.port};
   }
 
   // Returns the socket, and the visitor to admit once the peer has completed its handshake. Keeps a
@@ -300,7 +304,7 @@ void Acceptor::handle(std::uint64_t id, std::uint32_t events) {
   } else if ((events & (EPOLLHUP | EPOLLERR)) != 0) {
     note(strangers_->see_off(id));
   } else if (!note(strangers_->cut_if_too_much(id))) {
-    look_at(id);
+    look_at(id, (events & EPOLLRDHUP) != 0);
   }
 }
 
@@ -352,17 +356,23 @@ void Acceptor::wait_for_room(std::size_t port, int error) {
   poll(&entry, 1, is_cut ? 10 : 100);
 }
 
-void Acceptor::look_at(std::uint64_t id) {
+void Acceptor::look_at(std::uint64_t id, bool sends_no_more) {
   const std::optional<Strangers::Seen> seen = strangers_->first_bytes(id);
-  if (!seen || seen->kind == FirstBytes::unknown) return;
-  if (seen->kind == FirstBytes::gone) {
+  if (!seen) return;
+  const bool is_unknown = seen->kind == FirstBytes::unknown;
+  if (seen->kind == FirstBytes::gone || (sends_no_more && (is_unknown || !seen->is_whole))) {
     note(strangers_->see_off(id));
     return;
   }
+  if (is_unknown) return;
   const Port& port = options_.ports[seen->port];
   const bool is_http2 = seen->kind == FirstBytes::http2;
   const Take& take = is_http2 ? port.take_http2 : port.take_frames;
-  if (seen->kind != FirstBytes::neither && take) return hand_over(id, take);
+  if (seen->kind != FirstBytes::neither && take) {
+    // Frames are handed over with a whole one, because each of those connections takes a thread.
+    if (seen->is_whole) hand_over(id, take);
+    return;
+  }
   note(strangers_->cut(id, seen->kind == FirstBytes::neither
                                ? "expected HTTP/2 or frames of Cohort, got other bytes"
                                : std::string("expected ") +

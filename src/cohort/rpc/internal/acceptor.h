@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Accepts the connections of a task's ports, reads their first bytes, and passes HTTP/2 to gRPC and
-// frames to the stream backend. Until its peer has completed the handshake or hello, a connection
-// is a stranger's: the number, the time and the bytes of strangers are limited.
+// Accepts the connections of a task's ports, reads their first bytes, and passes HTTP/2 to gRPC,
+// and frames to the stream backend once the first one has arrived: until then a connection takes no
+// thread. Until its peer has completed the handshake or hello, a connection is a stranger's: the
+// number, the time and the bytes of strangers are limited.
 #pragma once
 
 #include <atomic>
@@ -86,7 +87,7 @@ class Acceptor {
   bool note(const std::optional<Refused>& refused);
   void accept_from(std::size_t listening);
   void wait_for_room(std::size_t port, int error);
-  void look_at(std::uint64_t id);
+  void look_at(std::uint64_t id, bool sends_no_more);
   void hand_over(std::uint64_t id, const Take& take);
 
   struct Listening {

@@ -57,9 +57,10 @@ TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {
   std::vector<RawSocket> peers;
   for (int i = 0; i < 3; ++i) peers.push_back(RawSocket::connected(acceptor.address(0)));
   ASSERT_TRUE(await_strangers(acceptor, 3));
-  peers[0].write(std::string_view("COHF"));
+  const std::string broken = "COHF" + std::string(44, 'x');  // handed over at once
+  peers[0].write(broken);
   is_first_here.wait();
-  for (const std::size_t i : {1U, 2U}) peers[i].write(std::string_view("COHF"));
+  for (const std::size_t i : {1U, 2U}) peers[i].write(broken);
   may_go_on.set(true);
   is_third_here.wait();
 }

@@ -135,24 +135,39 @@ std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
   }
 }
 
-void AcceptedChannels::add(const std::shared_ptr<Channel>& channel) {
+void AcceptedChannels::add(const std::shared_ptr<Channel>& channel,
+                           std::function<bool()> is_stranger) {
+  std::shared_ptr<Channel> to_close = channel;
   {
     Lock lock(mutex_);
-    std::erase_if(channels_, [](const auto& known) { return known.expired(); });
-    if (!is_closed_) return channels_.push_back(channel);
+    std::erase_if(channels_, [](const Accepted& known) { return known.channel.expired(); });
+    if (!is_closed_) {
+      channels_.push_back({channel, std::move(is_stranger)});
+      to_close = oldest_stranger_too_many();
+    }
   }
-  channel->close();
+  if (to_close) to_close->close();
+}
+
+std::shared_ptr<Channel> AcceptedChannels::oldest_stranger_too_many() {
+  const Accepted* oldest = nullptr;
+  std::size_t count = 0;
+  for (const Accepted& known : channels_) {
+    if (!known.is_stranger || !known.is_stranger()) continue;
+    if (count++ == 0) oldest = &known;
+  }
+  return count > kStrangersMax ? oldest->channel.lock() : nullptr;
 }
 
 void AcceptedChannels::close_all() noexcept {
-  std::vector<std::weak_ptr<Channel>> channels;
+  std::vector<Accepted> channels;
   {
     Lock lock(mutex_);
     is_closed_ = true;
     channels.swap(channels_);
   }
-  for (const auto& known : channels) {
-    if (const auto channel = known.lock()) channel->close();
+  for (const Accepted& known : channels) {
+    if (const auto channel = known.channel.lock()) channel->close();
   }
 }
 

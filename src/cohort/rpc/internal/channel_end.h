@@ -4,10 +4,13 @@
 #pragma once
 
 #include <atomic>
+#include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "cohort/core/detail/mutex.h"
 #include "cohort/rpc/detail/channel.h"
@@ -91,13 +94,25 @@ std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
 // The channels that a listener accepted, to close them with it. Thread-safe.
 class AcceptedChannels {
  public:
+  // Each takes a thread, so one more closes the oldest stranger.
+  static constexpr std::size_t kStrangersMax = 32;
+
+  // `is_stranger`: whether the peer has not completed its hello; empty for one that needs none.
   // Closes the channel at once if close_all() ran before.
-  void add(const std::shared_ptr<Channel>& channel);
+  void add(const std::shared_ptr<Channel>& channel, std::function<bool()> is_stranger = nullptr);
   void close_all() noexcept;
 
  private:
+  struct Accepted {
+    std::weak_ptr<Channel> channel;
+    std::function<bool()> is_stranger;
+  };
+
+  // Null if there are not too many.
+  std::shared_ptr<Channel> oldest_stranger_too_many() COHORT_REQUIRES(mutex_);
+
   Mutex mutex_;
-  std::vector<std::weak_ptr<Channel>> channels_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Accepted> channels_ COHORT_GUARDED_BY(mutex_);
   bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
 };
 

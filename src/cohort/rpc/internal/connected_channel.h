@@ -2,6 +2,7 @@
 // The common part of channels whose frames travel over a connection.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <thread>
 #include <utility>
@@ -32,6 +33,12 @@ class ConnectedChannel : public Channel {
     if (!visitor_) return;
     connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
     visitor_->admit();
+  }
+
+  // For AcceptedChannels; empty if the connection was never a stranger's.
+  std::function<bool()> is_stranger() const {
+    if (!visitor_) return nullptr;
+    return [visitor = visitor_] { return !visitor->is_admitted(); };
   }
 
  protected:

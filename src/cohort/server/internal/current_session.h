@@ -60,6 +60,8 @@ class CurrentSession {
   void check_job(const std::string& job_id) const;
   std::shared_ptr<Session> check_only_coordinator(const rpc::HandshakeRequest& request,
                                                   ChannelTable& channels) const;
+  // Once for each start of a coordinator, only in a parameter server.
+  void say_restarted(std::uint64_t coordinator_incarnation) const;
   std::shared_ptr<Session> take_over(const rpc::HandshakeRequest& request,
                                      const std::shared_ptr<Session>& expected,
                                      const rpc::Caller& caller, ChannelTable& channels);
@@ -69,6 +71,8 @@ class CurrentSession {
   std::shared_ptr<Session> session_ COHORT_GUARDED_BY(mutex_);
   // The incarnations of the coordinators that were replaced by another one.
   std::set<std::uint64_t> replaced_ COHORT_GUARDED_BY(mutex_);
+  // The incarnations of the coordinators whose variables this task has lost by a restart.
+  mutable std::set<std::uint64_t> told_of_restart_ COHORT_GUARDED_BY(mutex_);
   bool is_refusing_ COHORT_GUARDED_BY(mutex_) = false;  // the task has ended the last session
 };
 

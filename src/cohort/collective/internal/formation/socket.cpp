@@ -108,10 +108,13 @@ int listen_on(const addrinfo& address, FileDescriptor& socket) {
   // No mistake of the configuration: the process before may not have ended yet.
   COHORT_CHECK(error != EADDRINUSE, ErrorCode::resource_exhausted,
                "[collective.listen] expected a free port, got ", address,
-               ", which is in use; end the process that listens there, or choose another port");
+               ", which is in use, since another process listens there; if that is a worker of "
+               "this job, two have the same index in TF_CONFIG, or their lists of workers have "
+               "different orders: give each worker an index of its own, and all the same list; "
+               "otherwise end that process, or choose another port");
   COHORT_CHECK(error != EADDRNOTAVAIL, ErrorCode::invalid_argument,
                "[collective.listen] expected an address of this host, got ", address,
-               "; correct the address of this task, or its index");
+               "; correct the address of this task, or its index, in TF_CONFIG");
   COHORT_CHECK(error != EACCES, ErrorCode::permission_denied,
                "[collective.listen] expected a port that this user may use, got ", address,
                "; choose one above 1023");

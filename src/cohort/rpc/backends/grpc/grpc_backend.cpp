@@ -93,7 +93,7 @@ class FramesService : public proto::Frames::Service {
     auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
     connection->end().enter_thread();
     auto channel = std::make_shared<GrpcChannel>(connection, std::move(visitor));
-    accepted_.add(channel);
+    accepted_.add(channel, channel->is_stranger());
     auto handlers = internal::ask_acceptor(accept_, channel);
     if (!handlers) {
       connection->abandon();  // the acceptor may have kept the channel

@@ -54,7 +54,7 @@ class StreamChannel final : public internal::ConnectedChannel<StreamConnection> 
 
 void start_accepted(const std::shared_ptr<StreamChannel>& channel, const AcceptHandler& accept,
                     internal::AcceptedChannels& accepted) {
-  accepted.add(channel);
+  accepted.add(channel, channel->is_stranger());
   auto handlers = internal::ask_acceptor(accept, channel);
   if (handlers) channel->start_accepted(std::move(*handlers));
 }
