@@ -151,6 +151,11 @@ class Node : public std::enable_shared_from_this<Node> {
   virtual std::int64_t cardinality() const = 0;
   // Throws if the op cannot be serialized, for example because its function cannot be traced.
   virtual Attributes attributes() const = 0;
+  // What tells the op from others of its name: the attributes without those that only a trace or a
+  // call of its function can find. Runs nothing.
+  virtual Attributes identity() const { return attributes(); }
+  // See graph_fingerprint().
+  std::uint64_t fingerprint() const;
   // Starts a stage that runs this op; profiles it if context.options().collect_stats.
   std::unique_ptr<Stage> start(const StageContext& context) const;
   // A copy of the op with other inputs, of the same number. For graph rewrites.
@@ -172,6 +177,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::vector<NodePtr> inputs_;
   mutable Once spec_once_;
   mutable ElementSpec spec_;
+  mutable Once fingerprint_once_;
+  mutable std::uint64_t fingerprint_ = 0;
 };
 
 }  // namespace cohort::data

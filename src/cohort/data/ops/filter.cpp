@@ -41,6 +41,7 @@ class FilterNode final : public Node, public HasMapFunction {
     }
     return all;
   }
+  Attributes identity() const override { return {{"name", predicate_->name()}}; }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<FilterNode>(std::move(inputs[0]), predicate_);

@@ -18,6 +18,7 @@ class FlatMapNode final : public FlatMapBase {
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
   Attributes attributes() const override { return function_attributes(); }
+  Attributes identity() const override { return {}; }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<FlatMapNode>(std::move(inputs[0]), function(), known_spec());

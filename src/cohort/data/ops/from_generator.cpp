@@ -3,6 +3,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/nest_to_tensor.h"
 #include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/stage.h"
@@ -101,6 +102,8 @@ class GeneratorNode final : public Node {
                           spec_.to_string(),
                           ", which runs code of this process; build the pipeline where it runs");
   }
+
+  Attributes identity() const override { return {{"spec", nest_of(spec_)}}; }
 
   NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
 

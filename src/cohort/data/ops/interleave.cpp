@@ -49,10 +49,12 @@ class InterleaveNode final : public FlatMapBase, public ReorderingOp {
 
   Attributes attributes() const override {
     Attributes all = function_attributes();
-    all.emplace("cycle_length", options_.cycle_length);
-    all.emplace("block_length", options_.block_length);
+    all.merge(identity());
     add_parallel_attributes(all);
     return all;
+  }
+  Attributes identity() const override {
+    return {{"cycle_length", options_.cycle_length}, {"block_length", options_.block_length}};
   }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {

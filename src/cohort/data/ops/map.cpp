@@ -57,6 +57,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
     add_parallel_attributes(all);
     return all;
   }
+  Attributes identity() const override { return {{"name", function_->name()}}; }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<MapNode>(std::move(inputs[0]), function_, options_, origin_);

@@ -194,6 +194,7 @@ class PrefetchNode final : public Node {
 
   std::int64_t cardinality() const override { return input().cardinality(); }
   Attributes attributes() const override { return {{"buffer_size", buffer_size_}}; }
+  Attributes identity() const override { return {}; }  // the buffer's size changes no element
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<PrefetchNode>(std::move(inputs[0]), buffer_size_);

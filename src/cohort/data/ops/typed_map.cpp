@@ -4,6 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/positions/numbered_stage.h"
 #include "cohort/data/internal/sharding/selection.h"
@@ -109,6 +110,7 @@ class TypedMapNode final : public Node {
         "[data.serialize] expected map functions that can be traced, got a C++ function of "
         "numbers; take and return at::Tensor, or use Function::registered(name)");
   }
+  Attributes identity() const override { return {{"spec", nest_of(spec())}}; }
 
   NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
     return std::make_shared<TypedMapNode>(std::move(inputs[0]), function_);
