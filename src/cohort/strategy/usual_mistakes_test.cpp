@@ -359,5 +359,24 @@ TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
   EXPECT_EQ(sgd.learning_rate(), 0.1);
 }
 
+// Regression: the batches of another strategy were taken, with the counts of its workers.
+TEST_F(UsualMistakes, AnElementOfAnotherStrategyIsRefused) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const Dataset dataset = Dataset::range(4).batch(4);
+  const auto of_other = other.distribute_dataset(dataset), own = two.distribute_dataset(dataset);
+  const auto rows = [](const at::Tensor& part) { return part + 1; };
+  const auto step = two.function(rows);
+  EXPECT_THAT([&] { two.run(rows, of_other.iterator().get_next()); },
+              throws_error(ErrorCode::invalid_argument,
+                           "[strategy.run] expected an element of a dataset that this 'mirrored' "
+                           "has distributed as argument 0, got one of another strategy"));
+  EXPECT_THAT([&] { step(of_other.iterator().get_next()); },
+              throws_error(ErrorCode::invalid_argument, "[strategy.function] expected an element"));
+  EXPECT_EQ(two.run(rows, own.iterator().get_next()).size(), 2);
+  EXPECT_EQ(step(own.iterator().get_next()).size(), 2);
+  const auto plain = default_strategy().distribute_dataset(dataset);
+  EXPECT_EQ(two.run(rows, plain.iterator().get_next())[0].size(0), 4);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::internal {
@@ -35,17 +36,38 @@ std::pair<std::string, std::string> first_difference(std::string_view a, std::st
   return {line(of_a), line(of_b)};
 }
 
-// Throws unless all texts are the same.
-void check_same(const std::vector<std::string>& texts, std::string_view call,
+// What one worker does in a call, for the others.
+struct Done {
+  std::string text;
+  std::string site;  // "is in snapshot() at main.cpp:41"; empty: not known
+
+  static Done here(std::string_view text) { return {std::string(text), CallSite::text()}; }
+  void write(ByteWriter& out) const {
+    out.text(text);
+    out.text(site);
+  }
+  static Done read(ByteReader& in) {
+    std::string text = in.text();
+    return {std::move(text), in.text()};
+  }
+};
+
+// Throws unless all do the same.
+void check_same(const std::vector<Done>& all, std::string_view call,
                 const collective::Group& group) {
-  for (std::size_t i = 1; i < texts.size(); ++i) {
-    if (texts[i] == texts[0]) continue;
-    const auto [first, other] = first_difference(texts[0], texts[i]);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].text == all[0].text) continue;
+    const auto [first, other] = first_difference(all[0].text, all[i].text);
+    const std::string of_first = group.member_name(0);
+    const std::string of_other = group.member_name(static_cast<int>(i));
+    std::string sites;
+    if (!all[0].site.empty()) sites = of_first + " " + all[0].site;
+    if (!all[i].site.empty()) sites += (sites.empty() ? "" : ", ") + of_other + " " + all[i].site;
+    if (!sites.empty()) sites = "; " + sites;
     const bool has_module = call.find('.') != std::string_view::npos;
     throw_error(ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
-                "] expected one call on all workers, got ", first, " on ", group.member_name(0),
-                " and ", other, " on ", group.member_name(static_cast<int>(i)),
-                "; make the same calls in the same order on each");
+                "] expected one call on all workers, got ", first, " on ", of_first, " and ", other,
+                " on ", of_other, sites, "; make the same calls in the same order on each");
   }
 }
 
@@ -148,6 +170,7 @@ void StrategyWorkers::together(const WorkerRequest& request, const std::optional
     found = error;
   }
   if (found) explain(*group, request, failure, *found, Deadline::after(wait));
+  if (request.combines) ++num_combined_;
   has_failed_together_ = false;
 }
 
@@ -157,9 +180,9 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
   begin_epoch();
   ByteWriter mine;
   write_optional_error(mine, failure);
-  mine.text(request.text.empty() ? request.call : request.text);
+  Done::here(request.text.empty() ? request.call : request.text).write(mine);
   const std::vector<Bytes> all = group.exchange(mine.take(), "why a call has failed", deadline);
-  std::vector<std::string> texts;
+  std::vector<Done> done;
   for (std::size_t i = 0; i < all.size(); ++i) {
     ByteReader reader(all[i], "why a call has failed");
     if (std::optional<Error> error = read_optional_error(reader)) {
@@ -168,9 +191,9 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
           .during("waiting for " + group.member_name(static_cast<int>(i)) + " in " +
                   std::string(request.call));
     }
-    texts.push_back(reader.text());
+    done.push_back(Done::read(reader));
   }
-  check_same(texts, request.call, group);
+  check_same(done, request.call, group);
   throw found;
 }
 
@@ -183,16 +206,16 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
     const Message message = make();
     text += message.text;
     write_optional_error(mine, std::nullopt);
-    mine.text(text);
+    Done::here(text).write(mine);
     mine.blob(message.bytes);
   } catch (...) {
     failure = current_error();
     write_optional_error(mine, failure);
   }
   std::vector<Bytes> all;
-  std::vector<std::string> texts;
+  std::vector<Done> done;
   const std::shared_ptr<collective::Group> group = this->group();
-  together({request.call, text, request.timeout}, failure,
+  together({request.call, text, request.timeout, request.combines}, failure,
            [&](collective::Group& members, Deadline deadline) {
              all = members.exchange(mine.take(), request.call, deadline);
            });
@@ -203,11 +226,11 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
       ByteReader reader(all[i], request.call);
       if (std::optional<Error> error = read_optional_error(reader))
         throw std::move(*error).at(group->member_name(static_cast<int>(i)));
-      texts.push_back(reader.text());
+      done.push_back(Done::read(reader));
       const std::span<const std::byte> made = reader.blob();
       all[i] = Bytes(made.begin(), made.end());
     }
-    check_same(texts, request.call, *group);
+    check_same(done, request.call, *group);
   } catch (...) {
     begin_epoch();
     throw;
@@ -252,7 +275,7 @@ void StrategyWorkers::tell_failure() {
   if (!are_several() || has_failed_together_) return;
   const Error failure = current_error();
   try {
-    together({.call = "run", .text = "a run that failed"}, failure,
+    together({.call = "run", .text = "a run that failed", .combines = false}, failure,
              [](collective::Group& group, Deadline deadline) { group.barrier(deadline); });
   } catch (...) {
     // The caller throws its own error.
