@@ -73,13 +73,14 @@ int main(int argc, char** argv) {
       const at::Tensor each = torch::cross_entropy_loss(out, label, {}, at::Reduction::None);
       optimizer.minimize(cohort::average_loss(each));  // sums the gradients of all workers
     };
+    // Each pass over it has another order, also where a worker starts again.
+    const auto input = strategy.distribute_dataset(
+        train.shuffle(60'000, {.seed = 1}).batch(64).map(scale).prefetch(2));
     cohort::ProgressBar progress({.steps = epochs, .is_visible = false});
     const auto start = std::chrono::steady_clock::now();
     while (epoch() < epochs) {
       progress.show(epoch());
       try {
-        const auto input = strategy.distribute_dataset(  // anew, for the workers of this epoch
-            train.shuffle(60'000, {.seed = epoch() + 1}).batch(64).map(scale).prefetch(2));
         for (const auto& batch : input) strategy.run(step, batch);
         epochs_done.assign_add(1);
       } catch (const cohort::Error& error) {

@@ -186,10 +186,26 @@ PerReplica<at::Tensor> per_replica_tensors_of(const Value& value) {
                                              : PerReplica<at::Tensor>(std::move(tensors));
 }
 
+namespace {
+
+// Equal small numbers are one object in Python, so that TensorFlow returns one for all replicas.
+// In Cohort they are a number of each replica.
+bool is_one_number(const std::vector<Nest>& leaves) {
+  return std::all_of(leaves.begin(), leaves.end(), [&](const Nest& leaf) {
+    const Nest& first = leaves.front();
+    if (leaf.kind() != first.kind()) return false;
+    if (leaf.kind() == Nest::Kind::integer) return leaf.integer() == first.integer();
+    return leaf.kind() == Nest::Kind::real && leaf.real() == first.real();
+  });
+}
+
+}  // namespace
+
 Value regrouped_value(const PerReplica<Nest>& result, std::string_view call) {
   if (!result.is_wrapped()) return value_of(result.value());
   if (result.is_mirrored()) return wrapped_value(result);
   return zipped(result.local_results(), [&](const std::vector<Nest>& leaves) {
+    if (is_one_number(leaves)) return value_of(leaves.front());
     const PerReplica<Nest> leaf = internal::regrouped(leaves, false, call);
     return leaf.is_wrapped() ? distributed(Value::Kind::per_replica, leaves)
                              : value_of(leaf.value());

@@ -2,9 +2,11 @@
 #include "cohort/data/detail/element_order.h"
 
 #include <set>
+#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/data/detail/reshuffled.h"
 #include "cohort/data/internal/graph_probes.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/parallel/reordering_op.h"
@@ -59,6 +61,29 @@ void check_order_is_fixed(const Dataset& dataset, std::string_view call,
                ": some elements would be used twice and others never; set deterministic to true, "
                "or shard() before it in ",
                remedy_call);
+}
+
+namespace {
+
+bool is_seeded_shuffle(const Node& node) {
+  if (node.op() != "shuffle") return false;
+  const Attributes attributes = node.attributes();
+  return !attributes.at("seed").is_null() && attributes.at("reshuffle_each_iteration").boolean();
+}
+
+}  // namespace
+
+bool is_reshuffled_by_seed(const Dataset& dataset) {
+  std::set<const Node*> seen;
+  std::vector<const Node*> left = {dataset.node().get()};
+  while (!left.empty()) {
+    const Node* const node = left.back();
+    left.pop_back();
+    if (!seen.insert(node).second) continue;
+    if (is_seeded_shuffle(*node)) return true;
+    for (const NodePtr& input : node->inputs()) left.push_back(input.get());
+  }
+  return false;
 }
 
 }  // namespace cohort::data

@@ -3,8 +3,10 @@
 
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
+#include "cohort/input/internal/current_distribution.h"
 #include "cohort/input/internal/distributed_iterator_state.h"
 #include "cohort/input/internal/input_distribution.h"
 
@@ -13,27 +15,41 @@ namespace cohort {
 DistributedDataset DistributedDataset::from_dataset(std::shared_ptr<const input::InputHost> host,
                                                     const Dataset& dataset,
                                                     const InputOptions& options) {
-  return DistributedDataset(
-      input::InputDistribution::of_dataset(std::move(host), dataset, options));
+  const auto make = [dataset, options](std::shared_ptr<const input::InputHost> of) {
+    return input::InputDistribution::of_dataset(std::move(of), dataset, options);
+  };
+  std::shared_ptr<input::InputDistribution> first = make(std::move(host));
+  return DistributedDataset(std::make_shared<input::CurrentDistribution>(std::move(first), make));
 }
 
 DistributedDataset DistributedDataset::from_function(std::shared_ptr<const input::InputHost> host,
                                                      const DatasetFunction& fn,
                                                      const InputOptions& options) {
-  return DistributedDataset(input::InputDistribution::of_function(std::move(host), fn, options));
+  const auto make = [fn, options](std::shared_ptr<const input::InputHost> of) {
+    return input::InputDistribution::of_own_function(std::move(of), fn, options);
+  };
+  return DistributedDataset(std::make_shared<input::CurrentDistribution>(
+      input::InputDistribution::of_function(std::move(host), fn, options), make));
 }
 
-std::int64_t DistributedDataset::cardinality() const { return distribution_->cardinality(); }
-const DistributedSpec& DistributedDataset::element_spec() const { return distribution_->spec(); }
+std::int64_t DistributedDataset::cardinality() const { return distribution_->get()->cardinality(); }
+DistributedSpec DistributedDataset::element_spec() const { return distribution_->get()->spec(); }
 bool DistributedDataset::handles_partial_batches() const {
-  return distribution_->handles_partial_batches();
+  return distribution_->get()->handles_partial_batches();
+}
+std::uint64_t DistributedDataset::next_pass() const { return distribution_->next().pass; }
+void DistributedDataset::set_next_pass(std::uint64_t pass) const {
+  distribution_->set_next_pass(pass);
 }
 
-DistributedIterator DistributedDataset::iterator() const {
+DistributedIterator DistributedDataset::iterator(const char* file, int line) const {
+  const internal::CallSite site("starts an iterator", {file, line});
   return DistributedIterator(std::make_unique<input::DistributedIteratorState>(distribution_));
 }
 
-DistributedDataset::Pass DistributedDataset::begin() const { return Pass(iterator()); }
+DistributedDataset::Pass DistributedDataset::begin(const char* file, int line) const {
+  return Pass(iterator(file, line));
+}
 
 DistributedDataset::Pass::Pass(DistributedIterator iterator)
     : iterator_(std::make_shared<DistributedIterator>(std::move(iterator))) {

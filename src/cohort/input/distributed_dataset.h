@@ -31,7 +31,7 @@ namespace cohort {
 namespace input {
 struct InputHost;                // input/detail/input_host.h
 class DistributedIteratorState;  // input/internal/distributed_iterator_state.h
-class InputDistribution;         // input/internal/input_distribution.h
+class CurrentDistribution;       // input/internal/current_distribution.h
 }  // namespace input
 
 // The replica for which a value is created (tf.distribute.ValueContext). A value type.
@@ -144,8 +144,10 @@ class COHORT_API DistributedIterator {
 
 using DatasetFunction = std::function<Dataset(const InputContext& context)>;
 
-// A shared handle to an immutable description. Thread-safe. If there are several workers, all must
-// call iterator() equally often and in the same order.
+// A shared handle, to be made once: it counts its passes, which gives a dataset that shuffles
+// another order in each, and it lives through MultiWorkerMirroredStrategy::rebuild(). Its next
+// iterator belongs to the new group, which divides the data between other workers. Thread-safe. If
+// there are several workers, all must call iterator() equally often and in the same order.
 class COHORT_API DistributedDataset {
  public:
   // Splits the dataset's global batches into mini-batches and distributes them to workers and
@@ -153,19 +155,33 @@ class COHORT_API DistributedDataset {
   // invalid_argument if the dataset is not batched.
   static DistributedDataset from_dataset(std::shared_ptr<const input::InputHost> host,
                                          const Dataset& dataset, const InputOptions& options);
-  // Calls fn now, once for each pipeline of this worker, and returns its elements unchanged. If
-  // there are several workers, all must make this call; an error of fn on one is thrown on all.
+  // Calls fn now, and again for each new group of workers, once for each pipeline of this worker,
+  // and returns its elements unchanged. If there are several workers, all must make this call; an
+  // error of fn on one is thrown on all.
   static DistributedDataset from_function(std::shared_ptr<const input::InputHost> host,
                                           const DatasetFunction& fn, const InputOptions& options);
 
   // The cardinality of the user's dataset.
   std::int64_t cardinality() const;
-  const DistributedSpec& element_spec() const;
+  DistributedSpec element_spec() const;
   // Whether try_next() returns a step in which only some replicas have data; the others then get
   // empty batches.
   bool handles_partial_batches() const;
-  // A new pass from the first element, in a new order if the dataset shuffles.
-  DistributedIterator iterator() const;
+  // A new pass from the first element, in a new order if the dataset shuffles. The number of the
+  // pass is the highest next_pass() of all workers: one that has come back takes that of the
+  // others.
+  //
+  // With several workers, throws invalid_argument on all unless they have made the same dataset,
+  // with the same seeds (but not functions, whose code is not compared), where they divide it
+  // between them. The place in the program is for messages on other workers.
+  DistributedIterator iterator(const char* file = __builtin_FILE(),
+                               int line = __builtin_LINE()) const;
+  // The number of the next pass, from 0 on; DistributedIterator::restore() makes it the one after
+  // the restored pass. It is what a program saves between two passes. On this worker; iterator()
+  // agrees on it.
+  std::uint64_t next_pass() const;
+  // To be called on all workers, with what next_pass() was when the program was saved.
+  void set_next_pass(std::uint64_t pass) const;
   // Returns the last state of a new pass: fn(state, element) is called for each step of try_next()
   // and returns the next state.
   template <class T, class F>
@@ -179,14 +195,14 @@ class COHORT_API DistributedDataset {
   // Range-based for over the steps of try_next() in a new pass.
   class Pass;
   struct End {};
-  Pass begin() const;
+  Pass begin(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const;
   End end() const { return {}; }
 
-  explicit DistributedDataset(std::shared_ptr<input::InputDistribution> distribution)
+  explicit DistributedDataset(std::shared_ptr<input::CurrentDistribution> distribution)
       : distribution_(std::move(distribution)) {}
 
  private:
-  std::shared_ptr<input::InputDistribution> distribution_;
+  std::shared_ptr<input::CurrentDistribution> distribution_;
 };
 
 // An input iterator over one pass.

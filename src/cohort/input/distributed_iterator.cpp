@@ -1,12 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/distributed_dataset.h"
 
+#include <string_view>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/input/internal/distributed_iterator_state.h"
 
 namespace cohort {
+namespace {
+
+constexpr std::string_view kDraws = "draws from an iterator";
+
+}  // namespace
 
 std::string DistributedSpec::to_string() const {
   if (!is_wrapped) return component.to_string();
@@ -35,6 +42,7 @@ const DistributedSpec& DistributedIterator::element_spec() const {
 }
 
 std::optional<DistributedElement> DistributedIterator::try_next() {
+  const internal::CallSite site(kDraws);
   return state_->next(/*hands_out_all=*/false);
 }
 
@@ -46,12 +54,17 @@ DistributedElement DistributedIterator::get_next() {
 }
 
 DistributedOptional DistributedIterator::get_next_as_optional() {
+  const internal::CallSite site(kDraws);
   return {element_spec(), state_->next(/*hands_out_all=*/true)};
 }
 
-Bytes DistributedIterator::save() const { return state_->save(); }
+Bytes DistributedIterator::save() const {
+  const internal::CallSite site("saves the position of an iterator");
+  return state_->save();
+}
 
 void DistributedIterator::restore(std::span<const std::byte> position) {
+  const internal::CallSite site("restores the position of an iterator");
   state_->restore(position);
 }
 

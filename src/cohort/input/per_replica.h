@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <utility>
@@ -104,6 +105,8 @@ class COHORT_API DistributedElement : public PerReplica<Nest> {
   struct Counts {
     std::vector<std::int64_t> examples;               // of each local replica; -1: an empty batch
     std::optional<std::int64_t> global_num_examples;  // of all workers, if they exchanged it
+    // Identifies the strategy that has distributed the dataset; nullptr: the default one.
+    std::shared_ptr<const void> strategy = {};
   };
   DistributedElement(PerReplica<Nest> components, Counts counts)
       : PerReplica<Nest>(std::move(components)), counts_(std::move(counts)) {}
@@ -117,6 +120,8 @@ class COHORT_API DistributedElement : public PerReplica<Nest> {
   // The sum over all replicas in sync, for weighting uneven data exactly; nullopt if the workers
   // exchange no messages in a step and so do not know it.
   std::optional<std::int64_t> global_num_examples() const { return counts_.global_num_examples; }
+  // Counts::strategy.
+  const void* strategy() const { return counts_.strategy.get(); }
 
  private:
   Counts counts_;

@@ -21,7 +21,8 @@ TEST(StepStatus, AddsUpAndTheFirstErrorCounts) {
     if (rank > 0) {
       mine.error = Error(ErrorCode::data_loss, "bad " + std::to_string(rank)).during("reading");
     }
-    const StepStatus all = reduce_status(*group, mine, Deadline::after(std::chrono::seconds(60)));
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    const StepStatus all = sum_of(group->exchange(encode(mine), "a status", deadline), *group);
     EXPECT_EQ(all.components, 3);
     EXPECT_EQ(all.examples, 3);
     EXPECT_TRUE(all.costs_batch);

@@ -4,8 +4,11 @@
 #include <bit>
 #include <string_view>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/workers/compared_values.h"
 
 namespace cohort::internal {
 namespace {
@@ -14,6 +17,8 @@ constexpr std::string_view kOutsideWriters =
     ": something other than minimize() and assign*() has written into its tensor, such as an "
     "optimizer of LibTorch or an operator in place; use minimize(), a cohort::TorchOptimizer, or "
     "Variable::assign()";
+
+constexpr std::uint64_t kRunsBeforeWarning = 16;
 
 }  // namespace
 
@@ -30,9 +35,10 @@ MirroredHome::RunScope::RunScope(MirroredHome& home, bool may_leave_gradients)
     : home_(home),
       entry_(home.is_in_replica() ? nullptr : &home.run_gate_),
       counts_failure_(may_leave_gradients && !home.is_in_replica()),
-      is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored &&
-               !home.is_in_replica()) {
+      is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored && !home.is_in_replica()),
+      is_over_workers_(home.has_workers() && !home.is_in_replica()) {
   home_.received_.begin_run();
+  if (is_over_workers_) before_ = home_.begin_run_of_workers();
   if (!is_open_) return;
   const Lock lock(home_.mutex_);
   if (home_.open_runs_ == 0 && home_.has_handed_out_) {
@@ -69,6 +75,10 @@ void MirroredHome::check_after_failure() {
 
 MirroredHome::RunScope::~RunScope() {
   if (counts_failure_) ++home_.failed_runs_;
+  if (is_over_workers_) {
+    const Lock lock(home_.mutex_);
+    --home_.open_runs_of_workers_;
+  }
   if (!is_open_) return;
   home_.may_have_diverged_ = true;
   const Lock lock(home_.mutex_);
@@ -78,6 +88,11 @@ MirroredHome::RunScope::~RunScope() {
 void MirroredHome::RunScope::finish() {
   if (!home_.is_in_replica()) home_.received_.finish_run();
   counts_failure_ = false;
+  finish_replicas();
+  if (is_over_workers_) home_.compare_with_workers(before_);
+}
+
+void MirroredHome::RunScope::finish_replicas() {
   if (!is_open_) return;
   is_open_ = false;
   const Lock lock(home_.mutex_);
@@ -91,6 +106,42 @@ void MirroredHome::RunScope::finish() {
                  kOutsideWriters);
     variable->note_writes();
   }
+}
+
+std::uint64_t MirroredHome::hash_of_values() const {
+  std::uint64_t hash = 0;
+  for (const Variable& each : variables()) hash = mix_seed(hash, hash_of_value(each));
+  return hash;
+}
+
+std::optional<MirroredHome::ValuesBefore> MirroredHome::begin_run_of_workers() {
+  {
+    const Lock lock(mutex_);
+    const std::uint64_t number = ++runs_of_workers_;
+    if (open_runs_of_workers_++ > 0 || !std::has_single_bit(number)) return std::nullopt;
+  }
+  return ValuesBefore{hash_of_values(), workers_->num_combined()};
+}
+
+// A worker that runs an evaluation alone makes no call here, since nothing has changed. Neither do
+// steps of optimizers, which compare values themselves.
+void MirroredHome::compare_with_workers(const std::optional<ValuesBefore>& before) {
+  if (runs_of_workers_ == kRunsBeforeWarning) warn_if_alone();
+  if (!before || before->num_combined != workers_->num_combined()) return;
+  {
+    const Lock lock(mutex_);
+    if (open_runs_of_workers_ > 1) return;  // another one may have changed variables
+  }
+  if (hash_of_values() != before->hash) check_values_agree("run", variables());
+}
+
+void MirroredHome::warn_if_alone() {
+  if (!has_workers() || runs_of_workers_ == 0 || workers_->num_combined() > 0) return;
+  if (has_warned_.exchange(true)) return;
+  log_warn("[strategy.run] expected steps that combine values of the ", workers_->count(),
+           " workers of '", name_, "', got none in ", runs_of_workers_,
+           " runs, so each worker trains alone; call minimize() of an optimizer of cohort, "
+           "step() of a cohort::TorchOptimizer, or all_reduce() in the step");
 }
 
 }  // namespace cohort::internal

@@ -233,7 +233,7 @@ std::string MirroredHome::alike_in_steps(std::string_view optimizer) const {
   return text;
 }
 
-std::vector<Variable> MirroredHome::variables() {
+std::vector<Variable> MirroredHome::variables() const {
   std::vector<Variable> all;
   const Lock lock(mutex_);
   for (const auto& [name, weak] : by_name_) {

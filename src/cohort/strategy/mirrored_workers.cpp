@@ -9,10 +9,12 @@
 #include <string>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/combined_writes.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/worker_values.h"
+#include "cohort/strategy/internal/workers/compared_values.h"
 
 namespace cohort::internal {
 namespace {
@@ -54,7 +56,24 @@ std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
 
 }  // namespace
 
+void MirroredHome::check_values_agree(std::string_view call,
+                                      std::span<const Variable> variables) const {
+  if (!has_workers()) return;
+  std::vector<Variable> own;
+  for (const Variable& each : variables) {
+    if (each.impl()->home().get() == this) own.push_back(each);
+  }
+  compare_values(*workers_, call, own, [] { return std::string(); });
+}
+
+void MirroredHome::check_parameters_agree(std::string_view call) const {
+  std::vector<Variable> parameters = variables();
+  std::erase_if(parameters, [](const Variable& each) { return !each.is_trainable(); });
+  check_values_agree(call, parameters);
+}
+
 void MirroredHome::write_file(const std::function<void()>& write) const {
+  const CallSite site("is in save_values()");
   bool has_failed = false;
   const auto write_once = [&]() -> StrategyWorkers::Message {
     if (workers_->own() != 0) return {};
@@ -64,7 +83,8 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
     return {};
   };
   try {
-    workers_->exchange({.call = "save_values"}, write_once);
+    check_values_agree("save_values", variables());
+    workers_->exchange({.call = "save_values", .combines = false}, write_once);
   } catch (const Error& error) {
     if (has_failed || !is_task_loss(error)) throw;
     // The first worker may be the lost one. The values of the others are equal.
@@ -98,9 +118,9 @@ at::Tensor MirroredHome::agreed_value(const std::string& name, const at::Tensor&
                 text_of(traits) + ")",
             {}};
   };
-  workers_->exchange({.call = "variable"}, make);
+  workers_->exchange({.call = "variable", .combines = false}, make);
   const at::Tensor value = initial_value.detach().cpu().clone(at::MemoryFormat::Contiguous);
-  workers_->broadcast({.call = "variable", .text = name}, {&value, 1});
+  workers_->broadcast({.call = "variable", .text = name, .combines = false}, {&value, 1});
   return value;
 }
 
@@ -120,11 +140,11 @@ void MirroredHome::agree_on_module(std::string_view module,
     for (const NamedTensor& each : copies.at(0)) check_name(std::string(module) + "/" + each.name);
     return {std::move(text), {}};
   };
-  workers_->exchange({.call = "replicate"}, make);
+  workers_->exchange({.call = "replicate", .combines = false}, make);
   const c10::NoGradGuard no_grad;
   std::vector<at::Tensor> values;
   for (const NamedTensor& each : copies.at(0)) values.push_back(each.tensor.detach().cpu());
-  workers_->broadcast({.call = "replicate", .text = module}, values);
+  workers_->broadcast({.call = "replicate", .text = module, .combines = false}, values);
   for (std::size_t i = 0; i < values.size(); ++i) {
     const at::Tensor& first = copies.at(0)[i].tensor;
     if (!values[i].is_alias_of(first)) first.copy_(values[i]);

@@ -144,7 +144,7 @@ MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
 
 void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
   const collective::Membership membership = groups_->form(Deadline::after(wait));
-  use_group(membership.group);
+  use_group(membership.group, /*is_first=*/!membership.survivor);
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
   if (!membership.survivor) {

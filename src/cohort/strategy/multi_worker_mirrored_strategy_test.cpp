@@ -136,7 +136,9 @@ TEST_F(Rebuild, ChangesTheNumbersOfWorkers) {
   });
 }
 
-TEST_F(Rebuild, EndsDistributedDatasets) {
+// Regression: a dataset was refused after rebuild(), and one that was made again began with the
+// order of the first pass.
+TEST_F(Rebuild, KeepsDistributedDatasets) {
   formations_->expect({0});
   const auto strategy = made(0);
   const auto dataset = strategy->distribute_dataset(Dataset::range(4).batch(2));
@@ -144,10 +146,77 @@ TEST_F(Rebuild, EndsDistributedDatasets) {
   formations_->expect({0});
   strategy->rebuild();
   EXPECT_THAT([&] { iterator.try_next(); },
-              throws_error(ErrorCode::failed_precondition, "make it again after rebuild()"));
+              throws_error(ErrorCode::failed_precondition, "take a new one from the same"));
+  EXPECT_EQ(dataset.next_pass(), 1);
+  iterator = dataset.iterator();
+  EXPECT_TRUE(iterator.try_next().has_value());
+  EXPECT_EQ(dataset.next_pass(), 2);
+  formations_->expect({0, 1});
+  EXPECT_THROW(strategy->rebuild(std::chrono::milliseconds(1)), Error);
   EXPECT_THAT([&] { dataset.iterator(); },
-              throws_error(ErrorCode::failed_precondition, "make it again after rebuild()"));
-  EXPECT_EQ(strategy->distribute_dataset(Dataset::range(4).batch(2)).cardinality(), 2);
+              throws_error(ErrorCode::failed_precondition, "call it again before"));
+}
+
+std::vector<std::int64_t> numbers_of(const DistributedDataset& dataset) {
+  std::vector<std::int64_t> numbers;
+  for (const DistributedElement& step : dataset) {
+    const at::Tensor& own = step[0].tensor();
+    for (std::int64_t i = 0; i < own.numel(); ++i) numbers.push_back(own[i].item<std::int64_t>());
+  }
+  return numbers;
+}
+
+// Of pass `pass` of one process, what worker 0 or 1 of two gets.
+std::vector<std::int64_t> expected_of(const Dataset& dataset, std::uint64_t pass, int worker) {
+  const auto alone = MirroredStrategy({"CPU:0", "CPU:1"}).distribute_dataset(dataset);
+  alone.set_next_pass(pass);
+  std::vector<std::int64_t> numbers;
+  for (const DistributedElement& step : alone) {
+    const at::Tensor& own = step[static_cast<std::size_t>(worker)].tensor();
+    for (std::int64_t i = 0; i < own.numel(); ++i) numbers.push_back(own[i].item<std::int64_t>());
+  }
+  return numbers;
+}
+
+// Worker 0 comes back after two passes, and makes its dataset when the other one has it already.
+TEST_F(Rebuild, GoesOnWithThePassesOfTheOthers) {
+  for (const bool is_function : {false, true}) {
+    const Dataset shuffled = Dataset::range(16).shuffle(16, {.seed = 3}).batch(4);
+    const auto distributed = [&](SynchronousStrategy& strategy) {
+      if (!is_function) return strategy.distribute_dataset(shuffled);
+      return strategy.distribute_datasets_from_function([&](const InputContext& context) {
+        return Dataset::range(16).shuffle(16, {.seed = 3}).shard(context).batch(2);
+      });
+    };
+    formations_->expect({0, 1});
+    std::promise<void> may_come_back;
+    testing::on_workers<int>(2, [&](int task) {
+      auto strategy = made(task);
+      std::optional<DistributedDataset> dataset = distributed(*strategy);
+      for (int pass = 0; pass < 2; ++pass) numbers_of(*dataset);
+      strategy->reduce("sum", torch::ones({}));
+      if (task == 0) {
+        dataset.reset();
+        strategy.reset();  // the process ends, and starts again
+        may_come_back.get_future().wait();
+        strategy = made(task);
+        dataset = distributed(*strategy);
+      } else {
+        formations_->expect({0, 1}, {0});
+        may_come_back.set_value();
+        strategy->rebuild();
+      }
+      for (std::uint64_t pass = 2; pass < 4; ++pass) {
+        const std::vector<std::int64_t> numbers = numbers_of(*dataset);
+        EXPECT_EQ(numbers.size(), 8);
+        if (!is_function) EXPECT_EQ(numbers, expected_of(shuffled, pass, task));
+        EXPECT_EQ(dataset->next_pass(), pass + 1);
+      }
+      strategy->reduce("sum", torch::ones({}));
+      return 0;
+    });
+    formations_ = std::make_shared<FakeFormations>();
+  }
 }
 
 TEST_F(Rebuild, KeepsRunsOutUntilItHasSucceeded) {

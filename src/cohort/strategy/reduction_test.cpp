@@ -141,14 +141,14 @@ TEST_F(ReduceAlong, LeavesOfANestMayBeTheSameInAllReplicas) {
   EXPECT_EQ(number(mean.entry("each").tensor()[0]), 1.5);
   EXPECT_EQ(mean.entry("number").tensor().scalar_type(), at::kDouble);
   EXPECT_TRUE(mean.entry("shared").tensor().is_same(shared));
-  EXPECT_EQ(mean.entry("zero").integer(), 0);
+  EXPECT_EQ(number(mean.entry("zero").tensor()), 0);
   EXPECT_THAT([&] { two_.reduce("sum", results); },
               throws_error(ErrorCode::invalid_argument, "the same for all 2"));
   const auto numbers = two_.run([] {
     return Nest::tuple({Nest(get_replica_context()->replica_id_in_sync_group() + 1), Nest(0)});
   });
   EXPECT_EQ(two_.reduce("sum", numbers).items()[0].tensor().item<std::int64_t>(), 3);
-  EXPECT_EQ(two_.reduce("sum", numbers).items()[1].integer(), 0);
+  EXPECT_EQ(two_.reduce("sum", numbers).items()[1].tensor().item<std::int64_t>(), 0);
   const Nest rows = two_.gather(two_.run([&] {
     return Nest::list({at::ones({1, 2}), shared});
   }),
@@ -157,6 +157,33 @@ TEST_F(ReduceAlong, LeavesOfANestMayBeTheSameInAllReplicas) {
   EXPECT_TRUE(rows.items()[1].tensor().is_same(shared));
   const Values wrapped({shared, shared});
   EXPECT_EQ(number(two_.reduce("sum", wrapped)[1]), 6) << "given as two components";
+}
+
+// Regression: replicas with equally many rows counted as one value, which has no sum, or which was
+// added once for each worker.
+TEST_F(ReduceAlong, ASumOfNumbersDoesNotDependOnHowEvenTheyAre) {
+  const std::vector<std::vector<std::int64_t>> rows = {{4, 4}, {5, 3}, {8, 0}, {0, 0}};
+  for (const std::vector<std::int64_t>& each : rows) {
+    const auto count = [&] {
+      return Nest(
+          each.at(static_cast<std::size_t>(get_replica_context()->replica_id_in_sync_group() % 2)));
+    };
+    const auto counts = two_.run(count);
+    EXPECT_EQ(counts.size(), 2) << each[0];
+    const Nest sum = two_.reduce("sum", counts);
+    EXPECT_EQ(sum.tensor().item<std::int64_t>(), each[0] + each[1]);
+    EXPECT_EQ(number(two_.reduce("mean", counts).tensor()), (each[0] + each[1]) / 2.0);
+    const Nest nested = two_.reduce("sum", two_.run([&] {
+      return Nest::map({{"loss", at::ones({})}, {"rows", count()}});
+    }));
+    EXPECT_EQ(nested.entry("rows").tensor().item<std::int64_t>(), each[0] + each[1]);
+    const auto of_workers = testing::on_workers<std::int64_t>(2, [&, workers = InProcessWorkers(2)](
+                                                                     int rank) {
+      MultiWorkerMirroredStrategy strategy(workers.group(rank), {.devices = {"CPU:0", "CPU:1"}});
+      return strategy.reduce("sum", strategy.run(count)).tensor().item<std::int64_t>();
+    });
+    EXPECT_THAT(of_workers, ::testing::Each(2 * (each[0] + each[1])));
+  }
 }
 
 // RED-069, COL-041

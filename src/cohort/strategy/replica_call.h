@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Calls a function once per replica, with that replica's component of distributed arguments, or
-// once for all replicas, with the arguments of each.
+// Calls a function for each replica with its component of distributed arguments, or once for all.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,9 +55,8 @@ namespace cohort::internal {
 template <class T>
 std::true_type is_per_replica(const PerReplica<T>*);
 std::false_type is_per_replica(const void*);
-template <class A>
-inline constexpr bool kIsPerReplica =
-    decltype(is_per_replica(static_cast<std::remove_cvref_t<A>*>(nullptr)))::value;
+template <class A, class P = std::remove_cvref_t<A>*>
+inline constexpr bool kIsPerReplica = decltype(is_per_replica(static_cast<P>(nullptr)))::value;
 
 // The part of an argument that replica i gets.
 template <class A>
@@ -74,15 +72,21 @@ decltype(auto) component_of(A& argument, std::size_t i) {
 // Throws invalid_argument if the numbers differ: values would be lost. `what`: "argument 0".
 COHORT_API void check_components(std::size_t components, std::size_t replicas,
                                  std::string_view call, const std::string& what);
+// The same if another strategy has distributed the element.
+COHORT_API void check_origin(Strategy& strategy, const void* origin, std::string_view call,
+                             std::size_t index);
 
 template <class... A>
-void check_arguments(std::string_view call, std::size_t replicas, const A&... arguments) {
+void check_arguments(Strategy& strategy, std::string_view call, std::size_t replicas,
+                     const A&... arguments) {
   [[maybe_unused]] std::size_t index = 0;
   [[maybe_unused]] const auto check = [&](const auto& argument) {
     if constexpr (kIsPerReplica<decltype(argument)>) {
       if (argument.is_wrapped() && argument.size() != replicas)
         check_components(argument.size(), replicas, call, "argument " + std::to_string(index));
     }
+    if constexpr (std::is_base_of_v<DistributedElement, std::remove_cvref_t<decltype(argument)>>)
+      check_origin(strategy, argument.strategy(), call, index);
     ++index;
   };
   (check(arguments), ...);
@@ -109,8 +113,7 @@ decltype(auto) as_parameter(C&& component, std::size_t index) {
   }
 }
 
-// Turns an element into arguments: the items of a tuple, unless the callable takes the whole
-// element; otherwise the element itself.
+// Turns an element into arguments: the items of a tuple, or the element if that is what is taken.
 inline std::span<const Nest> spread(const Nest& element, std::size_t arity, bool takes_whole) {
   const bool is_tuple = element.kind() == Nest::Kind::tuple;
   const std::span<const Nest> parts = is_tuple && !takes_whole
@@ -166,8 +169,7 @@ constexpr CallProblem call_problem() {
 // Calls fn for replica i. Requires that call_problem() is none.
 template <class F, class... A>
 decltype(auto) call_for(F& fn, std::size_t i, A&... arguments) {
-  constexpr bool kHasNest = (kIsNest<A> || ...);
-  if constexpr (!kHasNest) {
+  if constexpr (!(kIsNest<A> || ...)) {
     return fn(component_of(arguments, i)...);
   } else {
     using Parameters = typename function::Signature<std::decay_t<F>>::Arguments;
@@ -193,12 +195,12 @@ template <class F, class... A>
 using ReplicaResult =
     std::remove_cvref_t<decltype(call_for(std::declval<F&>(), 0, std::declval<A&>()...))>;
 
-// Whether all replicas have the same object, so that there is one value and not one of each.
+// Whether all replicas have the same object: there is one value and not one of each.
 inline bool is_one_object(const std::vector<at::Tensor>& values) {
   return std::all_of(values.begin(), values.end(),
                      [&](const at::Tensor& value) { return value.is_same(values.front()); });
 }
-// Equal host values count as the same object.
+// Equal texts and bools are one object; numbers are not, or a sum would depend on their values.
 COHORT_API bool is_one_object(const Nest& a, const Nest& b);
 // `values`: of one structure. True if each leaf is one object.
 COHORT_API bool is_one_object(const std::vector<Nest>& values);
@@ -232,7 +234,7 @@ PerReplica<T> regrouped(std::vector<T> values, bool is_only, std::string_view ca
 template <class A>
 using Merged = PerReplica<std::decay_t<A>>;
 
-// What a replica brings to a meeting: a tuple of arguments, which it keeps until the call returns.
+// What a replica brings to a meeting: a tuple of arguments, kept until the call returns.
 struct MergeOffer {
   const std::type_info* types;  // of the arguments and of the result
   const void* arguments;
@@ -303,8 +305,7 @@ inline constexpr bool kIsStepArgument = std::is_constructible_v<Nest, C>;
 // The arguments of a step for replica i. Requires that call_problem() is none.
 template <class F, class... A>
 std::vector<Nest> step_arguments(std::size_t i, A&... arguments) {
-  constexpr bool kHasNest = (kIsNest<A> || ...);
-  if constexpr (kHasNest && sizeof...(A) == 1) {
+  if constexpr ((kIsNest<A> || ...) && sizeof...(A) == 1) {
     using Parameters = typename function::Signature<F>::Arguments;
     constexpr std::size_t kArity = std::tuple_size_v<Parameters>;
     constexpr bool kTakesWhole = []<std::size_t... P>(std::index_sequence<P...>) {
@@ -327,6 +328,7 @@ class COHORT_API ReplicaFunction {
   // The results of each local replica, for its arguments.
   std::vector<Nest> call(std::vector<std::vector<Nest>> arguments) const;
   const Function& function() const;
+  Strategy& strategy() const;
   std::size_t replicas() const;
   bool is_only() const;  // there is one replica in sync
   std::size_t traces() const;
@@ -361,15 +363,14 @@ class StrategyFunction {
     static_assert(
         kProblem == internal::CallProblem::none || kProblem == internal::CallProblem::count,
         "a step of Strategy::function() cannot be called with these arguments: write one for each "
-        "parameter, of its type, such as torch::tensor(0.5) for an at::Tensor (a PerReplica<T> "
-        "argument gives each replica a T)");
+        "parameter, of its type (a PerReplica<T> argument gives each replica a T)");
     constexpr bool kAreArguments = (internal::kIsStepArgument<internal::ComponentOf<A>> && ...);
     static_assert(kAreArguments || kProblem != internal::CallProblem::none,
-                  "a step of Strategy::function() takes at::Tensor, numbers, bool, std::string and "
-                  "cohort::Nest, and PerReplicas of them; capture variables in place of passing "
-                  "them");
+                  "a step of Strategy::function() takes at::Tensor, numbers, bool, std::string, "
+                  "cohort::Nest, and PerReplicas of them; capture variables instead");
     if constexpr (kProblem == internal::CallProblem::none && kAreArguments) {
-      internal::check_arguments("function", function_.replicas(), arguments...);
+      internal::check_arguments(function_.strategy(), "function", function_.replicas(),
+                                arguments...);
       std::vector<std::vector<Nest>> all;
       all.reserve(function_.replicas());
       for (std::size_t i = 0; i < function_.replicas(); ++i)
@@ -388,8 +389,7 @@ class StrategyFunction {
   }
 
   const std::string& name() const { return function_.function().name(); }
-  // As Function::program(): the lists of operators of the newest traces.
-  std::string program() const { return function_.function().program(); }
+  std::string program() const { return function_.function().program(); }  // as Function's
   // How many different calls have been traced; all replicas together count once.
   std::size_t traces() const { return function_.traces(); }
 

@@ -5,6 +5,7 @@
 
 #include <mutex>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
@@ -52,6 +53,14 @@ void make_row_major(const std::vector<NamedTensor>& tensors) {
 
 std::vector<at::Tensor> values_of(const std::vector<Variable>& variables) {
   return read_values(variables);
+}
+
+std::vector<at::Tensor> snapshot_values(const ModuleHome& home,
+                                        const std::vector<Variable>& variables, const char* file,
+                                        int line) {
+  const CallSite site("is in snapshot()", {file, line});
+  home.check_values_agree("snapshot", variables);
+  return values_of(variables);
 }
 
 void set_values(const std::vector<Variable>& variables, const std::vector<at::Tensor>& values) {

@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <ostream>
+#include <span>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -40,6 +41,9 @@ class COHORT_API ModuleHome {
   virtual void check_module_use() const = 0;
   // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
+  // Throws failed_precondition if other processes have other values of these variables.
+  virtual void check_values_agree(std::string_view /*call*/,
+                                  std::span<const Variable> /*variables*/) const {}
   // Which of the module's copies, one for each local replica, code on this thread uses.
   virtual std::size_t component_here() const { return 0; }
 };
@@ -52,6 +56,10 @@ struct ModuleVariables {
 
 // Get and set the values of all these variables, with one request to each server.
 COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variables);
+// For snapshot(), which the program calls at this place. The errors of check_values_agree().
+COHORT_API std::vector<at::Tensor> snapshot_values(const ModuleHome& home,
+                                                   const std::vector<Variable>& variables,
+                                                   const char* file, int line);
 COHORT_API void set_values(const std::vector<Variable>& variables,
                            const std::vector<at::Tensor>& values);
 
@@ -211,9 +219,11 @@ class Replicated {
   // factory again. With replicas in this process, a buffer has the mean of the replicas, or the
   // first one's integers; no run may be in progress. On parameter servers, reads from each server,
   // each time under ClusterOptions::data_timeout. Call join() first: while steps run, the values
-  // may be those of different moments. Throws unavailable or deadline_exceeded, naming the server;
-  // failed_precondition inside a step, and inside a different strategy's scope.
-  M snapshot() const {
+  // may be those of different moments. All workers of a MultiWorkerMirroredStrategy make this call;
+  // the place in the program is for messages on the others. Throws unavailable or
+  // deadline_exceeded, naming the server; failed_precondition inside a step, inside a different
+  // strategy's scope, and if the workers have different values.
+  M snapshot(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     shared_->home->check_outside_step("snapshot");
     M copy = [this] {
       const auto guard = internal::seed_default_generator(0);
@@ -221,7 +231,8 @@ class Replicated {
     }();
     for (M& own : shared_->modules)
       internal::check_new_module(&internal::module_of(copy), &internal::module_of(own));
-    const std::vector<at::Tensor> values = internal::values_of(shared_->variables);
+    const std::vector<at::Tensor> values =
+        internal::snapshot_values(*shared_->home, shared_->variables, file, line);
     const std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(copy));
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));

@@ -200,8 +200,8 @@ class COHORT_API Strategy {
   // Returns after all replicas have ended. Throws the error of one that failed, with the replica's
   // number if it is an Error. Variables are passed whole. A tensor or variable that is the same in
   // all replicas is returned as a value that is not wrapped, and so is a Nest of which every leaf
-  // is: the same tensor, or an equal host value. Throws invalid_argument, naming the place, if the
-  // replicas return nests of different structure. Components of a variable come back as a whole.
+  // is: the same tensor, or an equal text or bool. Throws invalid_argument, naming the place, if
+  // the replicas return nests of different structure. Components of a variable come back whole.
   //
   // Variables of the strategy may be assigned inside fn, as their VariableAggregation says; updates
   // of others throw unimplemented with several replicas. Runs may be made at the same time on
@@ -222,7 +222,7 @@ class COHORT_API Strategy {
                   "Strategy::run() cannot call the function with these arguments: write one for "
                   "each parameter, of its type (a PerReplica<T> argument gives each replica a T)");
     if constexpr (kProblem == internal::CallProblem::none) {
-      internal::check_arguments("run", static_cast<std::size_t>(num_local_replicas()),
+      internal::check_arguments(*this, "run", static_cast<std::size_t>(num_local_replicas()),
                                 arguments...);
       using Result = internal::ReplicaResult<F, A...>;
       if constexpr (std::is_void_v<Result>) {

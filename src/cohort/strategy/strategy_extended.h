@@ -224,8 +224,8 @@ class COHORT_API StrategyExtended {
   auto update_all(const Variable& variable, F& fn, A&... arguments) const {
     // A variable with one value for all replicas takes the first one's.
     const std::size_t components = strategy_.local_results(variable).size();
-    internal::check_arguments("extended.update", components > 1 ? components : local_replicas(),
-                              arguments...);
+    internal::check_arguments(strategy_, "extended.update",
+                              components > 1 ? components : local_replicas(), arguments...);
     if constexpr (std::is_void_v<Result>) {
       update_each(variable, [&](const Variable& component, std::size_t i) {
         internal::call_for(fn, i, component, arguments...);
@@ -256,7 +256,7 @@ auto StrategyExtended::update(const Variable& variable, F&& fn, A&&... arguments
   using Result = internal::ReplicaResult<F, const Variable, A...>;
   const ReplicaContext* const replica = replica_here();
   if (replica == nullptr) return update_all<Result>(variable, fn, arguments...);
-  internal::check_arguments("extended.update", local_replicas(), arguments...);
+  internal::check_arguments(strategy_, "extended.update", local_replicas(), arguments...);
   const auto i = static_cast<std::size_t>(replica->local_replica_id());
   const auto merged = [&](Strategy&, const PerReplica<Variable>& variables,
                           const PerReplica<std::decay_t<internal::ComponentOf<A>>>&... values) {
@@ -278,7 +278,7 @@ auto StrategyExtended::update_non_slot(const std::vector<std::string>& devices, 
                 "StrategyExtended::update_non_slot() needs a function with one parameter for each "
                 "argument, of its type");
   using Result = internal::ReplicaResult<F, A...>;
-  internal::check_arguments("extended.update_non_slot", local_replicas(), arguments...);
+  internal::check_arguments(strategy_, "extended.update_non_slot", local_replicas(), arguments...);
   if constexpr (std::is_void_v<Result>) {
     update_each_device(devices, [&](std::size_t i) { internal::call_for(fn, i, arguments...); });
   } else {

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/detail/string_fields.h"
@@ -14,6 +15,7 @@
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/worker_values.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_home.h"
@@ -43,9 +45,9 @@ class Leaves {
       for (std::size_t i = 0; i < leaves.size(); ++i) leaves_[i].push_back(leaves[i]);
     }
     // A leaf that was given to each replica as a component is one of each.
-    const bool may_be_shared = !value.is_wrapped() || (replicas > 1 && !value[0].is_leaf());
+    const bool may_be_shared = replicas > 1 && !value[0].is_leaf();
     for (std::vector<Nest>& leaf : leaves_) {
-      is_shared_.push_back(may_be_shared && internal::is_one_object(leaf));
+      is_shared_.push_back(!value.is_wrapped() || (may_be_shared && internal::is_one_object(leaf)));
       if (is_shared_.back()) leaf.resize(1);
     }
   }
@@ -83,12 +85,13 @@ bool is_zero(const Nest& value) {
 
 // The reduction of a value that needs no other component.
 Nest reduced_alone(ReduceOp op, const Nest& value, int replicas) {
-  COHORT_CHECK(op == ReduceOp::mean || is_zero(value), ErrorCode::invalid_argument,
-               "[strategy.reduce] expected a value of each replica to sum, got one that is the "
-               "same for all ",
-               replicas,
-               "; return a tensor from run(), since a host number that all replicas return counts "
-               "as one value, or multiply it by the number of replicas");
+  COHORT_CHECK(
+      op == ReduceOp::mean || is_zero(value), ErrorCode::invalid_argument,
+      "[strategy.reduce] expected a value of each replica to sum, got one that is the "
+      "same for all ",
+      replicas,
+      "; pass what run() has returned, which is a value of each replica, or multiply it by "
+      "the number of replicas");
   return value;
 }
 
@@ -175,6 +178,7 @@ PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string
 }
 
 Nest Strategy::reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
+  const internal::CallSite site("is in reduce()");
   internal::check_cross_replica_or_default(*this, "reduce");
   const Reduction reduction(op, axis, "strategy.reduce", traits().cross_device_ops);
   if (num_replicas_in_sync() == 1) {
@@ -220,6 +224,7 @@ at::Tensor Strategy::reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& val
 }
 
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
+  const internal::CallSite site("is in gather()");
   internal::check_cross_replica_or_default(*this, "gather");
   const auto check_dense = [&] {
     for (const Nest& component : value.local_results()) {
@@ -273,9 +278,8 @@ bool is_one_object(const Nest& a, const Nest& b) {
     case Nest::Kind::tensor:
       return a.tensor().is_same(b.tensor());
     case Nest::Kind::integer:
-      return a.integer() == b.integer();
     case Nest::Kind::real:
-      return a.real() == b.real();
+      return false;
     case Nest::Kind::boolean:
       return a.boolean() == b.boolean();
     case Nest::Kind::text:
@@ -306,6 +310,17 @@ void check_components(std::size_t components, std::size_t replicas, std::string_
                replicas == 1 ? "is " : "are ", replicas, ", got one with ", components,
                "; pass an element of a dataset that this strategy has distributed, or a result of "
                "its run()");
+}
+
+void check_origin(Strategy& strategy, const void* origin, std::string_view call,
+                  std::size_t index) {
+  if (origin == nullptr || &strategy == &default_strategy()) return;
+  const std::shared_ptr<const input::InputHost> host = StrategyAccess::input_host(strategy);
+  COHORT_CHECK(host == nullptr || host->num_iterators.get() == origin, ErrorCode::invalid_argument,
+               "[strategy.", call, "] expected an element of a dataset that this '",
+               strategy.name(), "' has distributed as argument ", index,
+               ", got one of another strategy, whose replicas and workers divide each batch in "
+               "their own way; call distribute_dataset() of the strategy that runs the step");
 }
 
 void check_is_numeric(const Nest& component, std::size_t index) {

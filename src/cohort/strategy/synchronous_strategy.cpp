@@ -8,6 +8,7 @@
 #include <atomic>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/strategy/detail/contexts.h"
@@ -106,6 +107,20 @@ void check_outside_replicas(std::string_view method) {
                "': draw from a distributed iterator outside run() and pass the element to run()");
 }
 
+// Parameters are compared at the start of each iterator, before an epoch is trained for nothing.
+input::InputHost::Exchange exchange_of(std::shared_ptr<internal::StrategyWorkers> workers,
+                                       std::weak_ptr<internal::MirroredHome> home) {
+  return [workers = std::move(workers), home = std::move(home)](
+             const input::InputExchange& what, const std::function<Bytes()>& make) {
+    if (const auto variables = what.compares_values ? home.lock() : nullptr)
+      variables->check_parameters_agree(what.call);
+    return workers->exchange({.call = what.call, .text = what.text, .combines = false},
+                             [&]() -> internal::StrategyWorkers::Message {
+                               return {"", make()};
+                             });
+  };
+}
+
 }  // namespace
 
 SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
@@ -115,25 +130,30 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
   host.devices = replica_devices(device_names, cpus, host.strategy);
   host.check_context = check_outside_replicas;
-  std::shared_ptr<collective::Group> own = host.group ? host.group->split() : nullptr;
-  host_ = std::make_unique<internal::CurrentHost>(std::move(host));
-  const input::InputHost& first = host_->first();
-  workers_ = std::make_shared<internal::StrategyWorkers>(
-      std::move(own), first.timeout, first.num_local_replicas(), first.worker_calls);
-  home_ = std::make_shared<internal::MirroredHome>(this, first.strategy,
-                                                   internal::torch_devices(first.devices), kind,
-                                                   cross_device_ops, workers_);
+  workers_ = std::make_shared<internal::StrategyWorkers>(host.group ? host.group->split() : nullptr,
+                                                         host.timeout, host.num_local_replicas(),
+                                                         host.worker_calls);
+  home_ = std::make_shared<internal::MirroredHome>(
+      this, host.strategy, internal::torch_devices(host.devices), kind, cross_device_ops, workers_);
+  host.exchange = exchange_of(workers_, home_);
+  host.tell_failure = [workers = workers_] {
+    workers->begin_run();
+    workers->tell_failure();
+  };
+  host_ = internal::CurrentHost::of(std::move(host));
 }
 
 SynchronousStrategy::~SynchronousStrategy() {
-  if (home_) home_->forget_owner();
+  if (!home_) return;
+  home_->warn_if_alone();
+  home_->forget_owner();
 }
 
 std::shared_ptr<const input::InputHost> SynchronousStrategy::host() const { return host_->get(); }
 Duration SynchronousStrategy::timeout() const { return host_->first().timeout; }
-void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group) {
+void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group, bool is_first) {
   workers_->use(group->split());
-  host_->use_group(std::move(group));
+  host_->use_group(std::move(group), is_first);
 }
 void SynchronousStrategy::end_group() { host_->end_group(); }
 
@@ -257,6 +277,7 @@ internal::FunctionHost SynchronousStrategy::function_host() {
 }
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
+  const internal::CallSite site("is in run()");
   const auto run_once = [&] {
     const internal::MirroredHome::ModesScope modes(*home_);
     internal::MirroredHome::RunScope run(*home_);

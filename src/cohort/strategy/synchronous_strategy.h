@@ -91,7 +91,8 @@ class COHORT_API SynchronousStrategy : public Strategy {
   Duration timeout() const;
   // Goes on with the workers of this group. Distributed datasets of the one before refuse their
   // use.
-  void use_group(std::shared_ptr<collective::Group> group);
+  // `is_first`: all workers begin together.
+  void use_group(std::shared_ptr<collective::Group> group, bool is_first);
   // Distributed datasets refuse their use until use_group().
   void end_group();
 
@@ -99,7 +100,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   void run_here(const std::function<void(ReplicaContext&)>& body);
   void check_has_variables(std::string_view name, std::string_view method) const;
 
-  std::unique_ptr<internal::CurrentHost> host_;
+  std::shared_ptr<internal::CurrentHost> host_;
   std::unique_ptr<internal::ReplicaThreads> threads_;
   std::shared_ptr<internal::StrategyWorkers> workers_;
   std::shared_ptr<internal::MirroredHome> home_;
@@ -246,11 +247,12 @@ struct MultiWorkerMirroredOptions {
 // The workers wait for each other where a call concerns the replicas of all: making variables and
 // modules, reduce, gather, iterators, rebuild, reads of variables that are synchronized on read,
 // steps of function(); in run(): minimize(), all_reduce() and so on. All make these calls in the
-// same order. If they do not, all throw invalid_argument, which says what which worker did; but
-// if some are in an iterator and others in another call, deadline_exceeded. If a run of one throws,
-// it waits for the next call of the others, which then throw that error; none of them has made half
-// of an update. Each wait ends at the timeout of the options, by default after 5 minutes, with
-// deadline_exceeded.
+// same order. If they do not, all throw invalid_argument, which says what which worker did. If a
+// run of one throws, it waits for the next call of the others, which then throw that error; none of
+// them has made half of an update. Each wait ends at the timeout of the options, by default
+// after 5 minutes, with deadline_exceeded. Parameters that something else than these calls has made
+// different on the workers are found at the end of a run in which they have combined nothing, at
+// the start of an iterator, and by minimize(), snapshot() and save_values().
 //
 // Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
@@ -281,8 +283,9 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
   // come back. All workers that are left make this call at the same point of their programs; those
   // whose process does not run, and those that have not come after `wait` (the timeout of the
   // options), are left out. num_workers(),
-  // worker() and num_replicas_in_sync() change. Distributed datasets and their iterators must be
-  // made again; variables, modules, optimizers and steps of function() stay.
+  // worker() and num_replicas_in_sync() change. Iterators must be made again; distributed datasets,
+  // variables, modules, optimizers and steps of function() stay. The next iterator of a dataset
+  // divides the data among the workers that there are then; it begins a pass.
   //
   // All workers then have the state of one: the values of variables, also of each replica's own
   // (on_read), the slots and the step numbers of optimizers, a TorchOptimizer's state as far as its

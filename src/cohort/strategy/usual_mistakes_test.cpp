@@ -5,18 +5,16 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <atomic>
 #include <functional>
 #include <future>
 #include <string>
 #include <thread>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/log.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
 
 namespace cohort {
 namespace {
@@ -365,22 +363,42 @@ TEST_F(UsualMistakes, ALearningRateIsNotSetInAReplica) {
   EXPECT_EQ(sgd.learning_rate(), 0.1);
 }
 
-// The log lines that contain a text, of three steps with this loss on all replicas.
+// Regression: the batches of another strategy were taken, with the counts of its workers.
+TEST_F(UsualMistakes, AnElementOfAnotherStrategyIsRefused) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const Dataset dataset = Dataset::range(4).batch(4);
+  const auto of_other = other.distribute_dataset(dataset), own = two.distribute_dataset(dataset);
+  const auto rows = [](const at::Tensor& part) { return part + 1; };
+  const auto step = two.function(rows);
+  EXPECT_THAT([&] { two.run(rows, of_other.iterator().get_next()); },
+              throws_error(ErrorCode::invalid_argument,
+                           "[strategy.run] expected an element of a dataset that this 'mirrored' "
+                           "has distributed as argument 0, got one of another strategy"));
+  EXPECT_THAT([&] { step(of_other.iterator().get_next()); },
+              throws_error(ErrorCode::invalid_argument, "[strategy.function] expected an element"));
+  EXPECT_EQ(two.run(rows, own.iterator().get_next()).size(), 2);
+  EXPECT_EQ(step(own.iterator().get_next()).size(), 2);
+  const auto plain = default_strategy().distribute_dataset(dataset);
+  EXPECT_EQ(two.run(rows, plain.iterator().get_next())[0].size(0), 4);
+}
+
+// How often a text is in a log.
+int count_in(const std::string& log, const std::string& text) {
+  int count = 0;
+  for (auto at = log.find(text); at != std::string::npos; at = log.find(text, at + 1)) ++count;
+  return count;
+}
+
 struct UsualLosses : UsualMistakes {
   using Loss = std::function<at::Tensor(const at::Tensor& part)>;
+  // How often five steps with this loss warn with this text.
   template <class Argument>
   static int lines_of(const std::string& text, Strategy& strategy, const Optimizer& optimizer,
                       const Loss& loss, const Argument& rows) {
-    Mutex mutex;
-    int lines = 0;
-    set_log_sink([&](LogLevel, std::string_view line) {
-      const Lock lock(mutex);
-      if (line.find(text) != std::string_view::npos) ++lines;
-    });
+    testing::Warnings warnings;
     for (int i = 0; i < 5; ++i)
       strategy.run([&](const at::Tensor& part) { optimizer.minimize(loss(part)); }, rows);
-    set_log_sink({});
-    return lines;
+    return count_in(warnings.text(), text);
   }
   int lines_of_mean(const Loss& loss) {
     return lines_of("is a mean over the rows", two, SGD({w, b}, {.learning_rate = 0.001}), loss,
@@ -421,14 +439,31 @@ TEST_F(UsualLosses, AMeanIsRightWithOneReplica) {
   EXPECT_EQ(lines_of("is a mean", one, SGD({v}), loss, x), 0);
 }
 
-TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
-  std::atomic<int> lines = 0;
-  set_log_sink([&](LogLevel, std::string_view line) {
-    if (line.find("is a mean over the rows") != std::string_view::npos) ++lines;
+// Regression: the line of the header printed LibTorch's deprecation in each replica and step.
+TEST_F(UsualLosses, ClippingInATorchOptimizerPrintsNothing) {
+  const auto net = two.replicate([] { return torch::nn::Linear(2, 1); }, {.name = "net"});
+  const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+    return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
   });
+  ::testing::internal::CaptureStderr();
+  two.run(
+      [&](const at::Tensor& part) {
+        average_loss(net->forward(part.to(torch::kFloat))).backward();
+        optimizer.step([](torch::optim::SGD& own) {
+          torch::nn::utils::clip_grad_norm_(own.param_groups()[0].params(), 1.0);
+        });
+      },
+      parts);
+  const std::string printed = ::testing::internal::GetCapturedStderr();
+  EXPECT_EQ(printed.find("Optimizer::parameters()"), std::string::npos) << printed;
+}
+
+TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
+  const std::string text = "is a mean over the rows";
+  testing::Warnings warnings;
   const SGD sgd({w, b});
   two.function([&](const at::Tensor& part) { sgd.minimize(predicted(part).mean()); })(parts);
-  EXPECT_EQ(lines, 1);
+  EXPECT_EQ(count_in(warnings.text(), text), 1);
   const auto net = two.replicate(
       [] {
         torch::nn::Linear made(2, 1);
@@ -440,8 +475,7 @@ TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
     return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
   });
   two.run([&](const at::Tensor& part) { optimizer.minimize(net->forward(part).mean()); }, parts);
-  set_log_sink({});
-  EXPECT_EQ(lines, 2);
+  EXPECT_EQ(count_in(warnings.text(), text), 2);
 }
 
 // Regression: each replica trained on the whole batch without a word.

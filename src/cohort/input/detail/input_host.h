@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -10,16 +11,26 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
+#include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
+#include "cohort/input/detail/begun_orders.h"
 #include "cohort/input/detail/device_memory.h"
 #include "cohort/input/detail/worker_calls.h"
 
 namespace cohort::input {
 
-// Immutable once made, but for `worker_calls` and `is_over`; shared by a strategy and its
+// A call in which the workers exchange something.
+struct InputExchange {
+  std::string_view call;  // "input.iterator", for messages
+  std::string text = {};  // what this worker does; the others must do the same
+  // All workers make it from time to time, so the strategy compares what must be alike.
+  bool compares_values = false;
+};
+
+// Immutable once made, but for what it shares with its copies; used by a strategy and its
 // distributed datasets. A strategy whose workers form a new group makes another one.
 struct COHORT_API InputHost {
   std::string strategy = "default";               // for messages
@@ -41,13 +52,38 @@ struct COHORT_API InputHost {
   std::shared_ptr<WorkerCalls> worker_calls = std::make_shared<WorkerCalls>();
   // The workers no longer are this group. Copies of this host share it.
   std::shared_ptr<std::atomic<bool>> is_over = std::make_shared<std::atomic<bool>>(false);
+  // The host of the group that the workers are now; nullptr: the strategy is gone. Not set: always
+  // this one.
+  std::function<std::shared_ptr<const InputHost>()> latest = {};
+  // All workers have begun together. In later groups one may have begun when others had their
+  // datasets already.
+  bool is_first_group = true;
+  // Exchanges what `make` returns between the workers, in one order with the other calls of the
+  // strategy, so that workers in different calls find out. If `make` throws on one, all throw that
+  // error. Not set: iterators exchange through splits of the group.
+  using Exchange = std::function<std::vector<Bytes>(const InputExchange& what,
+                                                    const std::function<Bytes()>& make)>;
+  Exchange exchange = {};
+  // Tells the exception that is handled to the others, in their next call.
+  std::function<void()> tell_failure = {};
+  // Numbers the iterators of the strategy, and tells it from others.
+  std::shared_ptr<std::atomic<std::uint64_t>> num_iterators =
+      std::make_shared<std::atomic<std::uint64_t>>(0);
+  // Of all datasets of the strategy.
+  std::shared_ptr<BegunOrders> begun_orders = std::make_shared<BegunOrders>();
 
   // Throws failed_precondition if the group is over; `method` is for the message.
   void check_current(std::string_view method) const {
     COHORT_CHECK(!*is_over, ErrorCode::failed_precondition, "[input.", method,
-                 "] expected a distributed dataset for the present group of workers, got one of "
-                 "before rebuild(), which divided the data in another way; make it again after "
-                 "rebuild(), and if that has failed, call it again before");
+                 "] expected an iterator of the present group of workers, got one of before "
+                 "rebuild(), which divided the data in another way; take a new one from the same "
+                 "distributed dataset, and if rebuild() has failed, call it again before");
+  }
+  // As `exchange`; `own`: the split of the group that is used if that is not set.
+  std::vector<Bytes> exchange_over(collective::Group& own, const InputExchange& what,
+                                   const std::function<Bytes()>& make) const {
+    if (exchange) return exchange(what, make);
+    return collective::exchange_result(own, make, what.text, Deadline::after(timeout));
   }
   int num_workers() const { return group ? group->size() : 1; }
   int worker() const { return group ? group->rank() : 0; }

@@ -36,9 +36,9 @@ Bytes DistributedIteratorState::save() {
     }
     return JobPosition::encode_pipelines(pipelines);
   };
-  const std::vector<Bytes> all =
-      group_ ? collective::exchange_result(*group_, mine, "a position to save", deadline())
-             : std::vector<Bytes>{mine()};
+  const std::vector<Bytes> all = group_
+                                     ? exchange("input.save", text_of("a position to save"), mine)
+                                     : std::vector<Bytes>{mine()};
   ByteWriter writer;
   head().write_head(writer);
   writer.varint(all.size());
@@ -59,6 +59,7 @@ void DistributedIteratorState::restore(std::span<const std::byte> position) {
   }
   check_all(error);
   state_ = std::move(next);
+  dataset_->set_next({.seed = state_.run.seed, .pass = *state_.run.iteration + 1});
   log_info("[input] pass ", *state_.run.iteration, " continues after step ", state_.steps, how);
 }
 

@@ -14,15 +14,14 @@
 
 namespace cohort::input {
 
-DistributedIteratorState::DistributedIteratorState(std::shared_ptr<InputDistribution> distribution)
-    : distribution_(std::move(distribution)),
-      handles_partial_batches_(distribution_->handles_partial_batches()) {
-  distribution_->host().check_context("iterator");
+DistributedIteratorState::DistributedIteratorState(std::shared_ptr<CurrentDistribution> dataset)
+    : dataset_(std::move(dataset)) {
+  const std::shared_ptr<const InputHost> host = dataset_->host();
+  host->check_context("iterator");
+  host->check_current("iterator");
+  agree_on_start(host);
   state_.sharding_mode = distribution_->sharding_mode();
-  state_.num_replicas = distribution_->host().num_replicas_in_sync();
-  state_.run.seed = distribution_->seed();
-  state_.run.iteration = distribution_->next_pass();
-  agree_on_start();
+  state_.num_replicas = host->num_replicas_in_sync();
   state_.handles_partial_batches = handles_partial_batches_;
   std::vector<WorkerPipelinePosition> from_start;
   for (std::size_t i = 0; i < distribution_->num_worker_pipelines(); ++i) {
@@ -36,30 +35,45 @@ DistributedIteratorState::DistributedIteratorState(std::shared_ptr<InputDistribu
     error = std::current_exception();
   }
   check_all(error);
+  if (*state_.run.iteration == 0 && distribution_->is_reshuffled_by_seed())
+    host->begun_orders->begin(distribution_->fingerprint());
   log_info("[input] pass ", *state_.run.iteration, ": ",
            distribution_->describe(state_.sharding_mode));
 }
 
-Deadline DistributedIteratorState::deadline() const {
-  return Deadline::after(distribution_->host().timeout);
+std::vector<Bytes> DistributedIteratorState::exchange(std::string_view call, std::string text,
+                                                      const std::function<Bytes()>& make) {
+  return distribution_->host().exchange_over(*group_, {.call = call, .text = std::move(text)},
+                                             make);
 }
 
-void DistributedIteratorState::agree_on_start() {
-  const InputHost& host = distribution_->host();
-  host.check_current("iterator");
-  if (!host.group) return;
-  std::optional<WorkerCalls::Running> running;
-  if (host.num_workers() > 1) running.emplace(*host.worker_calls, "iterator");
-  group_ = host.group->split();
-  const auto make = [this] {
+std::string DistributedIteratorState::text_of(std::string_view what) const {
+  return std::string(what) + " of iterator " + std::to_string(number_);
+}
+
+void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputHost>& host) {
+  const auto own = [&] {
+    distribution_ = dataset_->of(host);
     IteratorHandshake mine = IteratorHandshake::of(*distribution_);
-    mine.seed = state_.run.seed;
-    mine.pass = *state_.run.iteration;
-    return mine.encode();
+    mine.order = dataset_->next();
+    mine.num_iterators = *host->num_iterators;
+    return mine;
   };
+  if (!host->group) {
+    const IteratorHandshake mine = own();
+    handles_partial_batches_ = distribution_->handles_partial_batches();
+    state_.run.seed = mine.order.seed;
+    state_.run.iteration = mine.order.pass;
+    dataset_->set_next({.seed = mine.order.seed, .pass = mine.order.pass + 1});
+    return;
+  }
+  std::optional<WorkerCalls::Running> running;
+  if (host->num_workers() > 1) running.emplace(*host->worker_calls, "iterator");
+  group_ = host->exchange ? host->group : host->group->split();
   std::vector<IteratorHandshake> handshakes;
-  for (const Bytes& bytes :
-       collective::exchange_result(*group_, make, "the start of an iterator", deadline())) {
+  const InputExchange start{
+      .call = "input.iterator", .text = "the start of an iterator", .compares_values = true};
+  for (const Bytes& bytes : host->exchange_over(*group_, start, [&] { return own().encode(); })) {
     handshakes.push_back(IteratorHandshake::decode(bytes));
   }
   check_alike(handshakes);
@@ -67,8 +81,17 @@ void DistributedIteratorState::agree_on_start() {
 }
 
 void DistributedIteratorState::follow(const std::vector<IteratorHandshake>& handshakes) {
-  state_.run.seed = handshakes.front().seed;
-  state_.run.iteration = handshakes.front().pass;
+  // Of a worker that has come back, the order begins again, and that of the others goes on.
+  PassOrder order = handshakes.front().order;
+  for (const IteratorHandshake& handshake : handshakes) {
+    if (handshake.order.pass > order.pass) order = handshake.order;
+    number_ = std::max(number_, handshake.num_iterators + 1);
+  }
+  *distribution_->host().num_iterators = number_;
+  dataset_->set_next({.seed = order.seed, .pass = order.pass + 1});
+  state_.run.seed = order.seed;
+  state_.run.iteration = order.pass;
+  handles_partial_batches_ = distribution_->handles_partial_batches();
   std::optional<std::int64_t> steps = 0;
   bool cannot_fail = true;
   bool are_all_infinite = true;
@@ -128,7 +151,8 @@ void DistributedIteratorState::check_all(const std::exception_ptr& error) {
 StepStatus DistributedIteratorState::reduce_status(StepStatus mine,
                                                    const std::exception_ptr& error) {
   if (error) mine.error = error_in(error);
-  return input::reduce_status(*group_, mine, deadline());
+  return sum_of(exchange("input.get_next", text_of("the next step"), [&] { return encode(mine); }),
+                *group_);
 }
 
 MultiDeviceIterator& DistributedIteratorState::pipeline_of(std::size_t replica) {
@@ -222,7 +246,10 @@ DistributedElement DistributedIteratorState::take(Step step,
   if (state_.steps_left) *state_.steps_left -= 1;
   state_.steps += 1;
   DistributedElement::Counts counts{.examples = std::move(step.examples),
-                                    .global_num_examples = global_num_examples};
+                                    .global_num_examples = global_num_examples,
+                                    .strategy = nullptr};
+  if (const InputHost& host = distribution_->host(); !host.passes_through)
+    counts.strategy = host.num_iterators;
   if (!distribution_->spec().is_wrapped) {
     return {PerReplica<Nest>::bare(std::move(step.components.front())), std::move(counts)};
   }

@@ -4,14 +4,17 @@
 
 #include <cstdint>
 #include <exception>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/input/detail/multi_device_iterator.h"
 #include "cohort/input/distributed_dataset.h"
+#include "cohort/input/internal/current_distribution.h"
 #include "cohort/input/internal/input_distribution.h"
 #include "cohort/input/internal/step_status.h"
 #include "cohort/input/internal/worker_pipeline.h"
@@ -24,7 +27,7 @@ struct IteratorHandshake;  // iterator_handshake.h
 // Used from one thread at a time.
 class DistributedIteratorState {
  public:
-  explicit DistributedIteratorState(std::shared_ptr<InputDistribution> distribution);
+  explicit DistributedIteratorState(std::shared_ptr<CurrentDistribution> dataset);
 
   const InputDistribution& distribution() const { return *distribution_; }
   // nullopt at the end. `hands_out_all`: also an uneven last step of static shapes.
@@ -56,8 +59,12 @@ class DistributedIteratorState {
     std::exception_ptr error = nullptr;
   };
 
-  Deadline deadline() const;
-  void agree_on_start();
+  std::vector<Bytes> exchange(std::string_view call, std::string text,
+                              const std::function<Bytes()>& make);
+  // Of a call for what this iterator does next: workers may be in different iterators.
+  std::string text_of(std::string_view what) const;
+  // For the workers of this host.
+  void agree_on_start(const std::shared_ptr<const InputHost>& host);
   void follow(const std::vector<IteratorHandshake>& handshakes);
   std::vector<std::unique_ptr<MultiDeviceIterator>> open(
       const State& state, std::vector<WorkerPipelinePosition> positions) const;
@@ -79,9 +86,11 @@ class DistributedIteratorState {
   // The state that `position` leads to. Sets `how` to the end of the log line, if there is one.
   State restored(std::span<const std::byte> position, std::string& how) const;
 
+  std::shared_ptr<CurrentDistribution> dataset_;
   std::shared_ptr<InputDistribution> distribution_;
-  std::shared_ptr<collective::Group> group_;  // nullptr: one worker
-  bool handles_partial_batches_;              // as agreed at the start
+  std::shared_ptr<collective::Group> group_ = {};  // nullptr: one worker
+  std::uint64_t number_ = 0;                       // of this iterator, the same on all workers
+  bool handles_partial_batches_ = false;           // as agreed at the start
   State state_;
 };
 

@@ -2,25 +2,21 @@
 #include "cohort/input/internal/input_distribution.h"
 
 #include <algorithm>
-#include <random>
 #include <utility>
 
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/detail/cannot_fail.h"
+#include "cohort/data/detail/graph_fingerprint.h"
 #include "cohort/data/detail/guesses_sizes.h"
+#include "cohort/data/detail/reshuffled.h"
 #include "cohort/data/iterator.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
 
 namespace cohort::input {
 namespace {
-
-std::uint64_t drawn_seed() {
-  std::random_device device;
-  return ((std::uint64_t{device()} << 32) | device()) | 1;  // not 0, which means no seed
-}
 
 // A guessed size does not count, since it would decide that data of a last step is left out.
 bool is_static(const Dataset& dataset) {
@@ -61,7 +57,7 @@ ElementSpec common_spec(const std::vector<Dataset>& datasets) {
 }  // namespace
 
 InputDistribution::InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options)
-    : host_(std::move(host)), options_(options), seed_(drawn_seed()) {}
+    : host_(std::move(host)), options_(options) {}
 
 InputOptions InputDistribution::options_for(const InputHost& host, const InputOptions& given) {
   return host.passes_through ? InputOptions() : given;
@@ -86,16 +82,38 @@ void InputDistribution::set_spec(ElementSpec component) {
 std::shared_ptr<InputDistribution> InputDistribution::of_function(
     std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
   if (host->num_workers() == 1) return of_own_function(std::move(host), fn, given);
-  const WorkerCalls::Running running(*host->worker_calls, "distribute_datasets_from_function");
-  const std::shared_ptr<collective::Group> group = host->group->split();
   std::shared_ptr<InputDistribution> distribution;
   const auto make = [&] {
     distribution = of_own_function(host, fn, given);
     return Bytes();
   };
-  collective::exchange_result(*group, make, "a call of distribute_datasets_from_function()",
-                              Deadline::after(host->timeout));
+  if (!host->is_first_group) {
+    // The others may have called their functions before this worker came.
+    try {
+      make();
+    } catch (...) {
+      if (host->tell_failure) host->tell_failure();
+      throw;
+    }
+    return distribution;
+  }
+  const WorkerCalls::Running running(*host->worker_calls, "distribute_datasets_from_function");
+  const std::shared_ptr<collective::Group> group =
+      host->exchange ? host->group : host->group->split();
+  host->exchange_over(*group,
+                      {.call = "input.distribute_datasets_from_function",
+                       .text = "a call of distribute_datasets_from_function()"},
+                      make);
   return distribution;
+}
+
+std::uint64_t InputDistribution::fingerprint() const {
+  return data::graph_fingerprint(datasets_.front());
+}
+
+bool InputDistribution::is_reshuffled_by_seed() const {
+  return std::any_of(datasets_.begin(), datasets_.end(),
+                     [](const Dataset& each) { return data::is_reshuffled_by_seed(each); });
 }
 
 std::shared_ptr<InputDistribution> InputDistribution::of_own_function(

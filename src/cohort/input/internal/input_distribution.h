@@ -2,7 +2,6 @@
 // Which worker reads which data: everything that a distributed dataset knows before a pass begins.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -41,12 +40,18 @@ class InputDistribution {
   static std::shared_ptr<InputDistribution> of_dataset(std::shared_ptr<const InputHost> host,
                                                        const Dataset& dataset,
                                                        const InputOptions& given);
-  // If `fn` fails on a worker, all workers throw its error.
+  // Makes the distribution for the pipelines of this worker.
+  static std::shared_ptr<InputDistribution> of_own_function(std::shared_ptr<const InputHost> host,
+                                                            const DatasetFunction& fn,
+                                                            const InputOptions& given);
+  // The same. If `fn` fails on a worker, all workers throw its error: here if they are the first
+  // group of the strategy, else in their next call.
   static std::shared_ptr<InputDistribution> of_function(std::shared_ptr<const InputHost> host,
                                                         const DatasetFunction& fn,
                                                         const InputOptions& given);
 
   const InputHost& host() const { return *host_; }
+  const std::shared_ptr<const InputHost>& shared_host() const { return host_; }
   const InputOptions& options() const { return options_; }
   ShardingMode sharding_mode() const { return sharding_mode_; }
   // The cardinality of this worker's dataset, as the user wrote it.
@@ -90,18 +95,16 @@ class InputDistribution {
   // No element can fail.
   bool cannot_fail() const;
 
-  std::uint64_t seed() const { return seed_; }
-  std::uint64_t next_pass() { return passes_++; }
+  // What tells the dataset of this worker from others, data::graph_fingerprint().
+  std::uint64_t fingerprint() const;
+  // Whether a seed of the dataset and the number of the pass decide the order of its elements.
+  bool is_reshuffled_by_seed() const;
   // "worker 0 of 2 (2 replicas) reads the whole dataset and takes parts 0, 2 of 4 of each batch":
   // for the log.
   std::string describe(ShardingMode sharding_mode) const;
 
  private:
   InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options);
-  // Makes the distribution for the pipelines of this worker.
-  static std::shared_ptr<InputDistribution> of_own_function(std::shared_ptr<const InputHost> host,
-                                                            const DatasetFunction& fn,
-                                                            const InputOptions& given);
   // The options that apply: the default strategy uses none.
   static InputOptions options_for(const InputHost& host, const InputOptions& given);
   void set_spec(ElementSpec component);
@@ -129,8 +132,6 @@ class InputDistribution {
   std::optional<Dataset> own_graph_;  // by_graph, everything
   DatasetFunction fn_;
   std::string reason_;  // why this policy, for the log
-  std::uint64_t seed_;
-  std::atomic<std::uint64_t> passes_ = 0;
 };
 
 }  // namespace cohort::input

@@ -62,7 +62,8 @@ IteratorHandshake IteratorHandshake::of(const InputDistribution& distribution) {
               distribution.divides_one_dataset() ? distribution.global_batch_size() : 0,
           .is_infinite = distribution.cardinality() == kInfiniteCardinality,
           .cannot_fail = distribution.cannot_fail(),
-          .steps = distribution.num_steps()};
+          .steps = distribution.num_steps(),
+          .fingerprint = distribution.divides_one_dataset() ? distribution.fingerprint() : 0};
 }
 
 Bytes IteratorHandshake::encode() const {
@@ -78,8 +79,10 @@ Bytes IteratorHandshake::encode() const {
   writer.u8(is_infinite ? 1 : 0);
   writer.u8(cannot_fail ? 1 : 0);
   writer.zigzag(steps.value_or(-1));
-  writer.u64(seed);
-  writer.varint(pass);
+  writer.u64(order.seed);
+  writer.varint(order.pass);
+  writer.varint(num_iterators);
+  writer.u64(fingerprint);
   return writer.take();
 }
 
@@ -98,8 +101,10 @@ IteratorHandshake IteratorHandshake::decode(const Bytes& bytes) {
   handshake.is_infinite = reader.u8() != 0;
   handshake.cannot_fail = reader.u8() != 0;
   if (const std::int64_t steps = reader.zigzag(); steps >= 0) handshake.steps = steps;
-  handshake.seed = reader.u64();
-  handshake.pass = reader.varint();
+  handshake.order.seed = reader.u64();
+  handshake.order.pass = reader.varint();
+  handshake.num_iterators = reader.varint();
+  handshake.fingerprint = reader.u64();
   return handshake;
 }
 
@@ -131,6 +136,16 @@ void check_alike(const std::vector<IteratorHandshake>& handshakes) {
                    handshakes[k].spec, " on worker:", k, " and ", handshakes[i].spec,
                    " on worker:", i, "; make datasets of one spec on all");
     }
+  }
+  for (std::size_t i = 1; i < handshakes.size(); ++i) {
+    COHORT_CHECK(handshakes[i].fingerprint == first.fingerprint, ErrorCode::invalid_argument,
+                 "[input.iterator] expected the same dataset on all workers, got others on "
+                 "worker:0 and worker:",
+                 i,
+                 ": an op of the pipeline, a seed, the name of a file or a value differs, so some "
+                 "elements would be used twice and others never; build the same dataset with the "
+                 "same seeds on all, or let each make its own with "
+                 "distribute_datasets_from_function()");
   }
 }
 

@@ -9,6 +9,7 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/data/element.h"
+#include "cohort/input/internal/current_distribution.h"
 #include "cohort/input/internal/input_distribution.h"
 
 namespace cohort::input {
@@ -27,16 +28,17 @@ struct IteratorHandshake {
   bool is_infinite = false;
   bool cannot_fail = false;
   std::optional<std::int64_t> steps = {};
-  std::uint64_t seed = 0;
-  std::uint64_t pass = 0;
+  PassOrder order = {};             // this worker's next
+  std::uint64_t num_iterators = 0;  // of the strategy, so far
+  std::uint64_t fingerprint = 0;    // of a dataset that the workers divide between them
 
   static IteratorHandshake of(const InputDistribution& distribution);
   Bytes encode() const;
   static IteratorHandshake decode(const Bytes& bytes);
 };
 
-// invalid_argument unless all have the same sharding mode, replicas, number of batches and batch
-// size, and specs that fit each other.
+// invalid_argument unless all have the same sharding mode, replicas, number of batches, batch size
+// and graph, and specs that fit each other.
 void check_alike(const std::vector<IteratorHandshake>& handshakes);
 
 }  // namespace cohort::input

@@ -11,15 +11,6 @@
 namespace cohort::input {
 namespace {
 
-Bytes encode(const StepStatus& status) {
-  ByteWriter writer;
-  writer.zigzag(status.components);
-  writer.zigzag(status.examples);
-  writer.u8(status.costs_batch ? 1 : 0);
-  write_optional_error(writer, status.error);
-  return writer.take();
-}
-
 void add(const Bytes& bytes, const std::string& member, StepStatus& sum) {
   ByteReader reader(bytes, "status of a step");
   sum.components += reader.zigzag();
@@ -31,9 +22,16 @@ void add(const Bytes& bytes, const std::string& member, StepStatus& sum) {
 
 }  // namespace
 
-StepStatus reduce_status(collective::Group& group, const StepStatus& mine, Deadline deadline) {
-  const std::vector<Bytes> all =
-      group.exchange(encode(mine), "the data of the next step", deadline);
+Bytes encode(const StepStatus& status) {
+  ByteWriter writer;
+  writer.zigzag(status.components);
+  writer.zigzag(status.examples);
+  writer.u8(status.costs_batch ? 1 : 0);
+  write_optional_error(writer, status.error);
+  return writer.take();
+}
+
+StepStatus sum_of(const std::vector<Bytes>& all, const collective::Group& group) {
   StepStatus sum;
   for (std::size_t rank = 0; rank < all.size(); ++rank)
     add(all[rank], group.member_name(static_cast<int>(rank)), sum);

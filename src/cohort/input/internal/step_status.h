@@ -6,9 +6,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <vector>
 
 #include "cohort/collective/group.h"
-#include "cohort/core/clock.h"
+#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 
 namespace cohort::input {
@@ -22,8 +23,9 @@ struct StepStatus {
   std::optional<Error> error;
 };
 
-// Exchanges the status of every worker and returns their sum. Its error is that of the first worker
-// that has one, with the worker as origin. Throws what Group::exchange() throws.
-StepStatus reduce_status(collective::Group& group, const StepStatus& mine, Deadline deadline);
+Bytes encode(const StepStatus& status);
+// The sum of what the workers of the group have encoded. Its error is that of the first worker that
+// has one, with the worker as origin.
+StepStatus sum_of(const std::vector<Bytes>& all, const collective::Group& group);
 
 }  // namespace cohort::input

@@ -131,7 +131,7 @@ class MirroredHome final : public VariableHome,
     return reach_of(variable, place_here(), call);
   }
   // All variables that exist.
-  std::vector<Variable> variables();
+  std::vector<Variable> variables() const;
 
   // Adds a module, whose modes a run restores at its end.
   void keep_modes(ModuleModes modes);
@@ -188,6 +188,10 @@ class MirroredHome final : public VariableHome,
   Mutex& writes() { return writes_; }
 
   void check_module_use() const override;
+  void check_values_agree(std::string_view call,
+                          std::span<const Variable> variables) const override;
+  // The same for all trainable variables.
+  void check_parameters_agree(std::string_view call) const;
   void check_outside_step(std::string_view call) const override;
 
   // Where this thread is, as far as it concerns these variables.
@@ -200,12 +204,20 @@ class MirroredHome final : public VariableHome,
   };
   Place place_here() const;
 
+  // This worker before a run that may change it alone.
+  struct ValuesBefore {
+    std::uint64_t hash = 0;          // of the values of variables
+    std::uint64_t num_combined = 0;  // StrategyWorkers'
+  };
   // Around a run; a run inside a run does nothing here, and of runs at the same time the first
   // begins and the last ends. What was written in place outside, into the tensors of variables, is
   // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
   // become different without a call that may do so: something wrote into their tensors. It compares
   // after the first, second, fourth, … run, which costs nothing in a long training. The constructor
   // compares after a run that has failed, and throws until the values were made equal.
+  //
+  // Where there are several workers, finish() compares theirs, too, if variables have changed in
+  // the first, second, fourth, … run and no call in it has combined values of the workers.
   class RunScope {
    public:
     // `may_leave_gradients`: not a traced step, which has no tensors with grad().
@@ -216,11 +228,18 @@ class MirroredHome final : public VariableHome,
     void finish();
 
    private:
+    void finish_replicas();
+
     MirroredHome& home_;
     const RunGate::Entry entry_;
     bool counts_failure_;
     bool is_open_;
+    const bool is_over_workers_;
+    std::optional<ValuesBefore> before_;
   };
+  // To be called when the strategy ends: warns if its runs never combined anything over the
+  // workers.
+  void warn_if_alone();
   void note_handed_out() { has_handed_out_ = true; }
   // Sums gradients over all workers, which make this call in a merge of their replicas.
   WorkerGradients& gradients() const { return *gradients_; }
@@ -249,6 +268,10 @@ class MirroredHome final : public VariableHome,
   // Those whose replicas must have equal values.
   std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
   void restore_modes() const COHORT_REQUIRES(mutex_);
+  // nullopt: this run is not compared.
+  std::optional<ValuesBefore> begin_run_of_workers();
+  void compare_with_workers(const std::optional<ValuesBefore>& before);
+  std::uint64_t hash_of_values() const;
   // In cross-replica context, while no run is open: throws if the replicas have different values of
   // a variable that must not differ.
   void check_agreement(std::span<const Variable> variables) const;
@@ -308,6 +331,10 @@ class MirroredHome final : public VariableHome,
   std::atomic<bool> may_have_diverged_ = false;
   int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
   std::uint64_t runs_ COHORT_GUARDED_BY(mutex_) = 0;  // that have ended while no other was open
+  // Runs while there were several workers.
+  int open_runs_of_workers_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> runs_of_workers_ = 0;
+  std::atomic<bool> has_warned_ = false;  // that this worker trains alone
 };
 
 }  // namespace cohort::internal

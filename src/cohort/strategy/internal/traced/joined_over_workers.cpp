@@ -30,7 +30,7 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
       sizes.resize(own.size());
       return {std::to_string(own.size()) + " calls of all_gather()", writer.take()};
     };
-    for (const Bytes& bytes : workers.exchange({.call = "function"}, make)) {
+    for (const Bytes& bytes : workers.exchange({.call = "function", .combines = false}, make)) {
       ByteReader reader(bytes, "function");
       for (GatherSizes& each : sizes) {
         const std::vector<std::int64_t> of_worker = reader.sizes();
@@ -49,7 +49,7 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
       return {"sizes in all_gather()", writer.take()};
     };
     are_all_settled = true;
-    for (const Bytes& bytes : workers.exchange({.call = "function"}, settle))
+    for (const Bytes& bytes : workers.exchange({.call = "function", .combines = false}, settle))
       are_all_settled = are_all_settled && ByteReader(bytes, "function").u8() != 0;
   }
   COHORT_CHECK(are_all_settled, ErrorCode::unimplemented, "[strategy.all_gather] expected at most ",
@@ -64,7 +64,7 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
     of_others.assign(calls.counts.size(), 0);
     return {"a step of function() with these calls" + calls.text, writer.take()};
   };
-  const std::vector<Bytes> all = workers.exchange({.call = "function"}, make);
+  const std::vector<Bytes> all = workers.exchange({.call = "function", .combines = false}, make);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
     const std::vector<std::int64_t> counts = ByteReader(all[worker], "function").sizes();
     if (static_cast<int>(worker) == workers.own()) continue;

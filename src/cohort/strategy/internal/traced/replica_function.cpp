@@ -9,6 +9,7 @@
 #include <shared_mutex>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/string_tensor.h"
@@ -49,7 +50,7 @@ class ReplicaFunction::State {
 
   const Function& function() const { return function_; }
   std::size_t replicas() const { return static_cast<std::size_t>(host_.replicas); }
-  const Strategy& strategy() const { return strategy_; }
+  Strategy& strategy() const { return strategy_; }
   std::size_t traces() const {
     const Lock lock(mutex_);
     return traces_;
@@ -57,6 +58,7 @@ class ReplicaFunction::State {
 
   std::vector<Nest> call(Arguments arguments) {
     if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
+    const CallSite site("is in a step of function()");
     StrategyWorkers& workers = *host_.home->workers();
     workers.begin_run();
     try {
@@ -348,8 +350,8 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::programs_over_work
     return {"", writer.take()};
   };
   std::vector<std::uint64_t> key;
-  for (const Bytes& bytes :
-       workers.exchange({.call = "function", .text = "a step of function()"}, make))
+  for (const Bytes& bytes : workers.exchange(
+           {.call = "function", .text = "a step of function()", .combines = false}, make))
     key.push_back(ByteReader(bytes, "function").u64());
   {
     const Lock lock(mutex_);
@@ -376,6 +378,7 @@ std::vector<Nest> ReplicaFunction::call(std::vector<std::vector<Nest>> arguments
 }
 
 const Function& ReplicaFunction::function() const { return state_->function(); }
+Strategy& ReplicaFunction::strategy() const { return state_->strategy(); }
 std::size_t ReplicaFunction::replicas() const { return state_->replicas(); }
 bool ReplicaFunction::is_only() const { return state_->strategy().num_replicas_in_sync() == 1; }
 std::size_t ReplicaFunction::traces() const { return state_->traces(); }

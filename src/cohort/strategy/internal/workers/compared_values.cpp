@@ -4,6 +4,8 @@
 #include <ATen/core/TensorBody.h>
 
 #include <cstddef>
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -18,6 +20,16 @@ namespace {
 
 // In place of a hash of values.
 constexpr std::uint64_t kMayDiffer = 0, kReplicasDiffer = 1;
+
+std::map<std::string, std::uint64_t> decoded(const Bytes& bytes, std::string_view call) {
+  ByteReader reader(bytes, call);
+  std::map<std::string, std::uint64_t> hashes;
+  for (std::size_t left = reader.count(); left > 0; --left) {
+    std::string name = reader.text();
+    hashes.emplace(std::move(name), reader.u64());
+  }
+  return hashes;
+}
 
 }  // namespace
 
@@ -35,25 +47,30 @@ void compare_values(StrategyWorkers& workers, std::string_view call,
                     const std::function<std::string()>& state) {
   const auto make = [&]() -> StrategyWorkers::Message {
     ByteWriter writer;
-    for (const Variable& each : variables) writer.u64(hash_of_value(each));
+    writer.varint(variables.size());
+    for (const Variable& each : variables) {
+      writer.text(each.name());
+      writer.u64(hash_of_value(each));
+    }
     return {"\n" + state(), writer.take()};
   };
   const std::vector<Bytes> all =
-      workers.exchange({.call = call, .text = "the values of variables"}, make);
+      workers.exchange({.call = call, .text = "the values of variables", .combines = false}, make);
+  const std::map<std::string, std::uint64_t> first = decoded(all[0], call);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
-    ByteReader first(all[0], call);
-    ByteReader other(all[worker], call);
-    for (const Variable& each : variables) {
-      const std::uint64_t a = first.u64(), b = other.u64();
-      if (a == b && b != kReplicasDiffer) continue;
+    for (const auto& [variable, b] : decoded(all[worker], call)) {
+      const auto found = first.find(variable);
+      if (found == first.end() || (found->second == b && b != kReplicasDiffer)) continue;
       const std::string name = workers.name_of(static_cast<int>(worker));
-      throw_error(ErrorCode::failed_precondition,
-                  "[strategy.run] expected equal values of variable '", each.name(),
+      const bool has_module = call.find('.') != std::string_view::npos;
+      throw_error(ErrorCode::failed_precondition, "[strategy.", has_module ? "run" : call,
+                  "] expected equal values of variable '", variable,
                   "' on all workers, got different ones ",
                   b == kReplicasDiffer ? "in the replicas of " + name
                                        : "on " + workers.name_of(0) + " and " + name,
                   ": something other than minimize() and assign*() has written into its tensor, "
-                  "or a worker has assigned another value; make the same assignments on each "
+                  "such as an optimizer of LibTorch, or a worker has assigned another value; use "
+                  "minimize() or a cohort::TorchOptimizer, make the same assignments on each "
                   "worker, or restore the values of all");
     }
   }

@@ -18,8 +18,9 @@ class StrategyWorkers;
 // replicas may differ.
 std::uint64_t hash_of_value(const Variable& variable);
 
-// All workers make this call, with the same variables; what `state` returns must be alike, too. If
-// a value is not, throws failed_precondition on all, which names the variable and two workers.
+// All workers make this call; what `state` returns must be alike. Compares the variables that a
+// worker has given and the first one, too. If a value differs, throws failed_precondition on all,
+// which names the variable and two workers.
 void compare_values(StrategyWorkers& workers, std::string_view call,
                     std::span<const Variable> variables, const std::function<std::string()>& state);
 

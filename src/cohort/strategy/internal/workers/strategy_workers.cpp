@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/detail/call_site.h"
 #include "cohort/core/detail/error_bytes.h"
 
 namespace cohort::internal {
@@ -45,25 +46,44 @@ std::string difference_of_runs(std::uint64_t first, std::uint64_t other,
          group.member_name(other < first ? 0 : rank);
 }
 
-// What a worker says about its part in a call.
+// What one worker does in a call, for the others.
 struct Part {
   std::string text;
+  std::string site;  // "is in snapshot() at main.cpp:41"; empty: not known
   std::uint64_t num_runs = 0;
+
+  void write(ByteWriter& out) const {
+    out.text(text);
+    out.text(site);
+    out.u64(num_runs);
+  }
+  static Part read(ByteReader& in) {
+    Part part;
+    part.text = in.text();
+    part.site = in.text();
+    part.num_runs = in.u64();
+    return part;
+  }
 };
 
-// Throws unless all texts are the same.
-void check_same(const std::vector<Part>& parts, std::string_view call,
+// Throws unless all do the same.
+void check_same(const std::vector<Part>& all, std::string_view call,
                 const collective::Group& group) {
-  for (std::size_t i = 1; i < parts.size(); ++i) {
-    if (parts[i].text == parts[0].text) continue;
-    const auto [first, other] = first_difference(parts[0].text, parts[i].text);
+  for (std::size_t i = 1; i < all.size(); ++i) {
+    if (all[i].text == all[0].text) continue;
+    const auto [first, other] = first_difference(all[0].text, all[i].text);
+    const int rank = static_cast<int>(i);
+    const std::string of_first = group.member_name(0), of_other = group.member_name(rank);
+    std::string sites;
+    if (!all[0].site.empty()) sites = of_first + " " + all[0].site;
+    if (!all[i].site.empty()) sites += (sites.empty() ? "" : ", ") + of_other + " " + all[i].site;
+    if (!sites.empty()) sites = "; " + sites;
     const bool has_module = call.find('.') != std::string_view::npos;
-    throw_error(
-        ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
-        "] expected one call on all workers, got ", first, " on ", group.member_name(0), " and ",
-        other, " on ", group.member_name(static_cast<int>(i)),
-        difference_of_runs(parts[0].num_runs, parts[i].num_runs, group, static_cast<int>(i)),
-        "; make the same calls in the same order on each");
+    throw_error(ErrorCode::invalid_argument, has_module ? "[" : "[strategy.", call,
+                "] expected one call on all workers, got ", first, " on ", of_first, " and ", other,
+                " on ", of_other, sites,
+                difference_of_runs(all[0].num_runs, all[i].num_runs, group, rank),
+                "; make the same calls in the same order on each");
   }
 }
 
@@ -167,6 +187,7 @@ void StrategyWorkers::together(const WorkerRequest& request, const std::optional
     found = error;
   }
   if (found) explain(*group, request, failure, *found, Deadline::after(wait));
+  if (request.combines) ++num_combined_;
   has_failed_together_ = false;
 }
 
@@ -176,8 +197,8 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
   begin_epoch();
   ByteWriter mine;
   write_optional_error(mine, failure);
-  mine.text(request.text.empty() ? request.call : request.text);
-  mine.u64(num_runs_);
+  Part{std::string(request.text.empty() ? request.call : request.text), CallSite::text(), num_runs_}
+      .write(mine);
   const std::vector<Bytes> all = group.exchange(mine.take(), "why a call has failed", deadline);
   std::vector<Part> parts;
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -188,8 +209,7 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
           .during("waiting for " + group.member_name(static_cast<int>(i)) + " in " +
                   std::string(request.call));
     }
-    std::string text = reader.text();
-    parts.push_back({std::move(text), reader.u64()});
+    parts.push_back(Part::read(reader));
   }
   check_same(parts, request.call, group);
   throw found;
@@ -204,8 +224,7 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
     const Message message = make();
     text += message.text;
     write_optional_error(mine, std::nullopt);
-    mine.text(text);
-    mine.u64(num_runs_);
+    Part{text, CallSite::text(), num_runs_}.write(mine);
     mine.blob(message.bytes);
   } catch (...) {
     failure = current_error();
@@ -214,7 +233,7 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
   std::vector<Bytes> all;
   std::vector<Part> parts;
   const std::shared_ptr<collective::Group> group = this->group();
-  together({request.call, text, request.timeout}, failure,
+  together({request.call, text, request.timeout, request.combines}, failure,
            [&](collective::Group& members, Deadline deadline) {
              all = members.exchange(mine.take(), request.call, deadline);
            });
@@ -225,8 +244,7 @@ std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
       ByteReader reader(all[i], request.call);
       if (std::optional<Error> error = read_optional_error(reader))
         throw std::move(*error).at(group->member_name(static_cast<int>(i)));
-      std::string of_worker = reader.text();
-      parts.push_back({std::move(of_worker), reader.u64()});
+      parts.push_back(Part::read(reader));
       const std::span<const std::byte> made = reader.blob();
       all[i] = Bytes(made.begin(), made.end());
     }
@@ -275,7 +293,7 @@ void StrategyWorkers::tell_failure() {
   if (!are_several() || has_failed_together_) return;
   const Error failure = current_error();
   try {
-    together({.call = "run", .text = "a run that failed"}, failure,
+    together({.call = "run", .text = "a run that failed", .combines = false}, failure,
              [](collective::Group& group, Deadline deadline) { group.barrier(deadline); });
   } catch (...) {
     // The caller throws its own error.

@@ -31,10 +31,12 @@ struct WorkerRequest {
   std::string_view call;  // "variable", for messages
   std::string_view text = {};
   std::optional<Duration> timeout = {};  // not given: that of the strategy
+  bool combines = true;                  // values of the workers, as a sum of gradients does
 };
 
 // All workers make the same calls in the same order. If they do not, each of them throws
-// invalid_argument, which says what which worker did; if a worker fails where the others wait for
+// invalid_argument, which says what which worker did, and in which call of the user's program it is
+// where that is known (CallSite); if a worker fails where the others wait for
 // it, they throw its error, with its name as the origin. After both, further calls work. After
 // deadline_exceeded, or if a worker is gone, they throw aborted.
 //
@@ -54,6 +56,8 @@ class COHORT_API StrategyWorkers {
   int count() const { return count_.load(std::memory_order_relaxed); }
   int own() const { return own_.load(std::memory_order_relaxed); }  // the index of this worker
   std::string name_of(int worker) const;
+  // How many calls that combine values have succeeded.
+  std::uint64_t num_combined() const { return num_combined_.load(std::memory_order_relaxed); }
 
   // Goes on with other workers; no call may run. What was agreed on with the earlier ones no longer
   // counts.
@@ -116,6 +120,7 @@ class COHORT_API StrategyWorkers {
   std::atomic<int> own_ = 0;
   std::atomic<std::uint64_t> group_number_ = 0;
   std::atomic<std::uint64_t> epoch_ = 0;
+  std::atomic<std::uint64_t> num_combined_ = 0;
   std::atomic<bool> has_failed_together_ = false;  // the last call has thrown on all workers
   std::atomic<bool> is_introduced_ = false;
   std::atomic<std::uint64_t> num_runs_ = 0;  // in this group; for messages
