@@ -163,6 +163,7 @@ class MirroredHome final : public VariableHome,
   std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
   std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
                                               std::span<const Variable> variables) override;
+  std::vector<at::Tensor> memory_of(const Variable& variable) const override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
