@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -70,11 +71,13 @@ ProgramInfo TracedFunction::trace_first(const TraceSetting& setting,
   });
 }
 
+bool TracedFunction::has_program_for(const Tensors& drawn) const {
+  return std::find(drawn_specs_.begin(), drawn_specs_.end(), specs_of(drawn)) != drawn_specs_.end();
+}
+
 std::optional<ProgramInfo> TracedFunction::trace_drawn(const TraceSetting& setting,
                                                        const Tensors& drawn) {
-  const std::vector<TensorSpec> specs = specs_of(drawn);
-  if (std::find(drawn_specs_.begin(), drawn_specs_.end(), specs) != drawn_specs_.end())
-    return std::nullopt;
+  if (has_program_for(drawn)) return std::nullopt;
   const Tensors others = rotated(drawn);
   return trace(setting, [&](std::int64_t resource, int draw, int pass) {
     return drawn_fields(pass == 0 ? drawn : others, resource, draw);
@@ -190,10 +193,11 @@ ProgramInfo TracedFunction::adopt(const TraceSetting& setting, Traced traced) {
     drawn.insert(drawn.end(), draw.fields.begin(), draw.fields.end());
   if (programs_.empty()) draws_ = traced.info.draws;
   captured_ = std::move(traced.captured_inputs);
+  std::unordered_set<const c10::TensorImpl*> flagged;
+  for (const auto& [tensor, flag] : frozen_.flags) flagged.insert(tensor.unsafeGetTensorImpl());
   for (const auto& used : traced.info.variables) {
     const at::Tensor tensor = setting.tensor_of(used.name);
-    const auto is_it = [&](const auto& flag) { return flag.first.is_same(tensor); };
-    if (std::none_of(frozen_.flags.begin(), frozen_.flags.end(), is_it))
+    if (flagged.insert(tensor.unsafeGetTensorImpl()).second)
       frozen_.flags.emplace_back(tensor, tensor.requires_grad());
   }
   std::move(traced.frozen.begin(), traced.frozen.end(), std::back_inserter(frozen_.tensors));
