@@ -129,6 +129,9 @@ struct CoordinatorOptions {
   // dataset. The parts of one distribute_dataset() share the traces and this limit. One more shape
   // throws resource_exhausted, which names the shapes.
   std::int64_t max_traces_per_dataset_function = 1024;
+  // A step is traced again for each shape of elements that it draws, at most this many times for
+  // each of its signatures. One more shape throws resource_exhausted, which names the shapes.
+  std::int64_t max_traces_per_step = 1024;
   // schedule(), join(), fetch() and Epoch::try_next() throw deadline_exceeded if no closure ends
   // for this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits for a
   // parameter server which does not answer can report that server first.

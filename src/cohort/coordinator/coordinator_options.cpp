@@ -65,6 +65,8 @@ CoordinatorOptions checked(CoordinatorOptions options) {
          options.in_flight_per_worker);
   expect(options.max_traces_per_dataset_function >= 0, "max_traces_per_dataset_function", ">= 0",
          options.max_traces_per_dataset_function);
+  expect(options.max_traces_per_step >= 0, "max_traces_per_step", ">= 0",
+         options.max_traces_per_step);
   expect(options.max_attempts > 0, "max_attempts", "> 0", options.max_attempts);
   expect(options.progress_timeout >= Duration::zero(), "progress_timeout", ">= 0 s",
          seconds_of(options.progress_timeout));

@@ -17,6 +17,8 @@ namespace {
 
 // After this many traces of one function its signature probably changes all the time.
 constexpr std::size_t kTracesBeforeWarning = 5;
+// To compare a call with so few signatures takes no longer than its hash.
+constexpr std::size_t kComparedAll = 4;
 
 }  // namespace
 
@@ -25,7 +27,12 @@ std::shared_ptr<StepFunction> FunctionPublisher::known_step(const Function& fn,
                                                             const function::TracingMode& mode) {
   const auto found = steps_.find(fn.state().get());
   if (found == steps_.end()) return nullptr;
-  for (const auto& step : found->second.known) {
+  const auto& all = found->second.known;
+  const auto [begin, end] = all.size() <= kComparedAll
+                                ? std::pair(all.begin(), all.end())
+                                : all.equal_range(function::CallSignature::hash_of(arguments));
+  for (auto each = begin; each != end; ++each) {
+    const std::shared_ptr<StepFunction>& step = each->second;
     if (!step->traced().signature().matches(arguments, mode)) continue;
     const function::Freshness freshness = step->traced().freshness();
     if (freshness == function::Freshness::current) return step;
@@ -44,7 +51,8 @@ void FunctionPublisher::retire(Steps& steps, const std::shared_ptr<StepFunction>
   steps.reason =
       "a tensor that it captures was written to or replaced: pass it as an argument, or make it a "
       "variable";
-  std::erase(steps.known, step);
+  std::erase_if(steps.known, [&](const auto& each) { return each.second == step; });
+  if (steps.last == step) steps.last = steps.known.empty() ? nullptr : steps.known.begin()->second;
 }
 
 std::vector<std::shared_ptr<StepFunction>> FunctionPublisher::needed_steps() {
@@ -88,12 +96,13 @@ std::shared_ptr<StepFunction> FunctionPublisher::step_for(const Function& fn,
   const auto step =
       std::make_shared<StepFunction>(id, fn, signature_of(arguments, mode), context_.strategy);
   if (!step->traced().is_registered()) trace_first(*step, function::bind_arguments(arguments));
-  introduce(fn, step);
+  introduce(fn, function::CallSignature::hash_of(arguments), step);
   return step;
 }
 
 // Forgets a function that a worker refuses, since otherwise no worker could return.
-void FunctionPublisher::introduce(const Function& fn, const std::shared_ptr<StepFunction>& step) {
+void FunctionPublisher::introduce(const Function& fn, std::size_t hash,
+                                  const std::shared_ptr<StepFunction>& step) {
   {
     const RuntimeLock lock(context_);
     announced_.push_back(step);
@@ -101,21 +110,23 @@ void FunctionPublisher::introduce(const Function& fn, const std::shared_ptr<Step
     if (!step->traced().is_registered()) count_trace(fn, reason_to_trace(*step));
   }
   try {
-    announce(*step);
+    announce(*step, 0);
   } catch (...) {
     const RuntimeLock lock(context_);
     std::erase(announced_, step);
     throw;
   }
   const RuntimeLock lock(context_);
-  steps_[fn.state().get()].known.push_back(step);
+  Steps& steps = steps_[fn.state().get()];
+  steps.known.emplace(hash, step);
+  steps.last = step;
 }
 
 std::string FunctionPublisher::reason_to_trace(const StepFunction& step) {
   Steps& steps = steps_[step.traced().function().state().get()];
   std::string reason = std::exchange(steps.reason, {});
-  if (!reason.empty() || steps.known.empty()) return reason;
-  reason = step.traced().signature().difference_from(steps.known.back()->traced().signature());
+  if (!reason.empty() || steps.last == nullptr) return reason;
+  reason = step.traced().signature().difference_from(steps.last->traced().signature());
   return reason.empty() ? "the requires_grad flags of its variables have changed" : reason;
 }
 
@@ -194,16 +205,19 @@ void FunctionPublisher::trace_drawn(StepFunction& step, const std::vector<at::Te
                "drew an element whose shapes need another trace, which would see the new values: "
                "pass it as an argument, or make it a variable (",
                advice, ")");
-  const bool is_new = step.trace_drawn(drawn);
-  if (is_new) {
+  if (step.traced().has_program_for(drawn)) return;  // every worker has it
+  check_bound(step, advice);
+  const std::size_t before = step.program_count();
+  step.trace_drawn(drawn);
+  {
     const RuntimeLock lock(context_);
     ++context_.version;
     count_trace(step.traced().function(), "the last time, " + advice);
   }
   try {
-    announce(step);
+    announce(step, before);
   } catch (...) {
-    if (is_new) step.drop_last_program();
+    step.drop_last_program();
     throw;
   }
 }
@@ -222,27 +236,44 @@ std::pair<std::uint32_t, WorkerPool::Link> FunctionPublisher::ready_worker(
   return *found;
 }
 
-// Sends the function to every ready worker before a closure can name it. A worker that cannot be
-// reached gets it when it returns.
-void FunctionPublisher::announce(const StepFunction& step) {
-  const std::shared_ptr<const rpc::FunctionBody> body = step.body();
+// Sends the programs that are not among the first ones to every ready worker, before a closure can
+// name them. A worker that cannot be reached gets the whole function when it returns.
+void FunctionPublisher::announce(const StepFunction& step, std::size_t programs_before) {
+  const rpc::FunctionBody body = step.body(programs_before);
   std::vector<std::pair<std::uint32_t, WorkerPool::Link>> present;
   {
     const RuntimeLock lock(context_);
     present = pool_.ready_links();  // other workers get the function when they are set up
   }
-  for (const auto& [worker, link] : present) announce_to(worker, link, *body);
+  for (const auto& [worker, link] : present) announce_to(worker, link, step, body);
 }
 
 void FunctionPublisher::announce_to(std::uint32_t worker, const WorkerPool::Link& link,
-                                    const rpc::FunctionBody& body) {
+                                    const StepFunction& step, const rpc::FunctionBody& body) {
+  rpc::ControlClient& control = *link.connection.control;
   try {
-    link.connection.control->register_function(body, context_.connection.control_deadline());
+    try {
+      control.register_function(body, context_.connection.control_deadline());
+    } catch (const Error& error) {
+      // It was restarted since, and this call is the first to notice.
+      if (body.programs_before == 0 || error.cause() != ErrorCause::function_missing) throw;
+      control.register_function(step.body(), context_.connection.control_deadline());
+    }
   } catch (const Error& error) {
     if (context_.end_if_replaced(error) || !is_worker_away(error)) throw;
     log_warn("worker:", worker, " did not take function '", body.name, "': ", error.what());
     link.connection.data->close();
   }
+}
+
+// Limits the programs of a step whose elements all have different shapes.
+void FunctionPublisher::check_bound(const StepFunction& step, const std::string& advice) const {
+  const auto limit = static_cast<std::size_t>(context_.options.max_traces_per_step);
+  COHORT_CHECK(step.program_count() <= limit, ErrorCode::resource_exhausted,
+               "[coordinator.trace] expected elements of at most ", limit,
+               " more shapes than the first one for '", step.name(), "', got one more: ", advice,
+               "; each shape costs a trace, and memory on every worker: make them fewer, or raise "
+               "CoordinatorOptions::max_traces_per_step");
 }
 
 }  // namespace cohort::coordinator

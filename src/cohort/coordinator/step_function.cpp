@@ -2,6 +2,8 @@
 #include "cohort/coordinator/internal/step_function.h"
 
 #include <algorithm>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -17,9 +19,7 @@ StepFunction::StepFunction(std::uint32_t id, Function function, function::CallSi
     : id_(id),
       strategy_(strategy),
       traced_(std::move(function), std::move(signature)),
-      small_arguments_(function::bind_arguments(traced_.signature().pattern()).tensors) {
-  publish();
-}
+      small_arguments_(function::bind_arguments(traced_.signature().pattern()).tensors) {}
 
 // Calls `trace` with the variables of the strategy, in its scope. Each pass of the trace starts in
 // the current modes of the replicated modules.
@@ -63,39 +63,44 @@ bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
   return info.has_value();
 }
 
-// Notes where the variables of the new, last program are stored.
+// Adds the new, last program, with the places of its variables.
 void StepFunction::adopt(const function::ProgramInfo& info) {
-  std::vector<rpc::FunctionBody::Placement>& placements = placements_.emplace_back();
+  auto program = std::make_shared<Program>(Program{traced_.programs().back(), {}});
   for (const auto& used : info.variables) {
     const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
     const RemotePlacement& placement = remote_of(entry->variable).placement();
-    placements.push_back({used.name, placement.id, placement.ps});
+    program->placements.push_back({used.name, placement.id, placement.ps});
   }
-  publish();
+  const Lock lock(mutex_);
+  programs_.push_back(std::move(program));
 }
 
 void StepFunction::drop_last_program() {
   traced_.drop_last_program();
-  placements_.pop_back();
-  publish();
+  const Lock lock(mutex_);
+  programs_.pop_back();
 }
 
-void StepFunction::publish() {
+std::size_t StepFunction::program_count() const {
+  const Lock lock(mutex_);
+  return programs_.size();
+}
+
+rpc::FunctionBody StepFunction::body(std::size_t programs_before) const {
   rpc::FunctionBody body{.id = id_,
                          .name = name(),
                          .registered_name = traced_.function().state()->registered_name,
-                         .programs = traced_.programs()};
-  for (const auto& placements : placements_)
-    body.placements.insert(body.placements.end(), placements.begin(), placements.end());
-  auto made = std::make_shared<const rpc::FunctionBody>(std::move(body));
+                         .programs_before = static_cast<std::uint32_t>(programs_before)};
+  std::unordered_set<std::string_view> placed;
   const Lock lock(mutex_);
-  body_ = std::move(made);
-}
-
-std::shared_ptr<const rpc::FunctionBody> StepFunction::body() const {
-  const Lock lock(mutex_);
-  return body_;
+  for (std::size_t i = programs_before; i < programs_.size(); ++i) {
+    body.programs.push_back(programs_[i]->bytes);
+    for (const auto& placement : programs_[i]->placements) {
+      if (placed.insert(placement.variable).second) body.placements.push_back(placement);
+    }
+  }
+  return body;
 }
 
 std::vector<at::Tensor> StepFunction::captured(CountedUpdates& counted) const {

@@ -19,7 +19,7 @@ void send_setup(std::uint32_t worker, const WorkerPool::Link& link, const Worker
                 const ClusterConnection& cluster) {
   rpc::ControlClient& control = *link.connection.control;
   for (const auto& step : setup.functions)
-    control.register_function(*step->body(), cluster.control_deadline());
+    control.register_function(step->body(), cluster.control_deadline());
   if (!setup.released.empty()) control.release(setup.released, cluster.control_deadline());
   for (const auto& iterator : setup.iterators) {
     control.create_iterator(iterator->spec_for(worker, cluster.options().seed),

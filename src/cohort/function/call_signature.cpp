@@ -6,6 +6,8 @@
 #include <iomanip>
 #include <sstream>
 
+#include "cohort/core/detail/random.h"
+
 namespace cohort::function {
 namespace {
 
@@ -30,6 +32,41 @@ bool is_same_nest(const Nest& pattern, const Nest& nest) {
   }
   return std::equal(pattern.items().begin(), pattern.items().end(), nest.items().begin(),
                     nest.items().end(), is_same_nest);
+}
+
+std::uint64_t hash_of_tensor(const at::Tensor& tensor) {
+  std::uint64_t hash = mix_seed(static_cast<std::uint64_t>(tensor.scalar_type()),
+                                static_cast<std::uint64_t>(tensor.layout()));
+  hash = mix_seed(hash, tensor.requires_grad() ? 1U : 0U);
+  for (const std::int64_t size : tensor.sizes()) hash = mix_seed(hash, std::uint64_t(size));
+  return hash;
+}
+
+// Of what is_same_nest() compares, except for handles.
+std::uint64_t hash_of_nest(const Nest& nest) {
+  auto hash = static_cast<std::uint64_t>(nest.kind());
+  switch (nest.kind()) {
+    case Nest::Kind::tensor:
+      return mix_seed(hash, hash_of_tensor(nest.tensor()));
+    case Nest::Kind::integer:
+      return mix_seed(hash, static_cast<std::uint64_t>(nest.integer()));
+    case Nest::Kind::real:
+      return mix_seed(hash, std::bit_cast<std::uint64_t>(nest.real()));
+    case Nest::Kind::boolean:
+      return mix_seed(hash, nest.boolean() ? 1U : 0U);
+    case Nest::Kind::text:
+      return mix_seed(hash, nest.text());
+    case Nest::Kind::map:
+      for (const auto& [key, value] : nest.entries())
+        hash = mix_seed(mix_seed(hash, key), hash_of_nest(value));
+      return hash;
+    case Nest::Kind::list:
+    case Nest::Kind::tuple:
+      for (const Nest& item : nest.items()) hash = mix_seed(hash, hash_of_nest(item));
+      return hash;
+    default:
+      return hash;
+  }
 }
 
 // A copy: before a later trace the caller may overwrite or free theirs, or give it another shape.
@@ -159,6 +196,12 @@ CallSignature::CallSignature(std::span<const Nest> arguments, const TracingMode&
 bool CallSignature::matches(std::span<const Nest> arguments, const TracingMode& mode) const {
   return mode_ == mode && std::equal(pattern_.begin(), pattern_.end(), arguments.begin(),
                                      arguments.end(), is_same_nest);
+}
+
+std::size_t CallSignature::hash_of(std::span<const Nest> arguments) {
+  std::uint64_t hash = arguments.size();
+  for (const Nest& argument : arguments) hash = mix_seed(hash, hash_of_nest(argument));
+  return hash;
 }
 
 std::string CallSignature::difference_from(const CallSignature& earlier) const {

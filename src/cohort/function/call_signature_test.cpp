@@ -7,6 +7,9 @@
 #include <gtest/gtest.h>
 
 #include <limits>
+#include <string>
+#include <unordered_map>
+#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/testing/throws_error.h"
@@ -60,7 +63,9 @@ CallSignature signature_for(const std::vector<Nest>& arguments,
 }
 
 bool is_match(const std::vector<Nest>& a, const std::vector<Nest>& b) {
-  return signature_for(a).matches(b, TracingMode());
+  const bool is_so = signature_for(a).matches(b, TracingMode());
+  if (is_so) EXPECT_EQ(CallSignature::hash_of(a), CallSignature::hash_of(b));
+  return is_so;
 }
 
 Nest source_of(std::vector<std::int64_t> sizes) {
@@ -81,6 +86,20 @@ TEST(CallSignature, HostValuesMatchByTheirBits) {
   EXPECT_FALSE(is_match({0.0}, {-0.0}));
   EXPECT_FALSE(is_match({1}, {1.0}));
   EXPECT_FALSE(is_match({"a"}, {"b"}));
+}
+
+// Regression: each call was compared with all signatures of its function, one after the other.
+TEST(CallSignature, ACallIsComparedWithThoseOfItsHashWhichAreFew) {
+  std::unordered_map<std::size_t, int> of_hash;
+  constexpr int kCalls = 1000;
+  for (int i = 0; i < kCalls; ++i) {
+    ++of_hash[CallSignature::hash_of(std::vector<Nest>{at::ones({i})})];
+    ++of_hash[CallSignature::hash_of(std::vector<Nest>{at::ones({i}, at::kDouble), "text"})];
+    ++of_hash[CallSignature::hash_of(std::vector<Nest>{Nest::map({{std::to_string(i), true}})})];
+    ++of_hash[CallSignature::hash_of(std::vector<Nest>{Nest::tuple({i, 0.5}), source_of({2})})];
+    ++of_hash[CallSignature::hash_of(std::vector<Nest>{1.0 / (i + 2)})];
+  }
+  EXPECT_EQ(of_hash.size(), 5U * kCalls);
 }
 
 TEST(CallSignature, StructuresAreComparedToo) {

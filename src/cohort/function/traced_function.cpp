@@ -2,6 +2,7 @@
 #include "cohort/function/detail/traced_function.h"
 
 #include <algorithm>
+#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -71,11 +72,13 @@ ProgramInfo TracedFunction::trace_first(const TraceSetting& setting,
   });
 }
 
+bool TracedFunction::has_program_for(const Tensors& drawn) const {
+  return std::find(drawn_specs_.begin(), drawn_specs_.end(), specs_of(drawn)) != drawn_specs_.end();
+}
+
 std::optional<ProgramInfo> TracedFunction::trace_drawn(const TraceSetting& setting,
                                                        const Tensors& drawn) {
-  const std::vector<TensorSpec> specs = specs_of(drawn);
-  if (std::find(drawn_specs_.begin(), drawn_specs_.end(), specs) != drawn_specs_.end())
-    return std::nullopt;
+  if (has_program_for(drawn)) return std::nullopt;
   const Tensors others = rotated(drawn);
   return trace(setting, [&](std::int64_t resource, int draw, int pass) {
     return drawn_fields(pass == 0 ? drawn : others, resource, draw);
@@ -192,7 +195,7 @@ ProgramInfo TracedFunction::adopt(const TraceSetting& setting, Traced traced) {
   if (programs_.empty()) draws_ = traced.info.draws;
   captured_ = std::move(traced.captured_inputs);
   std::unordered_set<const c10::TensorImpl*> flagged;
-  for (const auto& flag : frozen_.flags) flagged.insert(flag.first.unsafeGetTensorImpl());
+  for (const auto& [tensor, flag] : frozen_.flags) flagged.insert(tensor.unsafeGetTensorImpl());
   for (const auto& used : traced.info.variables) {
     const at::Tensor tensor = setting.tensor_of(used.name);
     if (flagged.insert(tensor.unsafeGetTensorImpl()).second)

@@ -28,6 +28,12 @@ namespace {
 
 using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
 
+std::unordered_set<const VariableImpl*> members_of(const std::vector<Variable>& variables) {
+  std::unordered_set<const VariableImpl*> members;
+  for (const Variable& variable : variables) members.insert(variable.impl().get());
+  return members;
+}
+
 void check_variables(std::string_view rule, const std::vector<Variable>& variables) {
   COHORT_CHECK(
       !variables.empty(), ErrorCode::invalid_argument, "[optimizer.", rule,
@@ -83,11 +89,13 @@ struct Optimizer::State final : AttachedState {
   State(std::vector<Variable> given, const variable::UpdateRule& its_rule, std::string its_name,
         const LearningRateSchedule& schedule)
       : variables(std::move(given)),
+        members(members_of(variables)),
         rule(its_rule),
         claimed(std::move(its_name), variables, rule),
         learning_rate(schedule, !schedule.is_constant()) {}
 
   const std::vector<Variable> variables;
+  const std::unordered_set<const VariableImpl*> members;  // the same
   const variable::UpdateRule& rule;
   const optimizer::ClaimedName claimed;
   mutable internal::LossWarnings warnings;
@@ -197,9 +205,7 @@ struct Optimizer::State final : AttachedState {
     return captured;
   }
 
-  bool has(const Variable& variable) const {
-    return std::find(variables.begin(), variables.end(), variable) != variables.end();
-  }
+  bool has(const Variable& variable) const { return members.contains(variable.impl().get()); }
 };
 
 Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,

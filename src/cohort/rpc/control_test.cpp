@@ -317,11 +317,13 @@ TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {
   client_->register_function({.id = 3,
                               .name = "step",
                               .registered_name = "",
+                              .programs_before = 5,
                               .programs = {program, {}},
                               .placements = {{"model/weight", 1ULL << 40, 2}}},
                              patience());
   EXPECT_EQ(service_.body.id, 3U);
   EXPECT_EQ(service_.body.name, "step");
+  EXPECT_EQ(service_.body.programs_before, 5U);
   EXPECT_THAT(service_.body.programs, ElementsAre(program, Bytes()));
   ASSERT_EQ(service_.body.placements.size(), 1U);
   EXPECT_EQ(service_.body.placements[0].variable, "model/weight");

@@ -274,7 +274,7 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   if (item.call.epoch_step) running->end.rows = rows_of(function, draws);
   const auto placed =
       std::find_if(function.programs.begin(), function.programs.end(),
-                   [&](const PlacedProgram& p) { return p.fits(item.call.inputs, draws); });
+                   [&](const auto& program) { return program->fits(item.call.inputs, draws); });
   if (placed == function.programs.end()) {
     running->end.status = rpc::ClosureEnd::Status::needs_program;
     for (const Fields& fields : draws) {
@@ -284,13 +284,14 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     draws_.park(item.call.closure_id, std::move(draws), item.low_watermark);
     return;
   }
-  ProgramHost host({links_, open_pushes_, options_.data_timeout}, *placed, std::move(draws),
+  const PlacedProgram& program = **placed;
+  ProgramHost host({links_, open_pushes_, options_.data_timeout}, program, std::move(draws),
                    running, item.low_watermark);
-  std::vector<at::Tensor> variables(placed->places.size());
-  host.pull(placed->pulls, variables);
-  item.call.inputs.resize(placed->program->info().inputs.size());
+  std::vector<at::Tensor> variables(program.places.size());
+  host.pull(program.pulls, variables);
+  item.call.inputs.resize(program.program->info().inputs.size());
   try {
-    running->end.tensors = placed->program->run(item.call.inputs, variables, host, item.call.seed);
+    running->end.tensors = program.program->run(item.call.inputs, variables, host, item.call.seed);
   } catch (...) {
     throw current_error().during("running '" + function.name + "'");
   }

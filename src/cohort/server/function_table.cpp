@@ -10,14 +10,13 @@ namespace cohort::server {
 namespace {
 
 const rpc::FunctionBody::Placement& place_of(const std::string& variable,
-                                             const rpc::FunctionBody& body) {
-  const auto found =
-      std::find_if(body.placements.begin(), body.placements.end(),
-                   [&](const auto& placement) { return placement.variable == variable; });
-  COHORT_CHECK(found != body.placements.end(), ErrorCode::invalid_argument,
-               "[server.register_function] function '", body.name, "' uses variable '", variable,
+                                             const PlacedProgram::Placements& placements,
+                                             const std::string& function) {
+  const auto found = placements.find(variable);
+  COHORT_CHECK(found != placements.end(), ErrorCode::invalid_argument,
+               "[server.register_function] function '", function, "' uses variable '", variable,
                "', whose parameter server was not named");
-  return *found;
+  return *found->second;
 }
 
 bool specs_match(const std::vector<TensorSpec>& specs, std::span<const at::Tensor> tensors) {
@@ -34,12 +33,12 @@ bool specs_match(const std::vector<TensorSpec>& specs, std::span<const at::Tenso
 }  // namespace
 
 PlacedProgram::PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
-                             const rpc::FunctionBody& body)
+                             const Placements& placements, const std::string& function)
     : program(std::move(prepared)) {
   const auto& variables = program->info().variables;
   std::vector<std::int64_t> read;
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    places.push_back(place_of(variables[i].name, body));
+    places.push_back(place_of(variables[i].name, placements, function));
     if (variables[i].is_read && !variables[i].is_handle_only)
       read.push_back(static_cast<std::int64_t>(i));
   }
@@ -68,14 +67,12 @@ std::vector<PlacedProgram::Pull> PlacedProgram::pulls_of(
 bool PlacedProgram::fits(std::span<const at::Tensor> inputs,
                          std::span<const std::vector<at::Tensor>> draws) const {
   const function::ProgramInfo& info = program->info();
-  if (inputs.size() < info.inputs.size() || info.draws.size() != draws.size() ||
-      !specs_match(info.inputs, inputs.first(info.inputs.size()))) {
-    return false;
-  }
+  if (inputs.size() < info.inputs.size() || info.draws.size() != draws.size()) return false;
+  // The programs of a function differ by their draws.
   for (std::size_t i = 0; i < draws.size(); ++i) {
     if (!specs_match(info.draws[i].fields, draws[i])) return false;
   }
-  return true;
+  return specs_match(info.inputs, inputs.first(info.inputs.size()));
 }
 
 WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) {
@@ -85,23 +82,45 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) 
   }
   COHORT_CHECK(!body.programs.empty(), ErrorCode::invalid_argument,
                "[server.register_function] expected a program of function '", name, "', got none");
+  add(body);
+}
+
+WorkerFunction::WorkerFunction(const rpc::FunctionBody& body, const WorkerFunction& known)
+    : name(known.name), draws(known.draws), was_short(known.was_short.load()) {
+  if (known.programs.size() < body.programs_before) {
+    throw Error(ErrorCode::not_found,
+                "[server.register_function] expected the first " +
+                    std::to_string(body.programs_before) + " programs of '" + body.name +
+                    "' here, got " + std::to_string(known.programs.size()) +
+                    "; send the whole function",
+                ErrorCause::function_missing);
+  }
+  programs.assign(known.programs.begin(), known.programs.begin() + body.programs_before);
+  add(body);
+}
+
+void WorkerFunction::add(const rpc::FunctionBody& body) {
+  PlacedProgram::Placements placements;
+  for (const auto& each : body.placements) placements.emplace(each.variable, &each);
   for (const Bytes& bytes : body.programs) {
-    programs.emplace_back(function::PreparedProgram::decode(bytes), body);
+    programs.push_back(std::make_shared<const PlacedProgram>(
+        function::PreparedProgram::decode(bytes), placements, name));
     std::vector<std::int64_t> order;
-    for (const auto& draw : programs.back().program->info().draws) order.push_back(draw.resource);
+    for (const auto& draw : programs.back()->program->info().draws) order.push_back(draw.resource);
     if (programs.size() == 1) draws = order;
     COHORT_CHECK(
         order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
         "' draws from its iterators in another order for another element; draw unconditionally");
   }
-  is_self_contained = draws.empty() && std::all_of(programs.begin(), programs.end(),
-                                                   [](const PlacedProgram& program) {
-                                                     return program.places.empty();
-                                                   });
+  is_self_contained =
+      draws.empty() && std::all_of(programs.begin(), programs.end(),
+                                   [](const auto& program) { return program->places.empty(); });
 }
 
 void FunctionTable::put(const rpc::FunctionBody& body) {
-  auto made = std::make_shared<const WorkerFunction>(body);
+  auto made = body.programs_before == 0
+                  ? std::make_shared<const WorkerFunction>(body)
+                  : std::make_shared<const WorkerFunction>(body, *find(body.id));
   const Lock lock(mutex_);
   functions_[body.id] = std::move(made);
 }

@@ -52,10 +52,16 @@ MirroredHome::Place MirroredHome::place_here() const {
 }
 
 void MirroredHome::check_name(const std::string& name) {
-  std::erase_if(by_name_, [](const auto& entry) { return entry.second.expired(); });
-  COHORT_CHECK(!by_name_.contains(name), ErrorCode::already_exists,
+  const auto found = by_name_.find(name);
+  COHORT_CHECK(found == by_name_.end() || found->second.expired(), ErrorCode::already_exists,
                "[variable.create] expected a new name, got '", name,
                "', which is another variable's; give the model or the variable a name of its own");
+}
+
+void MirroredHome::keep(const std::shared_ptr<VariableImpl>& variable) {
+  sweep_names_(by_name_, [](const auto& entry) { return entry.second.expired(); });
+  by_name_.insert_or_assign(variable->name(), variable);
+  received_.forget(variable->name());
 }
 
 Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
@@ -81,8 +87,7 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
   if (handed) fill(*made, *handed);
-  by_name_.emplace(name, made);
-  received_.forget(name);
+  keep(made);
   return Variable(made);
 }
 
@@ -175,16 +180,15 @@ std::vector<Variable> MirroredHome::create_module(
   }
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);
-    by_name_.emplace(made[i].name(), made[i].impl());
-    received_.forget(made[i].name());
+    keep(made[i].impl());
   }
   return made;
 }
 
-void MirroredHome::keep_modes(ModuleModes modes) {
+void MirroredHome::keep_module(const std::shared_ptr<ModuleUse>& module) {
   const Lock lock(mutex_);
-  std::erase_if(modes_, [](const auto& each) { return each->read().empty(); });  // destroyed
-  modes_.push_back(std::make_shared<const ModuleModes>(std::move(modes)));
+  sweep_modules_(modules_, [](const auto& each) { return each.expired(); });
+  modules_.push_back(module);
   has_modules_ = true;
 }
 
@@ -192,15 +196,26 @@ std::vector<std::vector<bool>> MirroredHome::module_modes() {
   std::vector<std::vector<bool>> all;
   if (!has_modules_) return all;
   const Lock lock(mutex_);
-  for (const auto& modes : modes_) all.push_back(modes->read());
+  for (const auto& weak : modules_) {
+    if (const auto module = weak.lock()) all.push_back(module->modes.read());
+  }
   return all;
+}
+
+// Only the first use in a run takes the lock.
+void MirroredHome::note_module_use(const std::shared_ptr<ModuleUse>& module) {
+  if (module->last_run == modes_scope_) return;
+  const Lock lock(mutex_);
+  if (open_modes_ == 0 || module->last_run == modes_scope_) return;
+  saved_modes_.push_back({module, module->modes.read()});
+  module->last_run = modes_scope_.load();
 }
 
 void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
     state->load(*handed);
   const Lock lock(mutex_);
-  std::erase_if(attached_, [](const auto& each) { return each.expired(); });
+  sweep_attached_(attached_, [](const auto& each) { return each.expired(); });
   attached_.push_back(state);
 }
 
@@ -246,15 +261,15 @@ MirroredHome::ModesScope::ModesScope(MirroredHome& home)
     : home_(home), is_open_(home.has_modules_ && !home.is_in_replica()) {
   if (!is_open_) return;
   const Lock lock(home_.mutex_);
-  if (home_.open_modes_++ > 0) return;
-  home_.saved_modes_.clear();
-  for (const auto& modes : home_.modes_) home_.saved_modes_.push_back({modes, modes->read()});
+  if (home_.open_modes_++ == 0) ++home_.modes_scope_;
 }
 
 MirroredHome::ModesScope::~ModesScope() {
   if (!is_open_) return;
   const Lock lock(home_.mutex_);
-  if (--home_.open_modes_ == 0) home_.restore_modes();
+  if (--home_.open_modes_ > 0) return;
+  home_.restore_modes();
+  home_.saved_modes_.clear();
 }
 
 void MirroredHome::ModesScope::restore() const {
@@ -265,7 +280,7 @@ void MirroredHome::ModesScope::restore() const {
 
 void MirroredHome::restore_modes() const {
   for (const SavedModes& saved : saved_modes_) {
-    if (!saved.before.empty()) saved.modes->write(saved.before);
+    if (!saved.before.empty()) saved.module->modes.write(saved.before);
   }
 }
 

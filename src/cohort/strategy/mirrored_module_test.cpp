@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <atomic>
 #include <latch>
 #include <optional>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -127,6 +130,46 @@ TEST(MirroredModules, ModesEndWithTheRun) {
   const auto model = two.replicate(make_net);
   two.run([&] { model->eval(); });
   two.run([&] { EXPECT_TRUE(model->is_training()); });
+}
+
+// Counts how often the library reads its mode.
+struct WatchedImpl : torch::nn::Linear::ContainedType {
+  WatchedImpl() : LinearImpl(1, 1) {}
+  bool is_training() const {
+    ++reads;
+    return LinearImpl::is_training();
+  }
+  static inline std::atomic<std::size_t> reads = 0;
+};
+TORCH_MODULE(Watched);
+
+// How often modes of modules are read, of which `count` exist.
+struct ModeReads {
+  std::size_t in_replicate, in_empty_run, in_run_of_one;
+  bool operator==(const ModeReads&) const = default;
+};
+ModeReads mode_reads(std::size_t count) {
+  const auto reads_of = [](const auto& call) {
+    const std::size_t before = WatchedImpl::reads;
+    call();
+    return WatchedImpl::reads - before;
+  };
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  std::vector<Replicated<Watched>> models;
+  const auto make = [&] {
+    for (std::size_t i = 0; i < count; ++i)
+      models.push_back(two.replicate([] { return Watched(); }, {.name = std::to_string(i)}));
+  };
+  return {.in_replicate = reads_of(make) / count,
+          .in_empty_run = reads_of([&] { two.run([] {}); }),
+          .in_run_of_one = reads_of([&] { two.run([&] { models.front()->eval(); }); })};
+}
+
+// Regression: each replicate() and each run read the modes of all modules.
+TEST(MirroredModules, ARunReadsTheModesOfTheModulesThatItUses) {
+  EXPECT_EQ(mode_reads(4), mode_reads(40));
+  EXPECT_EQ(mode_reads(4).in_empty_run, 0U);
+  EXPECT_GT(mode_reads(4).in_run_of_one, 0U);
 }
 
 // Regression: the run that ended first set the modes back for the other one.

@@ -80,23 +80,6 @@ struct ValueUpdate {
   bool is_of_all = false;  // the other values are equal, and get the result of this one
 };
 
-// Whether an update of one of the variables, in any replica, would change the tensor.
-bool shares_memory(const at::Tensor& tensor, std::span<const Update> updates) {
-  // A tensor that autograd has made is the only user of its memory.
-  if (tensor.storage().use_count() == 1) return false;
-  return std::any_of(updates.begin(), updates.end(), [&](const Update& update) {
-    return target_of(update.variable).variable.shares_memory(tensor);
-  });
-}
-
-// The gradient of one of the updates, as rules take it.
-at::Tensor gradient_of(const Update& update, std::span<const Update> updates) {
-  const at::Tensor dense = plain_gradient(update.gradient);
-  return shares_memory(update.gradient, updates) && dense.is_alias_of(update.gradient)
-             ? dense.clone()
-             : dense;
-}
-
 // Of each variable the value that replica `component` uses, or all of them.
 std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
                                        std::optional<std::size_t> component, bool is_mixed) {
@@ -104,7 +87,7 @@ std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
   for (const Update& update : updates) {
     MirroredVariable& variable = target_of(update.variable).variable;
     const std::optional<std::size_t> own = target_of(update.variable).component;
-    const at::Tensor gradient = gradient_of(update, updates);
+    const at::Tensor gradient = plain_gradient(update.gradient);
     const auto add = [&](std::size_t value, bool is_of_all = false) {
       const c10::Device device = variable.component(value).device();
       wanted.push_back({variable, value, on_device(gradient, device), is_of_all});
@@ -262,6 +245,10 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
     if (sum.defined()) sum = on_device(sum, devices_[place.component]);
   }
   return sums;
+}
+
+std::vector<at::Tensor> MirroredHome::memory_of(const Variable& variable) const {
+  return target_of(variable).variable.tensors();
 }
 
 void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,

@@ -76,7 +76,7 @@ internal::ModuleVariables ParameterServerStrategy::place_module(
   internal::ModuleCopy& only = copies.at(0);
   for (internal::NamedTensor& each : only.tensors) each.name.insert(0, prefix);
   internal::ModuleVariables created{home_->create(only.tensors), home_};
-  home_->keep_modes(std::move(only.modes));
+  home_->keep_modes(only.use->modes);
   return created;
 }
 

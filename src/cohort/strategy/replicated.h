@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -16,6 +17,7 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -33,12 +35,27 @@ struct NamedTensor {
   bool is_buffer = false;
 };
 
+// Access to the modes (train() or eval()) of a module and its submodules.
+struct ModuleModes {
+  std::function<std::vector<bool>()> read;  // returns {} if the module was destroyed
+  std::function<void(const std::vector<bool>& modes)> write;
+};
+
+// A module of one replica, whose modes its home restores after each run that has used it.
+// Thread-safe.
+struct ModuleUse {
+  ModuleModes modes;
+  std::atomic<std::uint64_t> last_run = 0;  // a number that the home has given to it
+};
+
 // Where a replicated module may be used. Thread-safe.
 class COHORT_API ModuleHome {
  public:
   virtual ~ModuleHome() = default;
   // Throws failed_precondition outside a replica and a step; the message suggests snapshot().
   virtual void check_module_use() const = 0;
+  // Called after that, before each use.
+  virtual void note_module_use(const std::shared_ptr<ModuleUse>& /*module*/) {}
   // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
   // Throws failed_precondition if other processes have other values of these variables.
@@ -67,16 +84,10 @@ COHORT_API void set_values(const std::vector<Variable>& variables,
 // would change with those of the snapshot.
 COHORT_API void check_new_module(const void* made, const void* earlier);
 
-// Access to the modes (train() or eval()) of a module and its submodules.
-struct ModuleModes {
-  std::function<std::vector<bool>()> read;  // returns {} if the module was destroyed
-  std::function<void(const std::vector<bool>& modes)> write;
-};
-
 // A module of one replica.
 struct ModuleCopy {
   std::vector<NamedTensor> tensors;
-  ModuleModes modes;
+  std::shared_ptr<ModuleUse> use;
 };
 
 // The module's own mode, then those of its submodules, parents first.
@@ -124,10 +135,10 @@ auto& module_of(M& module) {
 template <class Module>
 std::vector<NamedTensor> tensors_of(Module& module) {
   std::vector<NamedTensor> tensors;
+  std::unordered_set<const void*> known;
   const auto add = [&](const std::string& name, const at::Tensor& tensor, bool is_trainable) {
-    for (const NamedTensor& known : tensors)
-      if (known.tensor.is_same(tensor)) return;
-    tensors.push_back({name, tensor, is_trainable});
+    if (known.insert(tensor.unsafeGetTensorImpl()).second)
+      tensors.push_back({name, tensor, is_trainable});
   };
   for (const auto& entry : module.named_parameters())
     add(entry.key(), entry.value(), entry.value().requires_grad());
@@ -140,20 +151,23 @@ std::vector<NamedTensor> tensors_of(Module& module) {
 // Copies tensors of other memory orders (channels_last) to row-major order, which servers use.
 COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
-// The tensors and modes of module i of Replicated<M>::Shared, in row-major order.
+// The tensors of module i of Replicated<M>::Shared, in row-major order. Adds its use to `shared`.
 template <class Shared>
 ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i) {
   std::vector<NamedTensor> tensors = tensors_of(module_of(shared->modules[i]));
   make_row_major(tensors);
   const std::weak_ptr<Shared> weak = shared;
-  return {std::move(tensors),
-          {[weak, i] {
-             const auto alive = weak.lock();
-             return alive ? modes_of(module_of(alive->modules[i])) : std::vector<bool>();
-           },
-           [weak, i](const std::vector<bool>& modes) {
-             if (const auto alive = weak.lock()) set_modes(module_of(alive->modules[i]), modes);
-           }}};
+  auto use = std::make_shared<ModuleUse>();
+  use->modes = {[weak, i] {
+                  const auto alive = weak.lock();
+                  return alive ? modes_of(module_of(alive->modules[i])) : std::vector<bool>();
+                },
+                [weak, i](const std::vector<bool>& modes) {
+                  if (const auto alive = weak.lock())
+                    set_modes(module_of(alive->modules[i]), modes);
+                }};
+  shared->uses.push_back(use);
+  return {std::move(tensors), std::move(use)};
 }
 
 // The arguments of a layer of batch normalization. The tensors but `input` may be undefined.
@@ -202,13 +216,18 @@ class Replicated {
     std::vector<Variable> variables;   // of every parameter and buffer, as tensors_of() lists them
     std::vector<Variable> parameters;  // the trainable ones
     std::shared_ptr<internal::ModuleHome> home;
+    std::vector<std::shared_ptr<internal::ModuleUse>> uses = {};  // of the modules
   };
   explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-  // The module of the current replica. Throws failed_precondition outside a replica and a step.
+  // The module of the current replica. What train() and eval() change ends with the run or step in
+  // which it was got: do not keep the pointer for later ones. Throws failed_precondition outside a
+  // replica and a step.
   auto* operator->() const {
     shared_->home->check_module_use();
-    return &internal::module_of(shared_->modules[shared_->home->component_here()]);
+    const std::size_t here = shared_->home->component_here();
+    shared_->home->note_module_use(shared_->uses[here]);
+    return &internal::module_of(shared_->modules[here]);
   }
   auto& operator*() const { return *operator->(); }
 

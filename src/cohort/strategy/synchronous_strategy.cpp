@@ -261,7 +261,7 @@ internal::ModuleVariables SynchronousStrategy::place_module(
   std::vector<std::vector<internal::NamedTensor>> tensors;
   for (internal::ModuleCopy& copy : copies) tensors.push_back(std::move(copy.tensors));
   internal::ModuleVariables made{home_->create_module(name, tensors), home_};
-  for (internal::ModuleCopy& copy : copies) home_->keep_modes(std::move(copy.modes));
+  for (internal::ModuleCopy& copy : copies) home_->keep_module(copy.use);
   return made;
 }
 

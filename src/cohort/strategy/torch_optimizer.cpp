@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+#include <unordered_map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -160,19 +161,20 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
 OptimizedParameters::Indices OptimizedParameters::indices_of(
     std::size_t replica, const std::vector<std::vector<at::Tensor>>& groups) const {
   const std::vector<at::Tensor>& own = tensors_.at(replica);
+  std::unordered_map<const c10::TensorImpl*, std::size_t> places;
+  for (std::size_t i = 0; i < own.size(); ++i) places.emplace(own[i].unsafeGetTensorImpl(), i);
   Indices found;
   bool is_empty = true;
   for (const std::vector<at::Tensor>& group : groups) {
     std::vector<std::size_t>& indices = found.emplace_back();
     for (const at::Tensor& tensor : group) {
-      const auto place = std::find_if(own.begin(), own.end(),
-                                      [&](const at::Tensor& each) { return each.is_same(tensor); });
-      COHORT_CHECK(place != own.end(), ErrorCode::invalid_argument,
+      const auto place = places.find(tensor.unsafeGetTensorImpl());
+      COHORT_CHECK(place != places.end(), ErrorCode::invalid_argument,
                    "[strategy.TorchOptimizer] expected an optimizer of the tensors that the "
                    "function gets, got one of another tensor, ",
                    TensorSpec::of(tensor).to_string(), " (replica ", replica,
                    "); make it of the function's argument");
-      indices.push_back(static_cast<std::size_t>(place - own.begin()));
+      indices.push_back(place->second);
     }
     is_empty = is_empty && indices.empty();
   }

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <unordered_set>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -61,23 +62,30 @@ void check_replicas(std::span<const T> all, std::string_view call) {
   }
 }
 
-// Whether an update of one of the variables would change the gradient: it is a view of the value.
-bool shares_memory(const at::Tensor& gradient, std::span<const Update> updates) {
-  // A tensor that autograd has made is the only user of its memory.
-  if (!gradient.defined() || gradient.storage().use_count() == 1) return false;
-  return std::any_of(updates.begin(), updates.end(), [&](const Update& update) {
-    return gradient.is_alias_of(update.variable.tensor());
-  });
+using Storages = std::unordered_set<const c10::StorageImpl*>;
+
+Storages storages_of(std::span<const Update> updates) {
+  Storages storages;
+  for (const Update& update : updates) {
+    for (const at::Tensor& tensor : update.variable.impl()->home()->memory_of(update.variable))
+      storages.insert(tensor.storage().unsafeGetStorageImpl());
+  }
+  return storages;
 }
 
-// The updates with copies of the gradients that share memory with one of the variables; empty if
-// none does.
+// The updates with copies of the gradients that are views of a variable's value, which an update
+// would change; empty if none is.
 std::vector<Update> with_own_gradients(std::span<const Update> updates) {
   std::vector<Update> own;
+  Storages storages;
   for (std::size_t i = 0; i < updates.size(); ++i) {
-    if (!shares_memory(updates[i].gradient, updates)) continue;
+    const at::Tensor& gradient = updates[i].gradient;
+    // A tensor that autograd has made is the only user of its memory.
+    if (!gradient.defined() || gradient.storage().use_count() == 1) continue;
+    if (storages.empty()) storages = storages_of(updates);
+    if (!storages.contains(gradient.storage().unsafeGetStorageImpl())) continue;
     if (own.empty()) own.assign(updates.begin(), updates.end());
-    own[i].gradient = updates[i].gradient.detach().clone();
+    own[i].gradient = gradient.detach().clone();
   }
   return own;
 }

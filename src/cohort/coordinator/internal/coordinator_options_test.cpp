@@ -84,6 +84,7 @@ TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
       {{.in_flight_per_worker = -2}, "CoordinatorOptions::in_flight_per_worker >= 0, got -2"},
       {{.max_traces_per_dataset_function = -1},
        "CoordinatorOptions::max_traces_per_dataset_function >= 0, got -1"},
+      {{.max_traces_per_step = -1}, "CoordinatorOptions::max_traces_per_step >= 0, got -1"},
       {{.max_attempts = 0}, "CoordinatorOptions::max_attempts > 0, got 0"},
       {{.progress_timeout = std::chrono::seconds(-1)},
        "CoordinatorOptions::progress_timeout >= 0 s, got -1"},

@@ -45,7 +45,9 @@ class FunctionPublisher {
  private:
   // The steps of one function, one for each signature.
   struct Steps {
-    std::vector<std::shared_ptr<StepFunction>> known;
+    // By CallSignature::hash_of().
+    std::unordered_multimap<std::size_t, std::shared_ptr<StepFunction>> known;
+    std::shared_ptr<StepFunction> last;  // of them that was added
     std::size_t traces = 0;
     std::string reason;  // for the last trace, if it was not the first
   };
@@ -63,10 +65,12 @@ class FunctionPublisher {
   rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
   std::pair<std::uint32_t, WorkerPool::Link> ready_worker(
       const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline);
-  void introduce(const Function& fn, const std::shared_ptr<StepFunction>& step);
-  void announce(const StepFunction& step);
-  void announce_to(std::uint32_t worker, const WorkerPool::Link& link,
+  // `hash`: of the arguments of its call.
+  void introduce(const Function& fn, std::size_t hash, const std::shared_ptr<StepFunction>& step);
+  void announce(const StepFunction& step, std::size_t programs_before);
+  void announce_to(std::uint32_t worker, const WorkerPool::Link& link, const StepFunction& step,
                    const rpc::FunctionBody& body);
+  void check_bound(const StepFunction& step, const std::string& advice) const;
 
   RuntimeContext& context_;
   WorkerPool& pool_;

@@ -42,8 +42,9 @@ class StepFunction {
   // Removes the last program, because the workers refused it.
   void drop_last_program();
 
-  // The message for the workers, with all programs.
-  std::shared_ptr<const rpc::FunctionBody> body() const;
+  // The message for a worker that has the first programs: the others, or the whole function for 0.
+  rpc::FunctionBody body(std::size_t programs_before = 0) const;
+  std::size_t program_count() const;
   // The values for one call of what the traces have captured so far. Counts the call's updates.
   std::vector<at::Tensor> captured(CountedUpdates& counted) const;
   // Whether a call's hyperparameters depend on the number of earlier updates.
@@ -64,16 +65,16 @@ class StepFunction {
   template <class F>
   auto in_strategy(const F& trace) const;
   void adopt(const function::ProgramInfo& info);
-  void publish();
 
   const std::uint32_t id_;
   ParameterServerStrategy& strategy_;
   function::TracedFunction traced_;
-  // The placements of each program; only for the thread that traces.
-  std::vector<std::vector<rpc::FunctionBody::Placement>> placements_;
+  struct Program {
+    Bytes bytes;
+    std::vector<rpc::FunctionBody::Placement> placements;
+  };
   mutable Mutex mutex_;
-  // Replaced, never changed.
-  std::shared_ptr<const rpc::FunctionBody> body_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::shared_ptr<const Program>> programs_ COHORT_GUARDED_BY(mutex_);
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
 

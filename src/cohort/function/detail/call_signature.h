@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -45,6 +46,9 @@ class COHORT_API CallSignature {
   CallSignature(std::span<const Nest> arguments, const TracingMode& mode,
                 const PatternOf& pattern_of);
   bool matches(std::span<const Nest> arguments, const TracingMode& mode) const;
+  // Calls of one signature have equal hashes. Those of calls that differ in shapes, dtypes or host
+  // values are different with near certainty.
+  static std::size_t hash_of(std::span<const Nest> arguments);
   // Why a call of this signature could not use the program of a call of `earlier`, with the remedy;
   // empty if neither the arguments nor the mode is the reason.
   std::string difference_from(const CallSignature& earlier) const;

@@ -70,6 +70,8 @@ class COHORT_API TracedFunction {
   // values. Returns the interface of the program, which is the last one of programs().
   ProgramInfo trace_first(const TraceSetting& setting, const std::vector<Tensors>& elements,
                           const std::vector<Tensors>& others);
+  // Whether there is a program for the specs of these elements. For the tracing thread.
+  bool has_program_for(const Tensors& drawn) const;
   // Traces for the elements that a worker drew: the fields of every draw, one after the other.
   // Returns nothing, and traces nothing, if there is a program for their specs already.
   std::optional<ProgramInfo> trace_drawn(const TraceSetting& setting, const Tensors& drawn);

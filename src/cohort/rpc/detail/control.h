@@ -23,7 +23,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 7;
+inline constexpr std::uint32_t kProtocolVersion = 8;
 
 // Returns the setting that applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
@@ -75,11 +75,14 @@ struct HandshakeReply {
   std::uint64_t start_order = 0;
 };
 
-// A function and its programs for different element specs; sent again when programs are added.
+// A function and its programs for different element specs. When programs are added, only those are
+// sent to a worker that has the others.
 struct FunctionBody {
   std::uint32_t id = 0;
   std::string name;
   std::string registered_name;  // not empty: run the function registered under it, no programs
+  // How many programs of the function come before these, and stay as the worker has them.
+  std::uint32_t programs_before = 0;
   std::vector<Bytes> programs;
   // For each variable of the programs, by name: where it lives.
   struct Placement {

@@ -155,6 +155,7 @@ proto::FunctionBody to_proto(const FunctionBody& body) {
   message.set_id(body.id);
   message.set_name(body.name);
   message.set_registered_name(body.registered_name);
+  message.set_programs_before(body.programs_before);
   for (const Bytes& program : body.programs) message.add_programs(to_string(program));
   for (const FunctionBody::Placement& placement : body.placements) {
     proto::FunctionBody::Placement& added = *message.add_placements();
@@ -170,6 +171,7 @@ FunctionBody from_proto(const proto::FunctionBody& message) {
   body.id = message.id();
   body.name = message.name();
   body.registered_name = message.registered_name();
+  body.programs_before = message.programs_before();
   for (const std::string& program : message.programs()) body.programs.push_back(to_bytes(program));
   for (const auto& placement : message.placements()) {
     body.placements.push_back({placement.variable(), placement.id(), placement.ps()});

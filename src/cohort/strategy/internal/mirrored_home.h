@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
+#include "cohort/core/detail/amortized_sweep.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
@@ -133,13 +134,13 @@ class MirroredHome final : public VariableHome,
   // All variables that exist.
   std::vector<Variable> variables() const;
 
-  // Adds a module, whose modes a run restores at its end.
-  void keep_modes(ModuleModes modes);
+  // Adds a module, whose modes a run that uses it restores at its end.
+  void keep_module(const std::shared_ptr<ModuleUse>& module);
   // The modes of all modules, those of each replica's copies one after the other.
   std::vector<std::vector<bool>> module_modes();
-  // Of scopes at the same time, the last to be destroyed restores the modes that all modules had
-  // when the first began: others still compute with those that their steps have set. A scope in a
-  // replica does nothing.
+  // Of scopes at the same time, the last to be destroyed restores the modes that the modules had
+  // before the first one used them: others still compute with those that their steps have set. A
+  // scope in a replica does nothing.
   class ModesScope {
    public:
     explicit ModesScope(MirroredHome& home);
@@ -163,6 +164,7 @@ class MirroredHome final : public VariableHome,
   std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
   std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
                                               std::span<const Variable> variables) override;
+  std::vector<at::Tensor> memory_of(const Variable& variable) const override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
@@ -192,6 +194,7 @@ class MirroredHome final : public VariableHome,
                           std::span<const Variable> variables) const override;
   // The same for all trainable variables.
   void check_parameters_agree(std::string_view call) const;
+  void note_module_use(const std::shared_ptr<ModuleUse>& module) override;
   void check_outside_step(std::string_view call) const override;
 
   // Where this thread is, as far as it concerns these variables.
@@ -281,6 +284,7 @@ class MirroredHome final : public VariableHome,
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
+  void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
   // What other workers have handed over for the variables of a module.
   std::vector<std::optional<HandedVariable>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
@@ -320,13 +324,18 @@ class MirroredHome final : public VariableHome,
   mutable Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
   std::vector<std::weak_ptr<AttachedState>> attached_ COHORT_GUARDED_BY(mutex_);
-  std::vector<std::shared_ptr<const ModuleModes>> modes_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<ModuleUse>> modules_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_names_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_attached_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_modules_ COHORT_GUARDED_BY(mutex_);
   struct SavedModes {
-    std::shared_ptr<const ModuleModes> modes;
+    std::shared_ptr<ModuleUse> module;
     std::vector<bool> before;
   };
-  std::vector<SavedModes> saved_modes_ COHORT_GUARDED_BY(mutex_);  // by the open ModesScopes
+  // Of the modules that were used while a ModesScope was open.
+  std::vector<SavedModes> saved_modes_ COHORT_GUARDED_BY(mutex_);
   int open_modes_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> modes_scope_ = 0;  // counts when the first of them was opened
   // A run has failed since the values of the replicas were compared.
   std::atomic<bool> may_have_diverged_ = false;
   int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;

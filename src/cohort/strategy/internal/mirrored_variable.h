@@ -89,6 +89,7 @@ class MirroredVariable final : public VariableImpl,
   // Which value replica i uses, and the tensor that it computes with.
   std::size_t value_of(std::size_t i) const { return is_plain() ? 0 : i; }
   const at::Tensor& component(std::size_t i) const { return tensors_[i]; }
+  const std::vector<at::Tensor>& tensors() const { return tensors_; }
   bool shares_memory(const at::Tensor& tensor) const;
   // Value i as a variable of its own, always with the same impl; the variable itself if it has only
   // one value.

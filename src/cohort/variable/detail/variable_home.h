@@ -90,9 +90,14 @@ class COHORT_API VariableHome {
                                                       std::span<const Variable> /*variables*/) {
     return nullptr;
   }
-  // One step of the rule for each variable, all with the same hyperparameters. A gradient may be
-  // undefined if the home reduces over replicas: this replica has none, but others may. Then the
-  // hyperparameters are those of the first replica.
+  // The tensors of this process that an update of the variable may change, in any replica.
+  virtual std::vector<at::Tensor> memory_of(const Variable& variable) const {
+    return {variable.tensor()};
+  }
+  // One step of the rule for each variable, all with the same hyperparameters. No gradient shares
+  // memory_of() one of the variables. A gradient may be undefined if the home reduces over
+  // replicas: this replica has none, but others may. Then the hyperparameters are those of the
+  // first replica.
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const double> hyper) = 0;
   // The recorder of the trace on this thread, if its program will run in the process that has these

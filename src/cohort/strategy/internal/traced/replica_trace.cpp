@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -50,7 +49,8 @@ ReplicaTrace* ReplicaTrace::current() { return current_trace; }
 
 void ReplicaTrace::begin_pass(const std::vector<at::Tensor>& inputs) {
   inputs_.clear();
-  for (const at::Tensor& input : inputs) inputs_.push_back(input.unsafeGetTensorImpl());
+  for (std::size_t i = 0; i < inputs.size(); ++i)
+    inputs_.emplace(inputs[i].unsafeGetTensorImpl(), i);
   calls_.clear();
   collectives_ = 0;
   gathered_.clear();
@@ -58,9 +58,9 @@ void ReplicaTrace::begin_pass(const std::vector<at::Tensor>& inputs) {
 }
 
 TensorIdentity ReplicaTrace::identity_of(const at::Tensor& tensor) const {
-  const auto found = std::find(inputs_.begin(), inputs_.end(), tensor.unsafeGetTensorImpl());
+  const auto found = inputs_.find(tensor.unsafeGetTensorImpl());
   if (found == inputs_.end()) return {tensor, std::nullopt};
-  return {tensor, static_cast<std::size_t>(found - inputs_.begin())};
+  return {tensor, found->second};
 }
 
 std::vector<at::Tensor> ReplicaTrace::record(

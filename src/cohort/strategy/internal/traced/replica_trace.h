@@ -11,6 +11,7 @@
 #include <memory>
 #include <optional>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "cohort/strategy/internal/mirrored_home.h"
@@ -72,7 +73,7 @@ class ReplicaTrace final : public UpdateRecorder {
   std::vector<std::int64_t> gathered_;
   std::vector<GatherSizes> assumed_;
   // Only compared, within one pass. Owning them would look as if the step had kept its arguments.
-  std::vector<const c10::TensorImpl*> inputs_;
+  std::unordered_map<const c10::TensorImpl*, std::size_t> inputs_;  // their positions
   Calls calls_;
 };
 
