@@ -71,6 +71,7 @@ class StepFunction {
   function::TracedFunction traced_;
   // The placements of each program; only for the thread that traces.
   std::vector<std::vector<rpc::FunctionBody::Placement>> placements_;
+  bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;
   // Replaced, never changed.
   std::shared_ptr<const rpc::FunctionBody> body_ COHORT_GUARDED_BY(mutex_);
