@@ -4,6 +4,7 @@
 // DistributedDataParallel and TensorFlow's MultiWorkerMirroredStrategy where they are installed.
 // The program starts itself as the second worker, which makes the same steps.
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>
 #include <sys/prctl.h>

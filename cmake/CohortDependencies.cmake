@@ -48,6 +48,8 @@ if(COHORT_TESTS)
 endif()
 if(COHORT_BENCH)
   find_package(benchmark REQUIRED)
+elseif(COHORT_TESTS)
+  find_package(benchmark QUIET)
 endif()
 if(TORCH_CXX_FLAGS MATCHES "_GLIBCXX_USE_CXX11_ABI=0")
   message(FATAL_ERROR "This LibTorch was built with the old C++ ABI; Cohort needs one with the CXX11 ABI "

@@ -11,6 +11,13 @@
 # of NAME_bench, main.cpp of neither. No file is listed anywhere, so none can be left out.
 set(CMAKE_VERIFY_INTERFACE_HEADER_SETS ON)
 add_custom_target(cohort_generated)
+# All benchmarks. Beside the tests they can be built too, to see that they compile, but only by this target: then without
+# optimisation. No header is precompiled for them, so that none hides a missing include.
+add_custom_target(cohort_benches)
+set(cohort_has_benches ${COHORT_BENCH})
+if(COHORT_TESTS AND benchmark_FOUND)
+  set(cohort_has_benches ON)
+endif()
 
 function(cohort_compile_options target)
   target_compile_options(${target} PRIVATE -Wall -Wextra -Wshadow -Wconversion -Wno-sign-conversion -Wno-missing-field-initializers
@@ -52,6 +59,17 @@ endif()
 function(cohort_test_options target)
   target_compile_options(${target} PRIVATE -O0)
   target_link_options(${target} PRIVATE ${cohort_test_link_options})
+endfunction()
+
+# A program of benchmarks, or of a peer of theirs.
+function(cohort_bench name)
+  add_executable(${name} ${ARGN})
+  cohort_compile_options(${name})
+  add_dependencies(cohort_benches ${name})
+  if(NOT COHORT_BENCH)
+    set_target_properties(${name} PROPERTIES EXCLUDE_FROM_ALL ON)
+    cohort_test_options(${name})
+  endif()
 endfunction()
 
 include(CohortPrecompiled)
@@ -148,10 +166,9 @@ function(cohort_module name)
     cohort_module_test(${name} ${name}_test "${tests}" "${ARG_LIBS}")
     cohort_module_test(${name} ${name}_torch_test "${torch_tests}" "${ARG_LIBS}")
   endif()
-  if(COHORT_BENCH AND benches)
-    add_executable(${name}_bench ${benches})
+  if(cohort_has_benches AND benches)
+    cohort_bench(${name}_bench ${benches})
     target_link_libraries(${name}_bench PRIVATE cohort_${name} benchmark::benchmark_main ${ARG_LIBS})
-    cohort_compile_options(${name}_bench)
   endif()
 endfunction()
 

@@ -17,6 +17,13 @@ using testing::TestCluster;
 
 constexpr auto kPatience = std::chrono::seconds(60);
 
+int times(const std::string& text, std::string_view words) {
+  int count = 0;
+  for (std::size_t at = text.find(words); at != std::string::npos; at = text.find(words, at + 1))
+    ++count;
+  return count;
+}
+
 class WorkerLossTest : public ::testing::Test {
  protected:
   WorkerLossTest()
@@ -174,6 +181,10 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
     coordinator.join();
   };
   EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "has lost its variables"));
+  // Regression: the log of the server had a line "has not met this start of the coordinator" for
+  // each connection, and none said what to do.
+  EXPECT_EQ(times(cluster.output("ps:1"), "the variables that it had are lost"), 1);
+  EXPECT_EQ(times(cluster.output("ps:1"), "refused"), 0) << cluster.output("ps:1");
 }
 
 // The connections of a stopped process stay open, so only unanswered health calls reveal the loss.

@@ -55,6 +55,15 @@ TEST_F(CohortServer, OutputThatNobodyReadsDoesNotEndIt) {
   EXPECT_EQ(shell.out(), "code 64\n");
 }
 
+#ifdef EARLY_INTERRUPT  // the runtime of a sanitizer must be loaded first
+// The signal ended it, while libraries were starting.
+TEST_F(CohortLaunch, AnInterruptInItsFirstMomentsHasTheExitCodeOfALaterOne) {
+  testing::RunningProgram launch({COHORT_COMMAND, "launch", "--workers", "1", "--", "true"},
+                                 {{"LD_PRELOAD", EARLY_INTERRUPT}});
+  EXPECT_EQ(launch.wait().to_string(), "exit code 130");
+}
+#endif
+
 // If the output of --help, --dry-run or --json could not be written, the exit code was still 0.
 TEST_F(CohortLaunch, OutputThatCannotBeWrittenIsAnError) {
   for (const char* words : {"--help", "launch --help", "launch --dry-run -- true",

@@ -6,6 +6,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "cohort/coordinator/internal/table_traffic.h"
 #include "cohort/core/error.h"
 #include "cohort/function/detail/step_scope.h"
 #include "cohort/parameter_server/detail/parameter_client.h"
@@ -72,6 +73,9 @@ void StepFunction::adopt(const function::ProgramInfo& info) {
     const RemotePlacement& placement = remote_of(entry->variable).placement();
     program->placements.push_back({used.name, placement.id, placement.ps});
   }
+  has_warned_of_tables_ =
+      has_warned_of_tables_ ||
+      warn_of_moved_tables(name(), traced_.programs().back(), info, strategy_.home()->variables());
   const Lock lock(mutex_);
   programs_.push_back(std::move(program));
 }

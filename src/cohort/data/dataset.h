@@ -362,12 +362,12 @@ decltype(auto) argument_of(const Nest& argument) {
 
 template <class F>
 std::shared_ptr<const DatasetFunction> make_dataset_function(F fn) {
-  using Arguments = typename function::Signature<F>::Arguments;
-  constexpr std::size_t kArity = std::tuple_size_v<Arguments>;
+  using Parameters = typename function::Signature<F>::Arguments;
+  constexpr std::size_t kArity = std::tuple_size_v<Parameters>;
   return make_dataset_function(
       [fn = std::move(fn)](std::span<const Nest> arguments) mutable -> Dataset {
         return [&]<std::size_t... I>(std::index_sequence<I...>)->Dataset {
-          return fn(argument_of<std::tuple_element_t<I, Arguments>>(arguments[I])...);
+          return fn(argument_of<std::tuple_element_t<I, Parameters>>(arguments[I])...);
         }
         (std::make_index_sequence<kArity>{});
       },

@@ -56,18 +56,18 @@ struct COHORT_API TypedFunction {
 
   template <TypedCallable F>
   static TypedFunction of(F fn) {
-    using Arguments = typename function::Signature<F>::Arguments;
+    using Parameters = typename function::Signature<F>::Arguments;
     using Result = typename function::Signature<F>::Result;
     using Results = ResultTuple<Result>;
     TypedFunction typed;
     typed.returns_tuple = !kIsNumber<Result>;
-    add_types<Arguments>(typed.inputs);
+    add_types<Parameters>(typed.inputs);
     add_types<Results>(typed.outputs);
     typed.loop = [fn = std::move(fn)](const void* const* inputs, void* const* outputs,
                                       std::int64_t count, std::int64_t* next) mutable {
-      run<Arguments, Results>(fn, inputs, outputs, count, next,
-                              std::make_index_sequence<std::tuple_size_v<Arguments>>(),
-                              std::make_index_sequence<std::tuple_size_v<Results>>());
+      run<Parameters, Results>(fn, inputs, outputs, count, next,
+                               std::make_index_sequence<std::tuple_size_v<Parameters>>(),
+                               std::make_index_sequence<std::tuple_size_v<Results>>());
     };
     return typed;
   }

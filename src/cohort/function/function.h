@@ -309,8 +309,8 @@ class COHORT_API Function {
                   "cohort::Function needs parameters with types: a generic lambda ([](auto x) …) "
                   "cannot be traced; write at::Tensor");
     if constexpr (function::HasOneSignature<F>) {
-      using Arguments = typename function::Signature<F>::Arguments;
-      constexpr bool kTakesArguments = function::takes_arguments<Arguments>();
+      using Parameters = typename function::Signature<F>::Arguments;
+      constexpr bool kTakesArguments = function::takes_arguments<Parameters>();
       static_assert(kTakesArguments,
                     "cohort::Function: a parameter is at::Tensor, double, float, an integer, bool, "
                     "std::string, cohort::Nest or cohort::Iterator&; write one of these");
@@ -322,8 +322,8 @@ class COHORT_API Function {
       auto state = std::make_shared<State>();
       state->name =
           options.name.empty() ? function::name_of_place(file, line) : std::move(options.name);
-      state->arity = std::tuple_size_v<Arguments>;
-      state->takes_tensor = function::tensor_parameters<Arguments>();
+      state->arity = std::tuple_size_v<Parameters>;
+      state->takes_tensor = function::tensor_parameters<Parameters>();
       if constexpr (kTakesArguments && kReturnsResult)
         state->body = function::erase(std::move(fn), state->name);
       state_ = std::move(state);

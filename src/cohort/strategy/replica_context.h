@@ -130,13 +130,13 @@ class COHORT_API ReplicaContext {
   template <class F, class... A>
   auto merge_as(std::string_view call, F&& merge_fn, A&&... arguments) const {
     using Result = internal::MergeResult<F, A...>;
-    using Arguments = std::tuple<std::decay_t<A>...>;
-    const Arguments own(std::forward<A>(arguments)...);
+    using Values = std::tuple<std::decay_t<A>...>;
+    const Values own(std::forward<A>(arguments)...);
     const std::shared_ptr<const void> merged =
-        meet({&typeid(std::pair<Arguments, Result*>), &own, call},
+        meet({&typeid(std::pair<Values, Result*>), &own, call},
              [&](const std::vector<const void*>& all) {
-               return internal::merge_all<Result, Arguments>(merge_fn, strategy(),
-                                                             num_replicas_in_sync() == 1, all);
+               return internal::merge_all<Result, Values>(merge_fn, strategy(),
+                                                          num_replicas_in_sync() == 1, all);
              });
     if constexpr (!std::is_void_v<Result>) {
       return internal::own_component(*static_cast<const Result*>(merged.get()),

@@ -73,6 +73,7 @@ class StepFunction {
     Bytes bytes;
     std::vector<rpc::FunctionBody::Placement> placements;
   };
+  bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;
   std::vector<std::shared_ptr<const Program>> programs_ COHORT_GUARDED_BY(mutex_);
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
