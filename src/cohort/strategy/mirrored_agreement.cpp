@@ -26,10 +26,9 @@ std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
   return variables;
 }
 
-MirroredHome::RunScope::RunScope(MirroredHome& home, bool may_leave_gradients)
+MirroredHome::RunScope::RunScope(MirroredHome& home)
     : home_(home),
       entry_(home.is_in_replica() ? nullptr : &home.run_gate_),
-      counts_failure_(may_leave_gradients && !home.is_in_replica()),
       is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored &&
                !home.is_in_replica()) {
   home_.received_.begin_run();
@@ -68,7 +67,6 @@ void MirroredHome::check_after_failure() {
 }
 
 MirroredHome::RunScope::~RunScope() {
-  if (counts_failure_) ++home_.failed_runs_;
   if (!is_open_) return;
   home_.may_have_diverged_ = true;
   const Lock lock(home_.mutex_);
@@ -77,7 +75,6 @@ MirroredHome::RunScope::~RunScope() {
 
 void MirroredHome::RunScope::finish() {
   if (!home_.is_in_replica()) home_.received_.finish_run();
-  counts_failure_ = false;
   if (!is_open_) return;
   is_open_ = false;
   const Lock lock(home_.mutex_);
