@@ -31,10 +31,9 @@ std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
   return variables;
 }
 
-MirroredHome::RunScope::RunScope(MirroredHome& home, bool may_leave_gradients)
+MirroredHome::RunScope::RunScope(MirroredHome& home)
     : home_(home),
       entry_(home.is_in_replica() ? nullptr : &home.run_gate_),
-      counts_failure_(may_leave_gradients && !home.is_in_replica()),
       is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored && !home.is_in_replica()),
       is_over_workers_(home.has_workers() && !home.is_in_replica()) {
   home_.received_.begin_run();
@@ -74,7 +73,6 @@ void MirroredHome::check_after_failure() {
 }
 
 MirroredHome::RunScope::~RunScope() {
-  if (counts_failure_) ++home_.failed_runs_;
   if (is_over_workers_) {
     const Lock lock(home_.mutex_);
     --home_.open_runs_of_workers_;
@@ -87,7 +85,6 @@ MirroredHome::RunScope::~RunScope() {
 
 void MirroredHome::RunScope::finish() {
   if (!home_.is_in_replica()) home_.received_.finish_run();
-  counts_failure_ = false;
   finish_replicas();
   if (is_over_workers_) home_.compare_with_workers(before_);
 }

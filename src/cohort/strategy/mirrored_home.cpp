@@ -30,7 +30,8 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       kind_(kind),
       cross_device_ops_(cross_device_ops),
       workers_(std::move(workers)),
-      gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr) {}
+      gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr),
+      undo_(devices_) {}
 
 MirroredHome::~MirroredHome() = default;
 
@@ -87,6 +88,8 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
   if (handed) fill(*made, *handed);
+  if (!traits.is_trainable || traits.synchronization == VariableSynchronization::on_read)
+    undo_.watch(made);
   keep(made);
   return Variable(made);
 }
@@ -175,8 +178,10 @@ std::vector<Variable> MirroredHome::create_module(
                                ? VariableAggregation::mean
                                : VariableAggregation::only_first_replica;
     }
-    made.emplace_back(std::make_shared<MirroredVariable>(name, std::move(components), traits,
-                                                         shared_from_this()));
+    auto variable =
+        std::make_shared<MirroredVariable>(name, std::move(components), traits, shared_from_this());
+    if (first[i].is_buffer) undo_.watch(variable);
+    made.emplace_back(std::move(variable));
   }
   for (std::size_t i = 0; i < made.size(); ++i) {
     if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);

@@ -264,7 +264,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
                    update.variable.name(), "'; update it in StrategyExtended::update()");
     }
     reduced = reduce(*place.replica, key, updates, hyper);
-    if (reduced.is_applied) return;
+    if (reduced.is_applied) return note_written(place, /*is_update=*/true);
     updates = reduced.updates;
     hyper = reduced.hyper;
   }
@@ -275,8 +275,14 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
   }
   const auto component = is_of_all ? std::nullopt : std::optional(place.component);
   apply_all(key, value_updates(updates, component, is_mixed()), hyper);
+  note_written(place, /*is_update=*/true);
   if (is_reduced || !has_workers()) return;
   for (const Update& update : updates) target_of(update.variable).variable.doubt_values();
+}
+
+void MirroredHome::note_written(const Place& place, bool is_update) {
+  if (place.kind != Place::Kind::replica) return StepUndo::MergeScope::note_write(undo_);
+  if (is_update) undo_.note_update(place.component);
 }
 
 }  // namespace cohort::internal

@@ -108,6 +108,18 @@ RowUpdate combined_rows(const MirroredVariable& variable,
   return all;
 }
 
+bool MirroredHome::is_update(const MirroredVariable& variable, Reach::Kind reach) const {
+  if (variable.traits().synchronization == VariableSynchronization::on_read) return false;
+  const bool is_alone =
+      !has_several_replicas() && variable.traits().aggregation != VariableAggregation::none;
+  return reach == Reach::Kind::merged || (reach == Reach::Kind::one && is_alone);
+}
+
+void MirroredHome::about_to_write(MirroredVariable& variable, std::size_t value,
+                                  const Place& place) {
+  if (place.kind == Place::Kind::replica) undo_.about_to_write(variable, value, place.component);
+}
+
 void MirroredHome::assign(std::span<const Assignment> assignments) {
   const Place place = place_here();
   std::vector<Reach> reaches;
@@ -119,17 +131,21 @@ void MirroredHome::assign(std::span<const Assignment> assignments) {
     if (reach.kind == Reach::Kind::merged) merged.push_back(each);
     reaches.push_back(reach);
   }
+  bool is_any_update = false;
   // First, since it may fail.
   if (!merged.empty()) assign_merged(*place.replica, std::move(merged));
   for (std::size_t i = 0; i < assignments.size(); ++i) {
     MirroredVariable& variable = target_of(assignments[i].variable).variable;
     const auto& [handle, kind, value, is_number] = assignments[i];
+    is_any_update = is_any_update || is_update(variable, reaches[i].kind);
     if (reaches[i].kind == Reach::Kind::one) {
+      about_to_write(variable, reaches[i].value, place);
       variable.allow_difference();
       variable.assign_value(reaches[i].value, kind, value);
     }
     if (reaches[i].kind == Reach::Kind::all) variable.assign_all(kind, value);
   }
+  note_written(place, is_any_update);
 }
 
 void MirroredHome::assign_merged(const ReplicaContext& replica,
@@ -170,15 +186,19 @@ void MirroredHome::scatter(std::span<const RowUpdate> updates) {
     if (reach.kind == Reach::Kind::merged) merged.push_back(each);
     reaches.push_back(reach);
   }
+  bool is_any_update = false;
   if (!merged.empty()) scatter_merged(*place.replica, std::move(merged));
   for (std::size_t i = 0; i < updates.size(); ++i) {
     MirroredVariable& variable = target_of(updates[i].variable).variable;
+    is_any_update = is_any_update || is_update(variable, reaches[i].kind);
     if (reaches[i].kind == Reach::Kind::one) {
+      about_to_write(variable, reaches[i].value, place);
       variable.allow_difference();
       variable.scatter_value(reaches[i].value, updates[i]);
     }
     if (reaches[i].kind == Reach::Kind::all) variable.scatter_all(updates[i]);
   }
+  note_written(place, is_any_update);
 }
 
 void MirroredHome::scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates) {

@@ -185,6 +185,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
   groups_->check_forms_again();
   const input::WorkerCalls::Running alone(*host()->worker_calls, "rebuild");
   home()->run_gate().close();
+  home()->optimizer_gradients().forget();  // a run that failed may have left some
   end_group();
   try {
     join_group(wait, /*begins=*/false);

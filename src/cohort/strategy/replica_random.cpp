@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <exception>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
 #include "cohort/function/detail/generator_argument.h"
+#include "cohort/strategy/internal/undo/saved_generator.h"
 
 namespace cohort::internal {
 namespace {
@@ -122,24 +124,34 @@ std::uint64_t seed_of_default() {
 RunSeed::RunSeed()
     : outer_(current_seed),
       caller_(ReplicaRandomScope::current()),
-      default_seed_(seed_of_default()) {
+      default_seed_(seed_of_default()),
+      exceptions_(std::uncaught_exceptions()) {
   current_seed = this;
 }
 
-RunSeed::~RunSeed() { current_seed = outer_; }
+RunSeed::~RunSeed() {
+  current_seed = outer_;
+  const Lock lock(mutex_);
+  const bool has_failed = std::uncaught_exceptions() > exceptions_;
+  if (has_failed && before_ && drawn_after_ >= updates_ + updates_of_all_) before_->restore();
+}
 
 RunSeed::RunSeed(std::uint64_t base) : RunSeed() { base_ = base; }
 
-std::uint64_t RunSeed::draw() const {
+void RunSeed::draw(int updates) {
+  if (base_) return;
   at::Generator generator =
       caller_ != nullptr ? caller_->generator() : at::detail::getDefaultCPUGenerator();
+  before_ = std::make_unique<SavedGenerator>();
+  drawn_after_ = updates + updates_of_all_;
   const std::lock_guard<std::mutex> lock(generator.mutex());
-  return at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
+  before_->save(generator);
+  base_ = at::check_generator<at::CPUGeneratorImpl>(generator)->random64();
 }
 
-std::uint64_t RunSeed::of(int replica) {
+std::uint64_t RunSeed::of(int replica, int updates) {
   const Lock lock(mutex_);
-  if (!base_) base_ = draw();
+  draw(updates);
   return replica_seed(*base_, replica);
 }
 
@@ -152,7 +164,18 @@ bool RunSeed::is_taken_here() {
 void RunSeed::take_here() {
   if (current_seed == nullptr) return;
   const Lock lock(current_seed->mutex_);
-  if (!current_seed->base_) current_seed->base_ = current_seed->draw();
+  current_seed->draw(current_seed->updates_);
+}
+
+void RunSeed::note_update() {
+  if (current_seed != nullptr) ++current_seed->updates_;
+  ReplicaRandomScope* const scope = ReplicaRandomScope::current();
+  if (scope != nullptr && (current_seed == nullptr || &scope->seed_ == current_seed))
+    ++scope->updates_;
+}
+
+void RunSeed::note_update_of_all() {
+  if (current_seed != nullptr) ++current_seed->updates_of_all_;
 }
 
 bool RunSeed::was_default_seeded() const { return seed_of_default() != default_seed_; }
@@ -187,7 +210,8 @@ ReplicaRandomScope::~ReplicaRandomScope() {
 }
 
 const at::Generator& ReplicaRandomScope::generator() {
-  if (!generator_.defined()) generator_ = at::detail::createCPUGenerator(seed_.of(replica_));
+  if (!generator_.defined())
+    generator_ = at::detail::createCPUGenerator(seed_.of(replica_, updates_));
   return generator_;
 }
 
@@ -200,7 +224,7 @@ const at::Generator& ReplicaRandomScope::generator(c10::Device device) {
   at::Generator of_default = at::globalContext().defaultGenerator(device);
   const std::lock_guard<std::mutex> lock(of_default.mutex());
   at::Generator own = of_default.clone();
-  own.set_current_seed(seed_.of(replica_));
+  own.set_current_seed(seed_.of(replica_, updates_));
   return of_gpus_.emplace_back(std::move(own));
 }
 

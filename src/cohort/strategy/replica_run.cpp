@@ -10,7 +10,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/strategy/internal/run_error.h"
 #include "cohort/strategy/internal/threads/spin_wait.h"
+#include "cohort/strategy/run_arguments.h"
 
 namespace cohort::internal {
 
@@ -65,7 +67,7 @@ ReplicaRun::Outcome ReplicaRun::merged(const std::vector<const MergeOffer*>& off
     }
     return {.result = merge(arguments), .error = nullptr};
   } catch (...) {
-    return {.result = nullptr, .error = std::current_exception()};
+    return {.result = nullptr, .error = error_of_replica(std::current_exception())};
   }
 }
 
@@ -148,10 +150,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors,
   const std::exception_ptr error = errors[*failed];
   const bool is_of_all =
       std::all_of(errors.begin(), errors.end(), [&](const auto& other) { return other == error; });
-  const auto named = [&] {
-    return current_error().during("running replica " +
-                                  std::to_string(first + static_cast<int>(*failed)));
-  };
+  const auto named = [&] { return current_error().during(RunArguments::text_of(*failed, first)); };
   try {
     std::rethrow_exception(error);
   } catch (const Error&) {

@@ -16,10 +16,12 @@
 #include "cohort/strategy/internal/gpu/backward_context.h"
 #include "cohort/strategy/internal/replica_random.h"
 #include "cohort/strategy/internal/replica_run.h"
+#include "cohort/strategy/internal/run_error.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/threads/compute_share.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
+#include "cohort/strategy/internal/undo/step_undo.h"
 #include "cohort/strategy/internal/variable_creators.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variable/detail/replica_count.h"
@@ -127,7 +129,15 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
   const Depth depth;
   const internal::AutocastCacheScope autocast;
   const PushedMode pushed(&place.strategy(), &place);
-  body(place);
+  struct Call {
+    const std::function<void(ReplicaContext&)>& body;
+    ReplicaContext& place;
+  } call{body, place};
+  const auto make = [](void* given) {
+    const Call& own = *static_cast<Call*>(given);
+    own.body(own.place);
+  };
+  internal::call_watched(make, &call);
 }
 
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
@@ -226,7 +236,10 @@ std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& off
                "run() in place of function()");
   const auto in_cross_replica = [&](const std::vector<const void*>& arguments) {
     const PushedMode cross(strategy_, nullptr);
-    return merge(arguments);
+    internal::StepUndo::MergeScope writes;
+    std::shared_ptr<const void> result = merge(arguments);
+    writes.complete();
+    return result;
   };
   if (run_ == nullptr) return in_cross_replica({offer.arguments});
   const auto with_all_threads = [&](const std::vector<const void*>& arguments) {
@@ -309,8 +322,8 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
         const ReplicaRandomScope random(seed, first);
         body(replica);
       });
-    } catch (const c10::Error&) {  // its what() would have a page of stack frames
-      throw current_error().during("running replica " + std::to_string(first));
+    } catch (...) {
+      rethrow_of_only_replica(first);
     }
   }
   check_can_run(strategy, "run");
@@ -332,7 +345,7 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
       const ComputeShare::OfThread threads_here(threads_of_each);
       run_in(StrategyAccess::context(strategy, first + replica, replica, &run), body);
     } catch (...) {
-      error = std::current_exception();
+      error = error_of_replica(std::current_exception());
     }
     default_scopes = before;
     exchange_variable_creators(std::move(creators_before));

@@ -18,7 +18,6 @@
 #include <string>
 #include <string_view>
 #include <type_traits>
-#include <typeinfo>
 #include <utility>
 #include <vector>
 
@@ -32,6 +31,7 @@
 #include "cohort/strategy/replica_call.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
+#include "cohort/strategy/run_arguments.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
@@ -187,28 +187,27 @@ class COHORT_API Strategy {
   // distributed argument. If the only argument is an element that is a tuple, its items become the
   // arguments of fn.
   //
-  // The replicas run at the same time: replica 0 on this thread, the others on threads of the
-  // strategy with this thread's grad mode, autocast and dispatch keys. So fn must not change what
-  // its replicas share without a lock, such as captured counters and vectors.
+  // The replicas run at the same time: replica 0 on this thread, others on threads with its grad
+  // mode, autocast and dispatch keys. So fn needs a lock to change what its replicas share.
   //
-  // With several replicas, operators that are called without a generator (dropout, rand) draw from
-  // one that belongs to the replica. It is seeded by a number of LibTorch's default generator,
-  // which the run draws with its first random number. So torch::manual_seed() before run() makes
-  // random numbers repeatable; inside fn it does not change them. Each replica computes with its
-  // share of this thread's at::get_num_threads().
-  //
-  // Returns after all replicas have ended. Throws the error of one that failed, with the replica's
-  // number if it is an Error. Variables are passed whole. A tensor or variable that is the same in
-  // all replicas is returned as a value that is not wrapped, and so is a Nest of which every leaf
-  // is: the same tensor, or an equal text or bool. Throws invalid_argument, naming the place, if
-  // the replicas return nests of different structure. Components of a variable come back whole.
+  // With several replicas, operators without a generator (dropout, rand) draw from the replica's,
+  // which is seeded by a number of LibTorch's default one, drawn when a replica first needs it. So
+  // torch::manual_seed() makes random numbers repeatable before run(), but not inside fn. Each
+  // replica computes with its share of this thread's at::get_num_threads().
+  // Returns after all replicas have ended. Throws the error of one that failed; an Error, as those
+  // of LibTorch become, has the replica's number, rows and shapes. What the step has changed since
+  // its last update is undone: buffers, variables that no optimizer trains, random numbers.
+  // Variables are passed whole. A tensor or variable that is the same in all replicas is returned
+  // as a value that is not wrapped, and so is a Nest of which every leaf is: the same tensor, or an
+  // equal text or bool. Throws invalid_argument, naming the place, if the replicas return nests of
+  // different structure. Components of a variable come back as a whole.
   //
   // Variables of the strategy may be assigned inside fn, as their VariableAggregation says; updates
-  // of others throw unimplemented with several replicas. Runs may be made at the same time on
-  // several threads, but not if one changes a variable that another one uses; they share the modes
-  // of modules. Throws invalid_argument for a distributed argument that has not one component for
-  // each replica of this process; failed_precondition in a replica, in the scope of another
-  // strategy, and while replicas have different values since a run failed.
+  // of others throw unimplemented with several replicas. Runs at the same time on several threads
+  // share the modes of modules; none may change a variable that another uses. Throws
+  // invalid_argument for a distributed argument that has not one component for each local replica;
+  // failed_precondition in a replica, in the scope of another strategy, and while replicas have
+  // different values since a run failed.
   template <class F, class... A>
   auto run(F&& fn, A&&... arguments) {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();
@@ -222,18 +221,19 @@ class COHORT_API Strategy {
                   "Strategy::run() cannot call the function with these arguments: write one for "
                   "each parameter, of its type (a PerReplica<T> argument gives each replica a T)");
     if constexpr (kProblem == internal::CallProblem::none) {
-      internal::check_arguments(*this, "run", static_cast<std::size_t>(num_local_replicas()),
-                                arguments...);
+      const auto replicas = static_cast<std::size_t>(num_local_replicas());
+      internal::check_arguments(*this, "run", replicas, arguments...);
+      const internal::ArgumentsOfRun described(replicas, arguments...);
       using Result = internal::ReplicaResult<F, A...>;
       if constexpr (std::is_void_v<Result>) {
         run_replicas([&](ReplicaContext& context) {
           internal::call_for(fn, static_cast<std::size_t>(context.local_replica_id()),
                              arguments...);
         });
-        return PerReplica<void>(static_cast<std::size_t>(num_local_replicas()));
+        return PerReplica<void>(replicas);
       } else {
         // Each replica writes to a place of its own.
-        std::vector<std::optional<Result>> places(static_cast<std::size_t>(num_local_replicas()));
+        std::vector<std::optional<Result>> places(replicas);
         run_replicas([&](ReplicaContext& context) {
           const auto replica = static_cast<std::size_t>(context.local_replica_id());
           places.at(replica).emplace(internal::call_for(fn, replica, arguments...));

@@ -18,6 +18,8 @@
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/threads/replica_threads.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
+#include "cohort/strategy/internal/undo/optimizer_gradients.h"
+#include "cohort/strategy/internal/undo/step_undo.h"
 #include "cohort/strategy/internal/workers/current_host.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
@@ -281,8 +283,12 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
   const auto run_once = [&] {
     const internal::MirroredHome::ModesScope modes(*home_);
     internal::MirroredHome::RunScope run(*home_);
+    internal::StepUndo::Scope undo(home_->undo_around_step(),
+                                   {.is_only_replica = !home_->has_several_replicas()});
+    const internal::GradientsScope gradients(home_->optimizer_gradients(), undo);
     run_here(body);
     run.finish();
+    undo.keep();
   };
   if (!home_->has_workers() || home_->is_in_replica()) return run_once();
   workers_->begin_run();

@@ -21,6 +21,7 @@
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/strategy_access.h"
+#include "cohort/strategy/internal/undo/optimizer_gradients.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
 
@@ -149,13 +150,8 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       tensors_[i].push_back(target_of(variable).variable.component(i));
   }
-  // Gradients that are there already may be those of a run that has failed.
-  const std::uint64_t failed = home_->failed_runs();
-  for (const std::vector<at::Tensor>& own : tensors_) {
-    const bool has_gradients = std::any_of(
-        own.begin(), own.end(), [](const at::Tensor& each) { return each.grad().defined(); });
-    failed_runs_.push_back(failed > 0 && has_gradients ? failed - 1 : failed);
-  }
+  gradients_ = std::make_shared<OptimizerGradients>(tensors_);
+  home_->optimizer_gradients().add(gradients_);
 }
 
 OptimizedParameters::Indices OptimizedParameters::indices_of(
@@ -197,6 +193,7 @@ void OptimizedParameters::use_groups(const std::vector<Groups>& all) {
   used_.clear();
   for (const std::vector<std::size_t>& group : first)
     used_.insert(used_.end(), group.begin(), group.end());
+  gradients_->use(used_);
   are_alike_ = true;
 }
 
@@ -273,16 +270,15 @@ void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& l
   }
 }
 
-void OptimizedParameters::check_gradients(std::size_t replica) const {
-  COHORT_CHECK(failed_runs_[replica] == home_->failed_runs(), ErrorCode::failed_precondition,
-               "[strategy.TorchOptimizer] expected gradients of whole steps, got some of a run() "
-               "that has failed, which may have left them in only some replicas; call zero_grad() "
-               "in all replicas at the beginning of a step, before backward()");
+void OptimizedParameters::clear_gradients(std::size_t replica, bool accumulate) const {
+  gradients_->clear(replica, accumulate);
 }
-
-void OptimizedParameters::clear_gradients(std::size_t replica) const {
-  failed_runs_[replica] = home_->failed_runs();
-  for (const std::size_t i : used_) of(replica)[i].mutable_grad().reset();
+void OptimizedParameters::take_gradients(std::size_t replica) const { gradients_->settle(replica); }
+void OptimizedParameters::leave_gradients(std::size_t replica) const {
+  home_->optimizer_gradients().note_step(replica);
+}
+void OptimizedParameters::note_update(std::size_t replica) const {
+  home_->undo().note_update(replica);
 }
 
 void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer) const {

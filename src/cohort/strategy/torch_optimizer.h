@@ -28,8 +28,9 @@ namespace cohort {
 class AttachedState;  // variable/detail/attached_state.h
 
 namespace internal {
-class LossWarnings;  // optimizer/detail/loss_warnings.h
-class MirroredHome;  // strategy/internal/mirrored_home.h
+class LossWarnings;        // optimizer/detail/loss_warnings.h
+class MirroredHome;        // strategy/internal/mirrored_home.h
+class OptimizerGradients;  // strategy/internal/undo/optimizer_gradients.h
 
 // The parameters of a replicated module as ordinary tensors, those of each replica. A replica's are
 // used only from its thread.
@@ -61,9 +62,14 @@ class COHORT_API OptimizedParameters {
   void check_outside_run(std::string_view call) const;
   // These concern grad() of a replica's tensors.
   void set_gradients(std::size_t replica, const at::Tensor& loss) const;
-  void clear_gradients(std::size_t replica) const;
-  // Throws failed_precondition if a run has failed since they were cleared.
-  void check_gradients(std::size_t replica) const;
+  // `accumulate`: what backward() adds from now on counts until the next call, also in later runs.
+  void clear_gradients(std::size_t replica, bool accumulate = false) const;
+  // Leaves those that count in a step. Throws failed_precondition if a run that failed has left
+  // some that accumulate in only some replicas.
+  void take_gradients(std::size_t replica) const;
+  // After a step with take_gradients(): what backward() has left in other optimizers' parameters is
+  // dropped when a later backward() adds to them.
+  void leave_gradients(std::size_t replica) const;
   // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
   // they do so for the same one.
   void sum_gradients(std::size_t replica, const void* optimizer) const;
@@ -72,6 +78,8 @@ class COHORT_API OptimizedParameters {
   // If replicas are on CPUs and on GPUs, whose optimizers round differently, all replicas make the
   // call and get the values of the first one.
   void equalize() const;
+  // The replica has completed its step: a run that fails later does not undo it.
+  void note_update(std::size_t replica) const;
 
  private:
   using Indices = std::vector<std::vector<std::size_t>>;
@@ -81,8 +89,7 @@ class COHORT_API OptimizedParameters {
   std::shared_ptr<MirroredHome> home_;
   std::vector<std::vector<at::Tensor>> tensors_;  // of each replica, in the order of the variables
   std::vector<std::size_t> used_;                 // those that are in a group
-  // Of each replica: how many runs had failed when its gradients were cleared.
-  mutable std::vector<std::uint64_t> failed_runs_;
+  std::shared_ptr<OptimizerGradients> gradients_;
   mutable std::atomic<bool> are_alike_ = false;
   std::shared_ptr<AttachedState> state_;    // nullptr: it is not handed over
   std::shared_ptr<LossWarnings> warnings_;  // shared: its type is not known here
@@ -178,12 +185,16 @@ class TorchOptimizer {
   }
 
   // Computes the gradients of a scalar loss for this replica's parameters, and makes a step() with
-  // them; grad() of the parameters has no influence. Scale the loss by the size of the global
+  // them alone; grad() of the parameters has no influence. Scale the loss by the size of the global
   // batch, as average_loss() does. Throws invalid_argument if loss is not a floating-point scalar,
   // or depends on none of the parameters; the errors of step().
-  void minimize(const at::Tensor& loss) const {
-    parameters_->set_gradients(parameters_->replica_here("minimize"), loss);
-    step();
+  void minimize(const at::Tensor& loss) const { minimize(loss, NoChange{}); }
+  // The same, with the `change` of step().
+  template <class F>
+  void minimize(const at::Tensor& loss, F&& change) const {
+    const std::size_t replica = parameters_->replica_here("minimize");
+    parameters_->set_gradients(replica, loss);
+    make_step(replica, change);
   }
   // Adds grad() of all replicas, calls `change` with this replica's optimizer, then its step(), and
   // at the end clears grad(), also if it throws. A gradient that only some replicas have is zero in
@@ -195,36 +206,34 @@ class TorchOptimizer {
   //     torch::nn::utils::clip_grad_norm_(own.param_groups()[0].params(), 1.0);
   //   });
   //
+  // The numbers are those of LibTorch's step() after zero_grad() and the same backward(). What else
+  // is in grad() does not count: what was there when run() began, and what the loss of another
+  // optimizer, which has made its step since, has left. If gradients of several runs shall add up,
+  // call zero_grad() before the first backward(), and step() in the last run.
+  //
   // Throws failed_precondition outside of a replica of the module's strategy, if another replica
-  // returns without this call; after a run that failed, which may have left gradients in some
-  // replicas, until zero_grad(); after an error of Optimizer::step() itself, until a for_each() has
-  // restored the state. Throws invalid_argument, in every replica, if they make it for
-  // different optimizers, or gradients differ in shape or layout; unimplemented in a traced step.
+  // returns without this call; after a run that failed, if gradients add up over several runs, of
+  // which some may be lost, until zero_grad(); after an error of Optimizer::step() itself, until a
+  // for_each() has restored the state. Throws invalid_argument, in every replica, if they make it
+  // for different optimizers, or gradients differ in shape or layout; unimplemented in a traced
+  // step.
   template <class F>
   void step(F&& change) const {
-    constexpr bool kChanges = !std::is_same_v<std::remove_cvref_t<F>, NoChange>;
     static_assert(std::is_invocable_v<F&, Optimizer&>,
                   "TorchOptimizer::step() takes a function of the optimizer, not a closure that "
                   "computes the loss: call backward() first, or use minimize(loss)");
     const std::size_t replica = parameters_->replica_here("step");
-    parameters_->check_gradients(replica);
-    const internal::ClearGradientsScope at_end(*parameters_, replica);
-    parameters_->sum_gradients(replica, copies_.front().get());
-    Optimizer& own = *copies_[replica];
-    change(own);
-    if constexpr (kChanges) parameters_->meet();
-    try {
-      own.step();
-    } catch (...) {
-      parameters_->begin_change();  // the optimizers of other replicas may have made their step
-      throw;
-    }
-    parameters_->equalize();
+    parameters_->take_gradients(replica);
+    make_step(replica, change);
+    parameters_->leave_gradients(replica);
   }
   void step() const { step(NoChange{}); }
-  // Clears grad() of the optimizer's parameters in this replica; there is nothing to clear after
-  // step(). Throws failed_precondition outside of a replica.
-  void zero_grad() const { parameters_->clear_gradients(parameters_->replica_here("zero_grad")); }
+  // Clears grad() of the optimizer's parameters in this replica. From here to the next step(), all
+  // gradients count that backward() adds: also in later runs, and after steps of other optimizers.
+  // Throws failed_precondition outside of a replica.
+  void zero_grad() const {
+    parameters_->clear_gradients(parameters_->replica_here("zero_grad"), /*accumulate=*/true);
+  }
 
   // Calls fn(optimizer) for the optimizer of each replica, in their order: to change learning rates
   // and groups, or to restore the state. fn must do the same with each. Throws failed_precondition
@@ -256,6 +265,22 @@ class TorchOptimizer {
   struct NoChange {
     void operator()(Optimizer&) const {}
   };
+  template <class F>
+  void make_step(std::size_t replica, F& change) const {
+    const internal::ClearGradientsScope at_end(*parameters_, replica);
+    parameters_->sum_gradients(replica, copies_.front().get());
+    Optimizer& own = *copies_[replica];
+    change(own);
+    if constexpr (!std::is_same_v<std::remove_cvref_t<F>, NoChange>) parameters_->meet();
+    try {
+      own.step();
+    } catch (...) {
+      parameters_->begin_change();  // the optimizers of other replicas may have made their step
+      throw;
+    }
+    parameters_->equalize();
+    parameters_->note_update(replica);
+  }
   template <class Factory>
   static std::shared_ptr<Optimizer> made_by(Factory& factory,
                                             const std::vector<at::Tensor>& parameters) {

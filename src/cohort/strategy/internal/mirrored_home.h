@@ -23,6 +23,8 @@
 #include "cohort/core/detail/mutex.h"
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/strategy/internal/undo/optimizer_gradients.h"
+#include "cohort/strategy/internal/undo/step_undo.h"
 #include "cohort/strategy/internal/workers/received_state.h"
 #include "cohort/strategy/internal/workers/run_gate.h"
 #include "cohort/strategy/internal/workers/strategy_workers.h"
@@ -224,8 +226,7 @@ class MirroredHome final : public VariableHome,
   // the first, second, fourth, … run and no call in it has combined values of the workers.
   class RunScope {
    public:
-    // `may_leave_gradients`: not a traced step, which has no tensors with grad().
-    explicit RunScope(MirroredHome& home, bool may_leave_gradients = true);
+    explicit RunScope(MirroredHome& home);
     ~RunScope();
     RunScope(const RunScope&) = delete;
     RunScope& operator=(const RunScope&) = delete;
@@ -236,7 +237,6 @@ class MirroredHome final : public VariableHome,
 
     MirroredHome& home_;
     const RunGate::Entry entry_;
-    bool counts_failure_;
     bool is_open_;
     const bool is_over_workers_;
     std::optional<ValuesBefore> before_;
@@ -265,8 +265,13 @@ class MirroredHome final : public VariableHome,
   std::vector<std::vector<at::Tensor>> of_all_replicas(
       std::string_view call, const std::string& text,
       const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;
-  // How many runs have ended with an error, and may have left gradients in some replicas.
-  std::uint64_t failed_runs() const { return failed_runs_; }
+  // What a step that fails has changed; nullptr inside of a step, where that around it undoes it.
+  StepUndo* undo_around_step() { return is_in_replica() ? nullptr : &undo_; }
+  StepUndo& undo() { return undo_; }
+  // Whether a write in a replica is an update, which a step that fails later does not undo: several
+  // replicas combine their values in it, or would do so.
+  bool is_update(const MirroredVariable& variable, Reach::Kind reach) const;
+  AllOptimizerGradients& optimizer_gradients() { return optimizer_gradients_; }
 
  private:
   // Those whose replicas must have equal values.
@@ -286,6 +291,9 @@ class MirroredHome final : public VariableHome,
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
   void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
+  // After a write at a place: whether what the replica has changed until now stays.
+  void note_written(const Place& place, bool is_update);
+  void about_to_write(MirroredVariable& variable, std::size_t value, const Place& place);
   // What other workers have handed over for the variables of a module.
   std::vector<std::optional<HandedVariable>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
@@ -316,7 +324,8 @@ class MirroredHome final : public VariableHome,
   std::atomic<bool> has_modules_ = false;
   // Whether code outside of a run has the tensor of a variable of several replicas.
   std::atomic<bool> has_handed_out_ = false;
-  std::atomic<std::uint64_t> failed_runs_ = 0;
+  StepUndo undo_;
+  AllOptimizerGradients optimizer_gradients_;
   RunGate run_gate_;
   ReceivedState received_;
   std::atomic<bool> are_values_whole_ = true;

@@ -11,7 +11,10 @@
 #include <ATen/core/Generator.h>
 #include <c10/core/Device.h>
 
+#include <atomic>
 #include <cstdint>
+#include <exception>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -20,10 +23,12 @@
 namespace cohort::internal {
 
 class ReplicaRandomScope;
+class SavedGenerator;
 
 // The number from which the generators of one run's replicas are seeded. It is drawn when a replica
 // needs its first random number, from the generator of the thread that made this object: a run
-// without random numbers leaves that generator as it is. Thread-safe.
+// without random numbers leaves that generator as it is. So does one that ends with an exception,
+// if the number was drawn after its last update. Thread-safe.
 class RunSeed {
  public:
   RunSeed();
@@ -32,8 +37,8 @@ class RunSeed {
   ~RunSeed();
   RunSeed(const RunSeed&) = delete;
   RunSeed& operator=(const RunSeed&) = delete;
-  // The seed of one replica.
-  std::uint64_t of(int replica);
+  // The seed of one replica, which has completed so many updates.
+  std::uint64_t of(int replica, int updates = 0);
   // Whether the default generator was seeded since this object was made.
   bool was_default_seeded() const;
 
@@ -43,15 +48,24 @@ class RunSeed {
   // Draws it, if there is a run: a replica of another process needs it, and the default generators
   // of all processes go on alike.
   static void take_here();
+  // A replica whose thread this is has completed its part of an update; or all replicas have, in a
+  // merge that this thread makes for them. What the run has drawn until now stays drawn.
+  static void note_update();
+  static void note_update_of_all();
 
  private:
-  std::uint64_t draw() const;
+  void draw(int updates) COHORT_REQUIRES(mutex_);
 
   RunSeed* const outer_;              // of this thread
   ReplicaRandomScope* const caller_;  // the replica in which the run began; nullptr: none
   const std::uint64_t default_seed_;
+  const int exceptions_;                 // that were in flight when it was made
+  std::atomic<int> updates_ = 0;         // of the first replica
+  std::atomic<int> updates_of_all_ = 0;  // in merges
   Mutex mutex_;
   std::optional<std::uint64_t> base_ COHORT_GUARDED_BY(mutex_);
+  std::unique_ptr<SavedGenerator> before_ COHORT_GUARDED_BY(mutex_);  // the draw
+  int drawn_after_ COHORT_GUARDED_BY(mutex_) = 0;                     // so many updates
 };
 
 // What RunSeed::of() returns for the replica if `base` was drawn.
@@ -69,12 +83,17 @@ class ReplicaRandomScope {
   static ReplicaRandomScope* current();
   // Made at the first call.
   const at::Generator& generator();
+  // Undefined before that.
+  const at::Generator& made_generator() const { return generator_; }
   // That of the device; a GPU has one of its own, with the same seed.
   const at::Generator& generator(c10::Device device);
 
  private:
+  friend class RunSeed;
+
   RunSeed& seed_;
   const int replica_;
+  int updates_ = 0;  // that the replica has completed
   ReplicaRandomScope* const outer_;
   const bool had_key_;
   at::Generator generator_;

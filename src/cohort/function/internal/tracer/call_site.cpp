@@ -9,9 +9,13 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
+#include <map>
 #include <memory>
 #include <sstream>
 #include <string_view>
+
+#include "cohort/core/detail/mutex.h"
+#include "cohort/function/detail/user_lines.h"
 
 namespace cohort::function {
 namespace {
@@ -217,6 +221,40 @@ std::string CallStack::lines() const noexcept {
     std::string text;
     for (const std::string& line : lines) text += "\n    at " + line;
     return text;
+  } catch (const std::exception&) {
+    return {};
+  }
+}
+
+std::string CallStack::key() const {
+  std::string key;
+  for (const Frame& frame : frames_) key += frame.module + "+" + hexadecimal(frame.offset) + " ";
+  return key;
+}
+
+UserLines UserLines::here() noexcept {
+  UserLines lines;
+  try {
+    lines.stack_ = std::make_shared<const CallStack>(CallStack::here(nullptr));
+  } catch (const std::exception&) {
+    // As in CallStack::here().
+  }
+  return lines;
+}
+
+// A program that tries again after an error gets the same one many times.
+std::string UserLines::text() const noexcept {
+  static Mutex mutex;
+  static std::map<std::string, std::string> known;
+  constexpr std::size_t kKnownMax = 256;
+  if (stack_ == nullptr) return {};
+  try {
+    const std::string key = stack_->key();
+    const Lock lock(mutex);
+    const auto found = known.find(key);
+    if (found != known.end()) return found->second;
+    if (known.size() >= kKnownMax) known.clear();
+    return known.emplace(key, stack_->lines()).first->second;
   } catch (const std::exception&) {
     return {};
   }

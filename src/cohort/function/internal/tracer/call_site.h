@@ -20,6 +20,8 @@ class CallStack {
   // The innermost one is "\n    at FUNCTION in MODULE+OFFSET" where it has no debug information or
   // addr2line is missing. Never throws; empty where nothing is known.
   std::string lines() const noexcept;
+  // Equal for stacks whose lines() are equal.
+  std::string key() const;
 
   struct Frame {
     std::string module;

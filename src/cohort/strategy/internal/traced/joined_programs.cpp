@@ -88,6 +88,8 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
   for (const auto& member : members_) {
     numbers.push_back(calls_of_all(*member));
     is_random_ = is_random_ || member->is_random();
+    if (!member->writes()) continue;
+    for (const Variable& each : member->variables()) used_.insert(&target_of(each).variable);
   }
   check_same_calls(members_, numbers);
   meetings_ = numbers[0].size();

@@ -34,6 +34,9 @@ class JoinedPrograms {
   bool are_current() const;
   // Whether a run writes variables.
   bool write() const;
+  // What a run that fails may have changed.
+  const StepUndo::Written& used() const { return used_; }
+  bool are_random() const { return is_random_; }
   // The results of each replica, for its arguments.
   std::vector<Nest> run(ReplicaThreads* threads,
                         const std::vector<std::vector<Nest>>& arguments) const;
@@ -50,6 +53,7 @@ class JoinedPrograms {
   std::vector<StepReplica::Calls> calls_;  // of each replica
   std::size_t meetings_ = 0;
   bool is_random_ = false;
+  StepUndo::Written used_;  // all variables of programs that write some
   // The memory of all components of variables that the step writes, if there are several replicas.
   std::unordered_map<const void*, std::string> written_;
   mutable Mutex mutex_;

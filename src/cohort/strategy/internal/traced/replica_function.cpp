@@ -18,6 +18,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/joined_programs.h"
+#include "cohort/strategy/run_arguments.h"
 
 namespace cohort::internal {
 namespace {
@@ -79,8 +80,9 @@ class ReplicaFunction::State {
       function_.convert_numbers(own);
       check_tensors(own);
     }
+    const ArgumentsOfStep described(arguments);
     std::optional<MirroredHome::RunScope> run;
-    if (host_.home != nullptr) run.emplace(*host_.home, /*may_leave_gradients=*/false);
+    if (host_.home != nullptr) run.emplace(*host_.home);
     // A trace changes modes of modules and values of variables for a while.
     std::shared_lock no_trace(trace_mutex());
     const bool has_workers = host_.home != nullptr && host_.home->has_workers();
@@ -94,8 +96,14 @@ class ReplicaFunction::State {
     }
     std::optional<Lock> writing;
     if (host_.home != nullptr && programs->write()) writing.emplace(host_.home->writes());
+    if (!run) return programs->run(host_.threads, arguments);
+    StepUndo::Scope undo(
+        host_.home->undo_around_step(),
+        {.written = &programs->used(),
+         .is_only_replica = programs->are_random() && !host_.home->has_several_replicas()});
     std::vector<Nest> results = programs->run(host_.threads, arguments);
-    if (run) run->finish();
+    run->finish();
+    undo.keep();
     return results;
   }
 
@@ -300,7 +308,7 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
       count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
     }
     if (!is_settled) continue;
-    made.programs = std::make_shared<const JoinedPrograms>(std::move(members));
+    made.programs = std::make_shared<const JoinedPrograms>(std::move(members), host_.home.get());
     break;
   }
   COHORT_CHECK(made.programs != nullptr, ErrorCode::unimplemented,

@@ -8,6 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
+#include "cohort/strategy/run_arguments.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_table.h"
 
@@ -146,10 +147,11 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
     const int first = home == nullptr ? 0 : home->first_replica();
     in_replica_context(strategy, first + own, body, own);
   } catch (const Error& error) {
+    const std::string part = RunArguments::part_of(replica, 0);
     throw Error(error).during(
         "tracing a step of function(); run() in its place calls the step "
         "itself, without a trace (replica " +
-        std::to_string(replica) + ")");
+        std::to_string(replica) + ")" + (part.empty() ? "" : ": " + part));
   }
 }
 

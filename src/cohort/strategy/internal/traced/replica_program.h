@@ -50,6 +50,7 @@ class ReplicaProgram {
   bool is_random() const { return program_->info().is_random; }
   bool writes() const { return !written_.empty(); }  // a variable
   std::vector<Variable> written_variables() const;
+  const std::vector<Variable>& variables() const { return handles_; }  // that it uses
   const ReplicaTrace::Calls& calls() const { return calls_; }
   const std::vector<std::int64_t>& gathered() const { return gathered_; }
   const std::vector<GatherSizes>& assumed_gathers() const { return assumed_; }

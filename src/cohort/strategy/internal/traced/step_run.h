@@ -31,7 +31,7 @@ struct StepOffer {
 // Used for one run after the other; in a run, each replica is one thread.
 class StepRun {
  public:
-  // `home`: of the variables; nullptr if there are none, and one worker.
+  // `home`: of the variables; nullptr if there are none.
   StepRun(std::size_t replicas, std::size_t meetings, MirroredHome* home = nullptr);
 
   // Called by one thread, before and after the replicas run.
@@ -94,6 +94,18 @@ class StepReplica final : public EffectHandler {
   void over_workers(const F& call) {
     if (index_ == 0) call();
     meet();
+  }
+  // An update has completed in this replica.
+  void note_update() {
+    if (run_.home_ != nullptr) run_.home_->undo().note_update(index_);
+  }
+  // Around a write by an assignment.
+  using Reach = MirroredHome::Reach::Kind;
+  void about_to_write(MirroredVariable& variable, std::size_t value) {
+    if (run_.home_ != nullptr) run_.home_->undo().about_to_write(variable, value, index_);
+  }
+  void note_write(const MirroredVariable& variable, Reach reach) {
+    if (run_.home_ != nullptr && run_.home_->is_update(variable, reach)) note_update();
   }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }

@@ -127,6 +127,7 @@ class JoinedApply final : public JoinedCall {
     }
     replica.leave();
     counted.keep();
+    replica.note_update();
     return {};
   }
 

@@ -57,10 +57,12 @@ class OwnAssign final : public JoinedCall {
  public:
   OwnAssign(Variable handle, AssignKind kind, std::size_t value)
       : handle_(std::move(handle)), kind_(kind), value_(value) {}
-  std::vector<at::Tensor> run(StepReplica&, std::vector<at::Tensor> values) const override {
+  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     MirroredVariable& variable = target_of(handle_).variable;
+    replica.about_to_write(variable, value_);
     variable.allow_difference();
     variable.assign_value(value_, kind_, values[0]);
+    replica.note_write(variable, StepReplica::Reach::one);
     return {};
   }
 
@@ -90,6 +92,7 @@ class JoinedAssign final : public JoinedCall {
       });
       variable.assign_value(replica.index(), kind_, replica.shared_sums()[0]);
       replica.leave();
+      replica.note_write(variable, StepReplica::Reach::merged);
       return {};
     }
     // All replicas throw the same.
@@ -101,6 +104,7 @@ class JoinedAssign final : public JoinedCall {
       replica.meet();
     }
     replica.leave();
+    replica.note_write(variable, StepReplica::Reach::merged);
     return {};
   }
 
@@ -158,12 +162,14 @@ class OwnScatter final : public JoinedCall {
  public:
   OwnScatter(Variable handle, variable::ScatterKind kind, std::size_t value)
       : handle_(std::move(handle)), kind_(kind), value_(value) {}
-  std::vector<at::Tensor> run(StepReplica&, std::vector<at::Tensor> values) const override {
+  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     const RowUpdate update{handle_, kind_, values[0], values[1]};
     check(update);
     MirroredVariable& variable = target_of(handle_).variable;
+    replica.about_to_write(variable, value_);
     variable.allow_difference();
     variable.scatter_value(value_, update);
+    replica.note_write(variable, StepReplica::Reach::one);
     return {};
   }
 
@@ -202,6 +208,7 @@ class JoinedScatter final : public JoinedCall {
       const std::vector<at::Tensor>& together = replica.shared_sums();
       variable.scatter_value(replica.index(), {handle_, kind_, together[0], together[1]});
       replica.leave();
+      replica.note_write(variable, StepReplica::Reach::merged);
       return {};
     }
     const bool is_one = indices_.is_one(replica) && rows_.is_one(replica);
@@ -213,6 +220,7 @@ class JoinedScatter final : public JoinedCall {
       replica.meet();
     }
     replica.leave();
+    replica.note_write(variable, StepReplica::Reach::merged);
     return {};
   }
 
