@@ -237,7 +237,7 @@ TEST_F(MergeCall, NestsArriveUnwrappedIfEveryLeafIsOneObject) {
     here().merge_call(
         [&](Strategy&, const PerReplica<Nest>& number, const PerReplica<Nest>& same,
             const PerReplica<Nest>& mixed, const PerReplica<Variable>& variable) {
-          EXPECT_FALSE(number.is_wrapped()) << "equal host values are the same object";
+          EXPECT_TRUE(number.is_wrapped()) << "a number is one of each replica";
           EXPECT_FALSE(same.is_wrapped());
           EXPECT_EQ(mixed.size(), 3U);
           EXPECT_TRUE(variable.value() == v);

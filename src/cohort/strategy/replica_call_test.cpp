@@ -32,13 +32,24 @@ class RunResults : public testing::ContextFixture {
 TEST_F(RunResults, ANestIsBareIfEveryLeafIsOneObject) {
   const at::Tensor shared = at::ones({2});
   const auto result = two_.run([&] {
-    return Nest::tuple({shared, Nest(4), Nest(1.5), Nest(true), Nest("s"), Nest()});
+    return Nest::tuple({shared, Nest(true), Nest("s"), Nest()});
   });
   EXPECT_FALSE(result.is_wrapped());
   EXPECT_TRUE(result.value().items()[0].tensor().is_same(shared));
   EXPECT_FALSE(two_.run([] { return Nest::list({}); }).is_wrapped());
   EXPECT_TRUE(two_.run([] { return Nest(at::ones({})); }).is_wrapped()) << "equal, not the same";
   EXPECT_TRUE(two_.run([&] { return Nest::list({shared, Nest(id())}); }).is_wrapped());
+}
+
+// Regression: equal numbers were one value, so that what could be done with a result depended on
+// its values.
+TEST_F(RunResults, ANumberIsOneOfEachReplica) {
+  for (const Nest& number : {Nest(4), Nest(1.5)}) {
+    const auto result = two_.run([&] { return number; });
+    EXPECT_TRUE(result.is_wrapped());
+    EXPECT_EQ(result.size(), 2U);
+    EXPECT_EQ(two_.run([&] { return Nest::tuple({number, Nest("s")}); }).size(), 2U);
+  }
 }
 
 // RUN-045, RUN-046

@@ -98,8 +98,8 @@ TEST_F(StrategyFunctionTest, RegroupsAsRunDoes) {
   EXPECT_TRUE(two_.function(argument)(same).value().is_same(same));
   EXPECT_TRUE(two_.function(argument)(values(1, 2)).is_wrapped());
   const auto number_alone = [](const at::Tensor&) { return Nest(3); };
-  EXPECT_FALSE(two_.function(number_alone)(same).is_wrapped());
-  EXPECT_FALSE(two_.run(number_alone, same).is_wrapped());
+  EXPECT_TRUE(two_.function(number_alone)(same).is_wrapped());
+  EXPECT_TRUE(two_.run(number_alone, same).is_wrapped());
 }
 
 TEST_F(StrategyFunctionTest, ResultsHaveMemoryOfTheirOwn) {
