@@ -117,8 +117,7 @@ TEST_P(GpuWorkers, OptimizersTrainAsOnCpus) {
     });
   };
   each([](const auto& m) { return SGD(m.parameters(), {.learning_rate = 0.1, .momentum = 0.9}); });
-  each(
-      [](const auto& m) { return Adam(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3}); });
+  each([](const auto& m) { return Adam(m.parameters(), {.learning_rate = 0.01, .eps = 1e-3}); });
   each([](const auto& m) {
     return TorchOptimizer(m, [](Tensors parameters) {
       return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(0.01).eps(1e-3));
