@@ -11,6 +11,7 @@
 
 #include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/strategy/internal/combined_writes.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/worker_values.h"
@@ -69,6 +70,16 @@ void MirroredHome::check_values_agree(std::string_view call,
     if (each.impl()->home().get() == this) own.push_back(each);
   }
   compare_values(*workers_, call, own, [] { return std::string(); });
+}
+
+void MirroredHome::check_snapshot(std::span<const Variable> variables) const {
+  try {
+    check_values_agree("snapshot", variables);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unavailable && error.code() != ErrorCode::aborted) throw;
+    log_warn("[strategy.snapshot] expected other workers to compare values with, got: ",
+             error.what(), "; the values are those of this worker");
+  }
 }
 
 void MirroredHome::check_parameters_agree(std::string_view call) const {

@@ -59,7 +59,7 @@ std::vector<at::Tensor> snapshot_values(const ModuleHome& home,
                                         const std::vector<Variable>& variables, const char* file,
                                         int line) {
   const CallSite site("is in snapshot()", {file, line});
-  home.check_values_agree("snapshot", variables);
+  home.check_snapshot(variables);
   return values_of(variables);
 }
 

@@ -41,9 +41,9 @@ class COHORT_API ModuleHome {
   virtual void check_module_use() const = 0;
   // Throws failed_precondition inside a step; the message names the call.
   virtual void check_outside_step(std::string_view call) const = 0;
-  // Throws failed_precondition if other processes have other values of these variables.
-  virtual void check_values_agree(std::string_view /*call*/,
-                                  std::span<const Variable> /*variables*/) const {}
+  // Throws failed_precondition if other processes have other values of these variables. If the
+  // others are gone, logs a warning.
+  virtual void check_snapshot(std::span<const Variable> /*variables*/) const {}
   // Which of the module's copies, one for each local replica, code on this thread uses.
   virtual std::size_t component_here() const { return 0; }
 };
@@ -56,7 +56,7 @@ struct ModuleVariables {
 
 // Get and set the values of all these variables, with one request to each server.
 COHORT_API std::vector<at::Tensor> values_of(const std::vector<Variable>& variables);
-// For snapshot(), which the program calls at this place. The errors of check_values_agree().
+// For snapshot(), which the program calls at this place. The errors of check_snapshot().
 COHORT_API std::vector<at::Tensor> snapshot_values(const ModuleHome& home,
                                                    const std::vector<Variable>& variables,
                                                    const char* file, int line);

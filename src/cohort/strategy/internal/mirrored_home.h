@@ -188,8 +188,9 @@ class MirroredHome final : public VariableHome,
   Mutex& writes() { return writes_; }
 
   void check_module_use() const override;
-  void check_values_agree(std::string_view call,
-                          std::span<const Variable> variables) const override;
+  void check_snapshot(std::span<const Variable> variables) const override;
+  // Throws failed_precondition if other workers have other values.
+  void check_values_agree(std::string_view call, std::span<const Variable> variables) const;
   // The same for all trainable variables.
   void check_parameters_agree(std::string_view call) const;
   void check_outside_step(std::string_view call) const override;
