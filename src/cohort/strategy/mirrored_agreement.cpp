@@ -37,8 +37,14 @@ MirroredHome::RunScope::RunScope(MirroredHome& home)
       is_open_(home.replicas_ > 1 && home.kind_ == VariableKind::mirrored && !home.is_in_replica()),
       is_over_workers_(home.has_workers() && !home.is_in_replica()) {
   home_.received_.begin_run();
-  if (is_over_workers_) before_ = home_.begin_run_of_workers();
-  if (!is_open_) return;
+  if (is_over_workers_) before_ = home_.values_before_run();
+  if (is_open_) begin_replicas();
+  if (!is_over_workers_) return;
+  const Lock lock(home_.mutex_);
+  ++home_.open_runs_of_workers_;
+}
+
+void MirroredHome::RunScope::begin_replicas() {
   const Lock lock(home_.mutex_);
   if (home_.open_runs_ == 0 && home_.has_handed_out_) {
     for (const auto& variable : home_.agreeing()) variable->adopt_outside_write();
@@ -111,11 +117,11 @@ std::uint64_t MirroredHome::hash_of_values() const {
   return hash;
 }
 
-std::optional<MirroredHome::ValuesBefore> MirroredHome::begin_run_of_workers() {
+std::optional<MirroredHome::ValuesBefore> MirroredHome::values_before_run() {
   {
     const Lock lock(mutex_);
     const std::uint64_t number = ++runs_of_workers_;
-    if (open_runs_of_workers_++ > 0 || !std::has_single_bit(number)) return std::nullopt;
+    if (open_runs_of_workers_ > 0 || !std::has_single_bit(number)) return std::nullopt;
   }
   return ValuesBefore{hash_of_values(), workers_->num_combined()};
 }

@@ -233,6 +233,7 @@ class MirroredHome final : public VariableHome,
     void finish();
 
    private:
+    void begin_replicas();
     void finish_replicas();
 
     MirroredHome& home_;
@@ -278,7 +279,7 @@ class MirroredHome final : public VariableHome,
   std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
   void restore_modes() const COHORT_REQUIRES(mutex_);
   // nullopt: this run is not compared.
-  std::optional<ValuesBefore> begin_run_of_workers();
+  std::optional<ValuesBefore> values_before_run();
   void compare_with_workers(const std::optional<ValuesBefore>& before);
   std::uint64_t hash_of_values() const;
   // In cross-replica context, while no run is open: throws if the replicas have different values of
