@@ -201,7 +201,7 @@ TEST_F(UsualMistakes, AnErrorOfLibTorchIsAnErrorAlsoWithOneReplica) {
   EXPECT_THAT([&] { one.run([] {
                       torch::ones({2, 3}).matmul(torch::ones({2, 3}));
                     }); },
-              throws_error(ErrorCode::unknown, ""));
+              throws_error(ErrorCode::invalid_argument, "'mm' failed: mat1"));
 }
 
 // Regression: it was a reference into freed memory.
