@@ -64,7 +64,9 @@ CallSignature signature_for(const std::vector<Nest>& arguments,
 
 bool is_match(const std::vector<Nest>& a, const std::vector<Nest>& b) {
   const bool is_so = signature_for(a).matches(b, TracingMode());
-  if (is_so) EXPECT_EQ(CallSignature::hash_of(a), CallSignature::hash_of(b));
+  if (is_so) {
+    EXPECT_EQ(CallSignature::hash_of(a), CallSignature::hash_of(b));
+  }
   return is_so;
 }
 
