@@ -13,7 +13,7 @@
 #include <array>
 #include <cstdlib>
 #include <functional>
-#include <optional>
+#include <map>
 #include <random>
 #include <stdexcept>
 #include <string>
@@ -112,27 +112,27 @@ class FailingSide {
     }
   }
 
-  // Runs the operations before `end`, and before number `fails_at` fails.
-  void call(std::size_t end, std::optional<std::size_t> fails_at, std::uint64_t data) {
-    const Step step = [this, end, fails_at](const at::Tensor& x, const at::Tensor& index) {
-      return this->step(end, fails_at, x, index);
-    };
+  // Runs the operations before `end`; the step may fail where the program says.
+  void call(std::size_t end, bool fails, std::uint64_t data) {
     Tensors x, index;
     for (int r = 0; r < replicas_; ++r) {
       x.push_back(at::randn(
           {4, 3}, at::detail::createCPUGenerator(data * 8 + static_cast<std::uint64_t>(r))));
-      const bool fails = fails_at && (!program_.one_replica_fails || r == replicas_ - 1);
-      index.push_back(torch::full({1}, fails ? 99 : 0, torch::kLong));
+      const bool is_bad = fails && (!program_.one_replica_fails || r == replicas_ - 1);
+      index.push_back(torch::full({1}, is_bad ? 99 : 0, torch::kLong));
     }
     const PerReplica<at::Tensor> all(x), indices(index);
+    const Step step = [this, end](const at::Tensor& rows, const at::Tensor& row) {
+      return this->step(end, rows, row);
+    };
     if (way_ == Way::run) {
       strategy_.run(step, all, indices);
     } else {
-      strategy_.function(step)(all, indices);
+      functions_.try_emplace(end, strategy_.function(step)).first->second(all, indices);
     }
   }
 
-  Tensors values() const {
+  Tensors values(bool draws) const {
     Tensors values;
     std::vector<Variable> variables{seen_, scratch_, counter_};
     for (const auto& block : blocks_)
@@ -141,23 +141,22 @@ class FailingSide {
       for (const Variable& each : strategy_.local_results(variable))
         values.push_back(each.read().detach().clone());
     }
-    values.push_back(torch::rand({2}));  // where LibTorch's generator is
+    if (draws) values.push_back(torch::rand({2}));  // where LibTorch's generator is
     return values;
   }
 
  private:
   using Step = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
-  at::Tensor step(std::size_t end, std::optional<std::size_t> fails_at, const at::Tensor& x,
-                  const at::Tensor& index) {
+  at::Tensor step(std::size_t end, const at::Tensor& x, const at::Tensor& index) {
     const at::Tensor table = torch::ones({2, 1});
     std::array<at::Tensor, 2> outputs{x, x};
     at::Tensor factor = torch::ones({1});
-    for (std::size_t i = 0; i < end; ++i) {
-      if (fails_at == i) factor = factor * torch::embedding(table, index).flatten();
-      run(program_.ops[i], x, outputs);
+    for (std::size_t i = 0; i <= end; ++i) {
+      const bool may_fail = i == program_.fails_at && end == program_.ops.size();
+      if (may_fail) factor = factor * torch::embedding(table, index).flatten();
+      if (i < end) run(program_.ops[i], x, outputs);
     }
-    if (fails_at == end) factor = factor * torch::embedding(table, index).flatten();
     return factor;
   }
 
@@ -212,6 +211,7 @@ class FailingSide {
   const Way way_;
   MirroredStrategy strategy_;
   std::vector<Replicated<Block>> blocks_;
+  std::map<std::size_t, StrategyFunction<Step>> functions_;  // by their ends
   std::vector<SGD> sgds_;
   std::vector<TorchOptimizer<torch::optim::SGD>> torch_sgds_;
   const Variable seen_ =
@@ -229,18 +229,22 @@ Tensors left_by_calls(const StepProgram& program, int replicas, Way way, bool fa
   torch::manual_seed(5);
   FailingSide side(program, replicas, way);
   Tensors left;
+  const std::size_t size = program.ops.size(), kept = kept_operations(program);
   const auto add = [&] {
-    for (at::Tensor& value : side.values()) left.push_back(std::move(value));
+    for (at::Tensor& value : side.values(/*draws=*/way == Way::run || kept == 0))
+      left.push_back(std::move(value));
   };
-  const std::size_t kept = kept_operations(program);
+  side.call(size, false, 100);  // a trace that fails would leave nothing
   for (std::uint64_t i = 0; i < 3; ++i) {
     if (fails) {
-      EXPECT_THROW(side.call(program.ops.size(), program.fails_at, i), std::exception);
+      EXPECT_THROW(side.call(size, true, i), std::exception);
     } else if (kept > 0) {
-      side.call(kept, std::nullopt, i);
+      side.call(kept, false, i);
     }
     add();
-    side.call(program.ops.size(), std::nullopt, i);
+    // A traced step draws its number when it begins, so it stays drawn with any update.
+    if (way == Way::function && kept > 0) torch::manual_seed(i);
+    side.call(size, false, i);
     add();
   }
   return left;
