@@ -322,8 +322,9 @@ TEST_F(OneFailedStep, OfOneWorkerLeavesNoMarkOnAll) {
       const SeededThread seeded(3);
       ProgramThatFails program(strategy, Way::run);
       for (int step = 0; step < 3; ++step) {
-        if (fails && step > 0)
+        if (fails && step > 0) {
           EXPECT_THROW(program.step(step, Failure::after_forward, 1), std::exception);
+        }
         program.step(step, Failure::none);
       }
       Tensors& own = values[static_cast<std::size_t>(strategy.worker())];

@@ -138,8 +138,9 @@ TEST_P(GradientsOfSteps, OfAnEarlierRunDoNotCountUnlessTheyAccumulate) {
     optimizer.step();
   });
   const std::string log = ::testing::internal::GetCapturedStderr();
-  if (GetParam() == 1)  // once in a process
+  if (GetParam() == 1) {  // once in a process
     EXPECT_THAT(log, ::testing::HasSubstr("call zero_grad() in the first of them"));
+  }
   EXPECT_NEAR(value(0), 0.9, 1e-6);
   strategy_.run([&] {
     optimizer.zero_grad();
