@@ -209,7 +209,9 @@ TEST_F(Rebuild, GoesOnWithThePassesOfTheOthers) {
       for (std::uint64_t pass = 2; pass < 4; ++pass) {
         const std::vector<std::int64_t> numbers = numbers_of(*dataset);
         EXPECT_EQ(numbers.size(), 8);
-        if (!is_function) EXPECT_EQ(numbers, expected_of(shuffled, pass, task));
+        if (!is_function) {
+          EXPECT_EQ(numbers, expected_of(shuffled, pass, task));
+        }
         EXPECT_EQ(dataset->next_pass(), pass + 1);
       }
       strategy->reduce("sum", torch::ones({}));

@@ -172,7 +172,8 @@ TEST_F(ReduceAlong, ASumOfNumbersDoesNotDependOnHowEvenTheyAre) {
     EXPECT_EQ(counts.size(), 2) << each[0];
     const Nest sum = two_.reduce("sum", counts);
     EXPECT_EQ(sum.tensor().item<std::int64_t>(), each[0] + each[1]);
-    EXPECT_EQ(number(two_.reduce("mean", counts).tensor()), (each[0] + each[1]) / 2.0);
+    EXPECT_EQ(number(two_.reduce("mean", counts).tensor()),
+              static_cast<double>(each[0] + each[1]) / 2);
     const Nest nested = two_.reduce("sum", two_.run([&] {
       return Nest::map({{"loss", at::ones({})}, {"rows", count()}});
     }));
