@@ -135,7 +135,7 @@ TEST(MirroredModules, ModesEndWithTheRun) {
 // Counts how often the library reads its mode.
 struct WatchedImpl : torch::nn::Linear::ContainedType {
   WatchedImpl() : LinearImpl(1, 1) {}
-  bool is_training() const {
+  bool is_training() const noexcept override {
     ++reads;
     return LinearImpl::is_training();
   }
