@@ -114,7 +114,6 @@ TEST_F(TraceAliases, OfResultsAndArgumentsChangeTheirShapeAlone) {
   });
 }
 
-// It made the program's register of the result larger or smaller.
 TEST_F(TraceAliases, AnOutArgumentThatIsResizedKeepsTheOtherTensor) {
   expect_equal_to_eager({2, 3}, [](at::Tensor x) {
     at::Tensor y = x * 2, alias = y.data();

@@ -43,6 +43,25 @@ TEST_F(WorkTest, ARunComparesItsResultsInALittleMoreThanLinearTime) {
   EXPECT_THAT(many, Lt(20 * few));
 }
 
+// Each variable that a step used was looked for among all variables of the strategy.
+TEST_F(WorkTest, ATraceFindsItsVariablesInLinearTime) {
+  int made = 0;
+  const auto comparisons = [&](int count) {
+    options_.variables.clear();
+    for (int i = 0; i < count; ++i) parameter("v" + std::to_string(made++), {2}, false);
+    return counted(&Work::comparisons, [&] {
+      traced([&](const Tensors&) {
+        at::Tensor sum = options_.variables.front();
+        for (const at::Tensor& each : options_.variables) sum = sum + each;
+        return Tensors{sum};
+      });
+    });
+  };
+  const double few = comparisons(100), many = comparisons(1000);
+  EXPECT_THAT(few, Gt(100));
+  EXPECT_THAT(many, Lt(12 * few));
+}
+
 // The whole memory of each result was hashed when it was made, and at each use.
 TEST_F(WorkTest, ATraceReadsLargeResultsInPart) {
   const auto bytes = [this](std::int64_t mebibytes) {

@@ -18,4 +18,12 @@ inline Work& work_of_thread() {
   return work;
 }
 
+// Equality of the keys of a hash table.
+struct CountedEqual {
+  bool operator()(const void* a, const void* b) const {
+    ++work_of_thread().comparisons;
+    return a == b;
+  }
+};
+
 }  // namespace cohort::function

@@ -55,6 +55,20 @@ void write_argument(std::ostream& out, const Arg& arg) {
 
 bool is_equal(const Arg& first, const Arg& second) {
   if (first.kind != second.kind || first.id != second.id || first.ids != second.ids) return false;
+  switch (first.kind) {
+    case Arg::Kind::none:
+    case Arg::Kind::value:
+    case Arg::Kind::values:
+    case Arg::Kind::boolean_false:
+    case Arg::Kind::boolean_true:
+      return true;
+    case Arg::Kind::integer:
+      return first.constant.toInt() == second.constant.toInt();
+    case Arg::Kind::integers:
+      return first.constant.toIntVector() == second.constant.toIntVector();
+    default:
+      break;
+  }
   // The text has 17 digits, enough to tell apart any two doubles; NaN equals NaN, -0 does not equal
   // 0.
   std::ostringstream texts[2];

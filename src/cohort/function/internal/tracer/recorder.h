@@ -5,6 +5,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@
 #include "cohort/function/internal/tracer/refusal.h"
 #include "cohort/function/internal/tracer/state.h"
 #include "cohort/function/internal/tracer/values.h"
+#include "cohort/function/internal/work.h"
 
 namespace cohort::function {
 
@@ -278,7 +280,7 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> arguments_;
   std::vector<VariableUse> variables_;
   std::vector<Watched> watched_;
-  std::unordered_map<const c10::TensorImpl*, std::size_t> watched_at_;
+  std::unordered_map<const void*, std::size_t, std::hash<const void*>, CountedEqual> watched_at_;
   // The hash of the default generator's state after the last recorded random op.
   std::uint64_t random_state_ = 0;
   // All segments but the first, in order.
