@@ -22,7 +22,8 @@ class CoordinatorSchedules : public testing::CoordinatorFixture {
   std::vector<double> rates() {
     std::vector<double> rates;
     for (const rpc::ClosureCall& call : worker.closures())
-      rates.push_back(call.inputs.back().item<double>());
+      rates.push_back(
+          call.inputs.at(call.inputs.size() - 2).item<double>());  // before weight_decay
     return rates;
   }
   void schedule(ClusterCoordinator& coordinator, int count) {

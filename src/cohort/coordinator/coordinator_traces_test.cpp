@@ -308,7 +308,8 @@ TEST_F(LateTraces, CountTheUpdatesOfTheOptimizersThatTheyFind) {
   answer.join();
   EXPECT_EQ(whole.iterations(), 1);
   EXPECT_EQ(rest.iterations(), 1);
-  EXPECT_EQ(worker.closures().back().inputs.back().item<double>(), 1);
+  const std::vector<at::Tensor> inputs = worker.closures().back().inputs;
+  EXPECT_EQ(inputs.at(inputs.size() - 2).item<double>(), 1);  // the rate, before weight_decay
   EXPECT_EQ(rest.learning_rate(), 0.5);
 }
 
