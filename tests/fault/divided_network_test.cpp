@@ -80,23 +80,24 @@ class Network {
     std::ofstream("/proc/self/uid_map") << "0 " + uid + " 1";
     std::ofstream("/proc/self/gid_map") << "0 " + gid + " 1";
     return shell(
-               "ip link add a type bridge && ip link add b type bridge && "
-               "ip link add cable type veth peer name end && ip link set cable master a && "
-               "ip link set end master b && ip link set a up && ip link set b up && "
-               "ip link set cable up && ip link set end up") == 0;
+               "ip link add switch_a type bridge && ip link add switch_b type bridge && "
+               "ip link add cable_a type veth peer name cable_b && "
+               "ip link set cable_a master switch_a && ip link set cable_b master switch_b && "
+               "ip link set switch_a up && ip link set switch_b up && "
+               "ip link set cable_a up && ip link set cable_b up") == 0;
   }
   static bool connect(int worker, pid_t process, char side) {
     const std::string i = std::to_string(worker), near = "near" + i, far = "far" + i;
     return shell("ip link add " + near + " type veth peer name " + far + " && ip link set " + far +
-                 " netns " + std::to_string(process) + " && ip link set " + near + " master " +
-                 std::string(1, side) + " && ip link set " + near + " up") == 0;
+                 " netns " + std::to_string(process) + " && ip link set " + near +
+                 " master switch_" + std::string(1, side) + " && ip link set " + near + " up") == 0;
   }
   static bool configure(int worker) {
     const std::string i = std::to_string(worker), far = "far" + i;
     return shell("ip link set lo up && ip addr add 10.99.0." + std::to_string(worker + 1) +
                  "/24 dev " + far + " && ip link set " + far + " up") == 0;
   }
-  static void cut() { require(shell("ip link set cable down") == 0, "cannot cut the network"); }
+  static void cut() { require(shell("ip link set cable_a down") == 0, "cannot cut the network"); }
 };
 
 using Body = std::function<void(ProcessGroups&, Group&, Board&, int worker)>;
