@@ -4,7 +4,6 @@
 #include <bit>
 #include <string_view>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/mirrored_home.h"
@@ -111,10 +110,10 @@ void MirroredHome::RunScope::finish_replicas() {
   }
 }
 
-std::uint64_t MirroredHome::hash_of_values() const {
-  std::uint64_t hash = 0;
-  for (const Variable& each : variables()) hash = mix_seed(hash, hash_of_value(each));
-  return hash;
+std::map<std::string, std::uint64_t> MirroredHome::hashes_of_values() const {
+  std::map<std::string, std::uint64_t> hashes;
+  for (const Variable& each : variables()) hashes.emplace(each.name(), hash_of_value(each));
+  return hashes;
 }
 
 std::optional<MirroredHome::ValuesBefore> MirroredHome::values_before_run() {
@@ -123,7 +122,7 @@ std::optional<MirroredHome::ValuesBefore> MirroredHome::values_before_run() {
     const std::uint64_t number = ++runs_of_workers_;
     if (open_runs_of_workers_ > 0 || !std::has_single_bit(number)) return std::nullopt;
   }
-  return ValuesBefore{hash_of_values(), workers_->num_combined()};
+  return ValuesBefore{hashes_of_values(), workers_->num_combined()};
 }
 
 // A worker that runs an evaluation alone makes no call here, since nothing has changed. Neither do
@@ -135,7 +134,11 @@ void MirroredHome::compare_with_workers(const std::optional<ValuesBefore>& befor
     const Lock lock(mutex_);
     if (open_runs_of_workers_ > 1) return;  // another one may have changed variables
   }
-  if (hash_of_values() != before->hash) check_values_agree("run", variables());
+  for (const auto& [name, hash] : hashes_of_values()) {
+    const auto found = before->hashes.find(name);
+    const bool is_known = found != before->hashes.end() && hash != kMayDiffer;
+    if (is_known && hash != found->second) return check_values_agree("run", variables());
+  }
 }
 
 void MirroredHome::warn_if_alone() {

@@ -41,10 +41,9 @@ TEST_F(Remedies, TwoStrategiesOfOneKindAreToldApart) {
                            "be current, got another 'mirrored'"));
 }
 
-TEST_F(Remedies, ASumOfEqualHostNumbersAsksForATensor) {
-  const PerReplica<Nest> four = strategy.run([] { return Nest(4); });
-  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, four); },
-              throws_error(ErrorCode::invalid_argument, "return a tensor from run()"));
+TEST_F(Remedies, ASumOfOneNumberAsksForThoseOfTheReplicas) {
+  EXPECT_THAT([&] { strategy.reduce(ReduceOp::sum, Nest(4)); },
+              throws_error(ErrorCode::invalid_argument, "pass what run() has returned"));
 }
 
 TEST_F(Remedies, AScalarHasNoAxis) {

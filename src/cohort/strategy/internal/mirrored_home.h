@@ -212,8 +212,8 @@ class MirroredHome final : public VariableHome,
 
   // This worker before a run that may change it alone.
   struct ValuesBefore {
-    std::uint64_t hash = 0;          // of the values of variables
-    std::uint64_t num_combined = 0;  // StrategyWorkers'
+    std::map<std::string, std::uint64_t> hashes = {};  // of the values of variables, by name
+    std::uint64_t num_combined = 0;                    // StrategyWorkers'
   };
   // Around a run; a run inside a run does nothing here, and of runs at the same time the first
   // begins and the last ends. What was written in place outside, into the tensors of variables, is
@@ -281,7 +281,7 @@ class MirroredHome final : public VariableHome,
   // nullopt: this run is not compared.
   std::optional<ValuesBefore> values_before_run();
   void compare_with_workers(const std::optional<ValuesBefore>& before);
-  std::uint64_t hash_of_values() const;
+  std::map<std::string, std::uint64_t> hashes_of_values() const;
   // In cross-replica context, while no run is open: throws if the replicas have different values of
   // a variable that must not differ.
   void check_agreement(std::span<const Variable> variables) const;

@@ -19,7 +19,7 @@ namespace cohort::internal {
 namespace {
 
 // In place of a hash of values.
-constexpr std::uint64_t kMayDiffer = 0, kReplicasDiffer = 1;
+constexpr std::uint64_t kReplicasDiffer = 1;
 
 std::map<std::string, std::uint64_t> decoded(const Bytes& bytes, std::string_view call) {
   ByteReader reader(bytes, call);
@@ -54,8 +54,10 @@ void compare_values(StrategyWorkers& workers, std::string_view call,
     }
     return {"\n" + state(), writer.take()};
   };
+  // Other calls that compare values have other texts.
+  const std::string text = "the values of variables for " + std::string(call);
   const std::vector<Bytes> all =
-      workers.exchange({.call = call, .text = "the values of variables", .combines = false}, make);
+      workers.exchange({.call = call, .text = text, .combines = false}, make);
   const std::map<std::string, std::uint64_t> first = decoded(all[0], call);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
     for (const auto& [variable, b] : decoded(all[worker], call)) {

@@ -14,6 +14,8 @@ namespace cohort::internal {
 
 class StrategyWorkers;
 
+// In place of the hash of a value that may differ on each worker.
+inline constexpr std::uint64_t kMayDiffer = 0;
 // Equal on all workers if the value is. A component has none of its own, nor has a variable whose
 // replicas may differ.
 std::uint64_t hash_of_value(const Variable& variable);
