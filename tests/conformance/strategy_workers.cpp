@@ -162,7 +162,7 @@ class RunningWorker {
         orders_(std::move(channel.here)),
         process_({.command = {options.program, "--worker", std::to_string(channel.there.get())},
                   .environment = {{"TF_CONFIG", workers.config(index)}, {"OMP_NUM_THREADS", "1"}},
-                  .kept_fd = channel.there.get()}) {}
+                  .kept_fds = {channel.there.get()}}) {}
 
   // Returns false at the end of the output.
   static bool take(int fd, std::string& text) {
