@@ -242,9 +242,9 @@ INSTANTIATE_TEST_SUITE_P(Kinds, FailedSteps,
 
 class OneFailedStep : public ::testing::Test {
  protected:
-  static constexpr VariableOptions kSum{.is_trainable = false,
-                                        .synchronization = VariableSynchronization::on_read,
-                                        .aggregation = VariableAggregation::sum};
+  static inline const VariableOptions kSum{.is_trainable = false,
+                                           .synchronization = VariableSynchronization::on_read,
+                                           .aggregation = VariableAggregation::sum};
   // Runs a step that fails at its end.
   static void fail(SynchronousStrategy& strategy, const std::function<void()>& step) {
     EXPECT_THROW(strategy.run([&] {
