@@ -145,11 +145,11 @@ const BadConfig kBadConfigs[] = {
     {"AddressOfAnotherHost",
      R"({"cluster": {"worker": ["192.0.2.1:2"], "ps": ["192.0.2.1:3"]},
          "task": {"type": "worker", "index": 0}})",
-     {"of this machine for worker:0", "got 192.0.2.1:2;", "correct its address"}},
+     {"of this machine for worker:0", "got 192.0.2.1:2;", "correct its index or its address"}},
     {"HostUnknown",  // of a form that needs no name server to be refused
      R"({"cluster": {"worker": ["no-such..host:2"], "ps": ["127.0.0.1:3"]},
          "task": {"type": "worker", "index": 0}})",
-     {"of this machine for worker:0", "got no-such..host:2;", "correct its address"}},
+     {"of this machine for worker:0", "got no-such..host:2;", "correct its index or its address"}},
     {"AddressWithoutPort",
      R"({"cluster": {"worker": ["127.0.0.1:2"], "ps": ["localhost"]},
          "task": {"type": "worker", "index": 0}})",
@@ -237,8 +237,9 @@ TEST_F(BadInput, ASecondTaskOfOneIdEndsAndTheFirstGoesOn) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);
   for (const Words& command : {server(), example()}) {
-    expect_end(command, cluster.tf_config("worker:0"), 75,
-               {"free port for worker:0", "the task runs already", "another address"});
+    expect_end(
+        command, cluster.tf_config("worker:0"), 75,
+        {"free port for worker:0", "two have the same index in TF_CONFIG", "another address"});
   }
   EXPECT_EQ(value_of(coordinator, 3), 6);
 }
