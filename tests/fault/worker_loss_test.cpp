@@ -182,9 +182,11 @@ TEST_F(WorkerLossTest, ARestartedParameterServerIsOneThatIsLost) {
   };
   EXPECT_THAT(run_again, testing::throws_error(ErrorCode::unavailable, "has lost its variables"));
   // Regression: the log of the server had a line "has not met this start of the coordinator" for
-  // each connection, and none said what to do.
+  // each connection, and none said what to do. Refused handshakes of workers are at most five lines
+  // a minute.
   EXPECT_EQ(times(cluster.output("ps:1"), "the variables that it had are lost"), 1);
-  EXPECT_EQ(times(cluster.output("ps:1"), "refused"), 0) << cluster.output("ps:1");
+  EXPECT_EQ(times(cluster.output("ps:1"), "this start of the coordinator"), 0);
+  EXPECT_LE(times(cluster.output("ps:1"), "refused"), 5) << cluster.output("ps:1");
 }
 
 // The connections of a stopped process stay open, so only unanswered health calls reveal the loss.
