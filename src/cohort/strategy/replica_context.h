@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -211,3 +212,68 @@ COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
     const Optimizer& optimizer, int parts, const std::function<at::Tensor(int)>& loss_of);
 
 }  // namespace cohort
+
+// What the replicas of a run have got, for the text of an error in one of them.
+namespace cohort::internal {
+
+// While it exists, errors of the run that this thread begins tell about its arguments. Used only
+// from this thread.
+class COHORT_API RunArguments {
+ public:
+  explicit RunArguments(std::size_t replicas);
+  virtual ~RunArguments();
+  RunArguments(const RunArguments&) = delete;
+  RunArguments& operator=(const RunArguments&) = delete;
+
+  // "replica 1 has 0 of 1 rows (float32[0, 8], int64[0])", and how to avoid few rows; empty if the
+  // innermost run of this thread gives its replicas no tensors. `replica`: of this process;
+  // `first`: the id of the first one.
+  static std::string part_of(std::size_t replica, int first);
+  // "running replica 1", and its part.
+  static std::string text_of(std::size_t replica, int first);
+
+ protected:
+  virtual void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const = 0;
+  static void add(const at::Tensor& tensor, std::vector<at::Tensor>& tensors);
+  static void add(const Nest& value, std::vector<at::Tensor>& tensors);
+
+ private:
+  RunArguments* const outer_;
+  const std::size_t replicas_;
+};
+
+// Those of run().
+template <class... A>
+class ArgumentsOfRun final : public RunArguments {
+ public:
+  explicit ArgumentsOfRun(std::size_t replicas, A&... arguments)
+      : RunArguments(replicas), arguments_(arguments...) {}
+
+ private:
+  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
+    std::apply([&](auto&... each) { (add_component(component_of(each, replica), tensors), ...); },
+               arguments_);
+  }
+  template <class C>
+  static void add_component(const C& component, std::vector<at::Tensor>& tensors) {
+    if constexpr (std::is_same_v<C, at::Tensor> || std::is_same_v<C, Nest>) add(component, tensors);
+  }
+
+  const std::tuple<A&...> arguments_;
+};
+
+// Those of a step of function().
+class ArgumentsOfStep final : public RunArguments {
+ public:
+  explicit ArgumentsOfStep(const std::vector<std::vector<Nest>>& arguments)
+      : RunArguments(arguments.size()), arguments_(arguments) {}
+
+ private:
+  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
+    for (const Nest& each : arguments_[replica]) add(each, tensors);
+  }
+
+  const std::vector<std::vector<Nest>>& arguments_;
+};
+
+}  // namespace cohort::internal

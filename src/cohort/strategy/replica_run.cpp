@@ -12,7 +12,7 @@
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/run_error.h"
 #include "cohort/strategy/internal/threads/spin_wait.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
 

@@ -31,7 +31,6 @@
 #include "cohort/strategy/replica_call.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/strategy/run_arguments.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 

@@ -12,7 +12,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
 namespace {

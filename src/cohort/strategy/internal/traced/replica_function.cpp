@@ -18,7 +18,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/joined_programs.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_context.h"
 
 namespace cohort::internal {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/variable_table.h"
 
