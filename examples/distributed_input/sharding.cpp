@@ -3,6 +3,7 @@
 // replica each, which are processes:
 //
 //   cohort launch --workers 2 --ps 0 -- sharding
+#include <ATen/ops/ones.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -18,23 +19,39 @@ using cohort::Dataset;
 
 constexpr std::int64_t kGlobalBatchSize = 4;
 
-// A temporary folder of text files, as on a disk of each worker; the destructor removes it.
+// Returns on each worker when all have made the call.
+void wait_for_all(cohort::MultiWorkerMirroredStrategy& strategy) {
+  strategy.reduce(cohort::ReduceOp::sum, strategy.run([] { return at::ones({}); }));
+}
+
+// A temporary folder of text files at the same path for all workers, which one process has started.
+// The first worker makes and removes it.
 class Folder {
  public:
-  Folder() { std::filesystem::create_directory(path_); }
-  ~Folder() { std::filesystem::remove_all(path_); }
+  explicit Folder(cohort::MultiWorkerMirroredStrategy& strategy) : strategy_(strategy) {
+    if (strategy.worker() != 0) return;
+    std::filesystem::create_directory(path_);
+    write("one", 0, 6);
+    write("two", 6, 12);
+    write("all", 0, 12);
+  }
+  ~Folder() {
+    if (strategy_.worker() == 0) std::filesystem::remove_all(path_);
+  }
   Folder(const Folder&) = delete;
   Folder& operator=(const Folder&) = delete;
-  // Writes the numbers in [begin, end), one per line.
-  std::string write(const std::string& name, int begin, int end) {
-    std::ofstream file(path_ / name);
-    for (int i = begin; i < end; ++i) file << i << "\n";
-    return path_ / name;
-  }
+  std::string file(const std::string& name) const { return path_ / name; }
 
  private:
+  // Writes the numbers in [begin, end), one per line.
+  void write(const std::string& name, int begin, int end) {
+    std::ofstream file(path_ / name);
+    for (int i = begin; i < end; ++i) file << i << "\n";
+  }
+
+  cohort::MultiWorkerMirroredStrategy& strategy_;
   std::filesystem::path path_ =
-      std::filesystem::temp_directory_path() / ("cohort_sharding_" + std::to_string(::getpid()));
+      std::filesystem::temp_directory_path() / ("cohort_sharding_" + std::to_string(::getppid()));
 };
 
 Dataset lines_of(const std::vector<std::string>& files, AutoShardPolicy policy) {
@@ -63,12 +80,14 @@ void print(const char* title, cohort::MultiWorkerMirroredStrategy& strategy,
 int main(int argc, char** argv) {
   return cohort::run_main(argc, argv, [](const cohort::Arguments&) {
     cohort::MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0"}});
-    Folder folder;
-    const std::string one = folder.write("one", 0, 6), two = folder.write("two", 6, 12);
-    const std::string all = folder.write("all", 0, 12);
-    print("FILE", strategy, lines_of({one, two}, AutoShardPolicy::file));
+    const Folder folder(strategy);
+    wait_for_all(strategy);
+    const std::string all = folder.file("all");
+    print("FILE", strategy,
+          lines_of({folder.file("one"), folder.file("two")}, AutoShardPolicy::file));
     print("DATA", strategy, lines_of({all}, AutoShardPolicy::data));
     print("OFF", strategy, lines_of({all}, AutoShardPolicy::off));
+    wait_for_all(strategy);
     return 0;
   });
 }

@@ -23,9 +23,10 @@ void distributed_values_input(cohort::Strategy& strategy) {
   const auto replica_fn2 = [](const cohort::Nest& input) {
     return cohort::Nest(input.integer() * 2);
   };
-  // An equal number in all replicas is one value; the page's tf.function makes a tensor of it.
+  // The number of each replica; the page prints one value, since its numbers are equal.
   const cohort::Nest result = strategy.run(replica_fn2, distributed_values);
-  page::print(page::repr(at::scalar_tensor(result.integer(), at::kInt)));
+  const std::int64_t first = strategy.local_results(result).front().integer();
+  page::print(page::repr(at::scalar_tensor(first, at::kInt)));
 }
 
 void all_reduce(cohort::Strategy& strategy) {
