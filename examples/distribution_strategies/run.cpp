@@ -24,7 +24,7 @@ void distributed_values_input(cohort::Strategy& strategy) {
     return cohort::Nest(input.integer() * 2);
   };
   // The number of each replica; the page prints one value, since its numbers are equal.
-  const cohort::Nest result = strategy.run(replica_fn2, distributed_values);
+  const auto result = strategy.run(replica_fn2, distributed_values);
   const std::int64_t first = strategy.local_results(result).front().integer();
   page::print(page::repr(at::scalar_tensor(first, at::kInt)));
 }
