@@ -127,7 +127,8 @@ Way way_of(const std::string& name, const std::shared_ptr<Group>& group) {
           [group](const at::Tensor& tensor) { group->all_reduce(tensor, ReduceOp::sum, late()); }};
 }
 
-void run(const Bench& bench, Sockets& sockets, int rank, int size, const std::string& store) {
+void run(const Bench& bench, Sockets& sockets, int rank, int size,
+         [[maybe_unused]] const std::string& store) {  // for Gloo
   using testing::ForkedLinks;
   const auto shared_memory =
       collective::shared_memory::join(std::make_shared<ForkedLinks>(sockets.shared_memory, rank));
