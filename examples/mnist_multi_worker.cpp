@@ -78,15 +78,21 @@ int main(int argc, char** argv) {
         train.shuffle(60'000, {.seed = 1}).batch(64).map(scale).prefetch(2));
     cohort::ProgressBar progress({.steps = epochs, .is_visible = false});
     const auto start = std::chrono::steady_clock::now();
+    const cohort::ClusterSpec cluster = strategy.cluster_resolver()->cluster_spec();
+    const std::int64_t all_workers = cluster ? cluster.num_tasks("worker") : 1;
+    bool must_rebuild = false;
     while (epoch() < epochs) {
       progress.show(epoch());
       try {
+        if (must_rebuild) strategy.rebuild();
+        must_rebuild = false;
         for (const auto& batch : input) strategy.run(step, batch);
         epochs_done.assign_add(1);
+        must_rebuild = strategy.num_workers() < all_workers;  // takes in who has come back
       } catch (const cohort::Error& error) {
         if (!cohort::is_task_loss(error)) throw;
         std::fprintf(stderr, "%s\n", error.what());
-        strategy.rebuild(std::chrono::seconds(30));
+        must_rebuild = true;
       }
     }
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;

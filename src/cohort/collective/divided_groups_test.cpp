@@ -115,6 +115,28 @@ TEST(ProcessGroups, GoOnAloneIfTheOtherHasEnded) {
   }
 }
 
+// Regression: of two sides of a network, the first worker went on and ended. When the network was
+// whole again, the other one found that it had ended, and went on from older values.
+TEST(ProcessGroups, DoNotGoOnWithoutOneThatEndedAfterItWasSilent) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1});
+  expect_group(first, {0, 1});
+  workers.end(0);
+  {
+    const FileDescriptor listener = testing::silent_listener(workers.address(0));
+    ASSERT_TRUE(workers.form({1}, 2s).at(1).error);
+  }
+  const std::optional<Error> error = workers.form({1}, 2s).at(1).error;
+  ASSERT_TRUE(error);
+  EXPECT_EQ(error->cause(), ErrorCause::must_restart);
+  // A process that starts again at its address has no values.
+  workers.start(0);
+  Outcomes again = workers.form({0, 1});
+  expect_group(again, {0, 1});
+  EXPECT_EQ(again.at(0).membership->survivor, 1);
+}
+
 // Its address accepts connections, so it may have stopped, and go on later.
 TEST(ProcessGroups, GoOnAloneWithoutOneThatMayLiveOnlyAsTheFirst) {
   for (const int silent : {0, 1}) {

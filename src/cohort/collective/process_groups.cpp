@@ -86,7 +86,9 @@ class ProcessGroups::State {
       : options_(checked(std::move(options))),
         self_(identity_of(options_)),
         formation_(self_, names_of(options_),
-                   {.allow_minority = options_.allow_minority, .has_ended = formation::has_ended}),
+                   {.allow_minority = options_.allow_minority,
+                    .share_memory = options_.backend != GroupBackend::tcp,
+                    .has_ended = formation::has_ended}),
         listening_(formation::listen_at(own().address)),
         addresses_(formation::bound_addresses(listening_)),
         listener_(
@@ -103,7 +105,7 @@ class ProcessGroups::State {
   State(const State&) = delete;
   State& operator=(const State&) = delete;
 
-  Membership form(Deadline deadline) {
+  Membership form(Deadline deadline, Duration return_wait) {
     COHORT_CHECK(!is_forming_.exchange(true), ErrorCode::failed_precondition,
                  "[collective.form] expected one call at a time, got a second one");
     const std::shared_ptr<Group> group = group_.lock();
@@ -131,7 +133,7 @@ class ProcessGroups::State {
                               .process = ::getpid(),
                               .addresses = addresses_,
                               .is_given_up = is_given_up},
-                             deadline);
+                             deadline, return_wait, silent_);
     struct Remember {
       State& state;
       const formation::Former& former;
@@ -139,6 +141,7 @@ class ProcessGroups::State {
         state.heard_ = std::max(state.heard_, former.join().number_max);
         state.proposed_ = former.join().proposed_max;
         state.pending_ = former.join().pending;
+        state.silent_ = former.silent();
       }
     } const remember{*this, former};
     return enter(former.run(), last, deadline);
@@ -173,6 +176,7 @@ class ProcessGroups::State {
     // connect, it still has older ones, which must not replace theirs: then it comes as new again,
     // and does not go on alone.
     heard_ = std::max(heard_, group.last);
+    silent_.clear();
     if (!lacks_values) formation_.keep(now);
     membership.group = formation::on_backend(
         std::make_shared<formation::ProcessLinks>(options_.tasks, self_, std::move(group), table_),
@@ -207,6 +211,7 @@ class ProcessGroups::State {
   std::uint64_t heard_ = 0;
   std::uint64_t proposed_ = 0;
   formation::PastGroup pending_;           // as in Join
+  std::set<int> silent_;                   // AbsentTask::was_silent since the last group
   std::weak_ptr<Group> group_;             // the last one; used only by form()
   std::vector<FileDescriptor> listening_;  // until the listener has them
   const std::vector<std::uint64_t> addresses_;
@@ -218,6 +223,8 @@ ProcessGroups::ProcessGroups(ProcessGroupOptions options)
 
 ProcessGroups::~ProcessGroups() = default;
 
-Membership ProcessGroups::form(Deadline deadline) { return state_->form(deadline); }
+Membership ProcessGroups::form(Deadline deadline, Duration return_wait) {
+  return state_->form(deadline, return_wait);
+}
 
 }  // namespace cohort::collective

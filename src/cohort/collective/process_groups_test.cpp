@@ -372,7 +372,8 @@ void form_and_end(const ProcessGroupOptions& options, std::promise<void>& listen
   formation.look();
   listens.set_value();
   formation::Former(options.tasks, self, formation,
-                    {.host = formation::own_host(), .process = ::getpid()}, Deadline::after(20s))
+                    {.host = formation::own_host(), .process = ::getpid()}, Deadline::after(20s),
+                    Duration::zero())
       .run();
 }
 
@@ -465,6 +466,42 @@ TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
   expect_group(third, {0, 1, 2});
   EXPECT_EQ(third.at(0).membership->number, 3u);
   EXPECT_EQ(third.at(0).membership->survivor, 1);
+}
+
+// Regression: a worker that started again gave up while the others still trained in their epoch.
+TEST(ProcessGroups, WaitLongerForOthersThatTrainThanForOthersThatDoNotCome) {
+  constexpr Duration kWait = 200ms;
+  WorkerProcesses workers(3);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1, 2});
+  expect_group(first, {0, 1, 2});
+  workers.end(0);
+  Outcomes second = workers.form({1, 2});
+  expect_group(second, {1, 2});
+  workers.start(0);
+  Warnings warnings;
+  const auto has_begun = std::chrono::steady_clock::now();
+  std::thread back([&] {
+    const Outcomes outcomes = workers.form({0}, kWait, 60s);
+    EXPECT_FALSE(outcomes.at(0).error) << outcomes.at(0).error->what();
+    EXPECT_GT(std::chrono::steady_clock::now() - has_begun, 2 * kWait);
+  });
+  const Deadline deadline = Deadline::after(20s);
+  while (warnings.count("waits until they call rebuild()") == 0 && !deadline.has_expired())
+    std::this_thread::yield();
+  while (std::chrono::steady_clock::now() - has_begun < 3 * kWait) std::this_thread::yield();
+  Outcomes third = workers.form({1, 2});
+  back.join();
+  EXPECT_EQ(warnings.count("waits until they call rebuild()"), 1);
+  EXPECT_THAT(third.at(1).membership->tasks, ElementsAre(0, 1, 2));
+  // It does not wait for those that have ended meanwhile.
+  workers.end(0);
+  workers.end(1);
+  workers.end(2);
+  workers.start(0);
+  const Outcomes alone = workers.form({0}, kWait, 60s);
+  ASSERT_TRUE(alone.at(0).error);
+  EXPECT_EQ(alone.at(0).error->code(), ErrorCode::deadline_exceeded);
 }
 
 TEST(ProcessGroups, FormAgainWithAllMembers) {

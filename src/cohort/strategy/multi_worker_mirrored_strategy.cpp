@@ -137,13 +137,14 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
   if (resolver_ != nullptr)
     groups_ =
         groups_of(static_cast<const SimpleResolver&>(*resolver_), options, home()->replicas());
-  if (groups_ != nullptr) join_group(timeout(), /*begins=*/true);
+  if (groups_ != nullptr) join_group({timeout(), options.return_timeout}, /*begins=*/true);
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;
 
-void MultiWorkerMirroredStrategy::join_group(Duration wait, bool begins) {
-  const collective::Membership membership = groups_->form(Deadline::after(wait));
+void MultiWorkerMirroredStrategy::join_group(const Waits& waits, bool begins) {
+  const collective::Membership membership =
+      groups_->form(Deadline::after(waits.forming), waits.returning);
   use_group(membership.group, /*is_first=*/!membership.survivor);
   log_info("[strategy] group ", membership.number, ": ", membership.group->member_name(worker()),
            " is worker ", worker(), " of ", num_workers());
@@ -188,7 +189,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
   home()->optimizer_gradients().forget();  // a run that failed may have left some
   end_group();
   try {
-    join_group(wait, /*begins=*/false);
+    join_group({.forming = wait}, /*begins=*/false);
   } catch (...) {
     end_group();
     const Error error = current_error();

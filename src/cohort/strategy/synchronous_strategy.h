@@ -69,7 +69,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
                            const VariableOptions& options) final;
   Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                            const VariableOptions& options) final;
-  std::uint64_t module_seed() const final { return 0; }
+  std::uint64_t next_module_seed() final;
   int num_modules() const final { return num_local_replicas(); }
   internal::ModuleVariables place_module(std::string_view name,
                                          std::vector<internal::ModuleCopy> copies) final;
@@ -104,6 +104,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   std::unique_ptr<internal::ReplicaThreads> threads_;
   std::shared_ptr<internal::StrategyWorkers> workers_;
   std::shared_ptr<internal::MirroredHome> home_;
+  std::atomic<std::uint64_t> num_modules_made_ = 0;
 };
 
 // One replica on one device (tf.distribute.OneDeviceStrategy). Use it to try a program that is
@@ -201,6 +202,10 @@ struct MultiWorkerMirroredOptions {
   // For each wait for other workers, also for those that start later: 5 minutes unless it is given.
   // CommunicationOptions::timeout replaces it.
   Duration timeout = std::chrono::minutes(5);
+  // A worker that starts again while the others train waits in the constructor until they call
+  // rebuild(): this long, if it is longer than `timeout`. Choose more than the time between two
+  // such calls.
+  Duration return_timeout = std::chrono::hours(1);
   // What carries the values of workers that are processes. With GroupBackend::mpi they are those of
   // MPI_COMM_WORLD, in the order of ranks; TF_CONFIG is not needed, but must agree if it is there.
   GroupBackend backend = GroupBackend::automatic;
@@ -240,9 +245,11 @@ struct MultiWorkerMirroredOptions {
 // Worker 0 is the chief, if the cluster has one, and the others follow in the order of their tasks.
 // After a loss, rebuild() lets the others go on. docs/guide/workers.md has such a program.
 //
-// Training has the bits of MirroredStrategy with all
-// their replicas, if each worker has 1, 2, 4 or 8 and their random numbers begin alike
-// (torch::manual_seed() in each process; threads share one generator).
+// Training has the bits of MirroredStrategy with all their replicas, if each worker has 1, 2, 4 or
+// 8, the replicas have the same rows, and their random numbers begin alike (torch::manual_seed() in
+// each process; threads share one generator). With one replica a worker, distribute_dataset() gives
+// them the same rows; with several, it deals the mini-batches of a batch to the workers in turn, as
+// tf's does, so a step has the same rows in other replicas, and a sum other rounding.
 //
 // The workers wait for each other where a call concerns the replicas of all: making variables and
 // modules, reduce, gather, iterators, rebuild, reads of variables that are synchronized on read,
@@ -324,7 +331,12 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
                               std::unique_ptr<const ClusterResolver> resolver,
                               const MultiWorkerMirroredOptions& options);
   // `begins`: this is the constructor.
-  void join_group(Duration wait, bool begins);
+  // As the arguments of collective::ProcessGroups::form().
+  struct Waits {
+    Duration forming;
+    Duration returning = Duration::zero();
+  };
+  void join_group(const Waits& waits, bool begins);
 
   std::unique_ptr<const ClusterResolver> resolver_;
   std::shared_ptr<internal::WorkerGroups> groups_;  // shared: its type is not complete here

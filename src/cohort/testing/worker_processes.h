@@ -101,14 +101,15 @@ class WorkerProcesses {
   collective::ProcessGroups& operator[](int task) { return *running_.at(task); }
 
   // Calls form() on all of these at the same time.
-  Outcomes form(const std::vector<int>& tasks, Duration timeout = std::chrono::seconds(20)) {
+  Outcomes form(const std::vector<int>& tasks, Duration timeout = std::chrono::seconds(20),
+                Duration return_wait = Duration::zero()) {
     Outcomes outcomes;
     for (const int task : tasks) outcomes[task];
     std::vector<std::thread> threads;
     for (const int task : tasks) {
-      threads.emplace_back([this, &outcome = outcomes.at(task), task, timeout] {
+      threads.emplace_back([this, &outcome = outcomes.at(task), task, timeout, return_wait] {
         try {
-          outcome.membership = running_.at(task)->form(Deadline::after(timeout));
+          outcome.membership = running_.at(task)->form(Deadline::after(timeout), return_wait);
         } catch (const Error& error) {
           outcome.error = error;
         }

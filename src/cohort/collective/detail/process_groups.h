@@ -78,8 +78,9 @@ class COHORT_API ProcessGroups {
   // then: at the deadline, or at once if nobody can come who would change it.
   //
   // The process of a worker that starts again while the others train waits until they form the next
-  // group; so does a member that was left out. Throws deadline_exceeded if they do not.
-  Membership form(Deadline deadline);
+  // group: as long as they train, also after the deadline, until `return_wait` is over. A member
+  // that was left out waits until the deadline. Throws deadline_exceeded if they do not.
+  Membership form(Deadline deadline, Duration return_wait = Duration::zero());
 
  private:
   class State;

@@ -19,6 +19,9 @@ constexpr std::size_t kAnswerBytesMax = 1 << 20;
 constexpr auto kLookupTrust = std::chrono::seconds(2);
 constexpr auto kLookupPoll = std::chrono::milliseconds(10);
 
+// Bytes of another protocol are damage, unless they come this often.
+constexpr int kForeignAnswersMin = 3;
+
 }  // namespace
 
 void Conversation::ask(Bytes message) {
@@ -51,6 +54,7 @@ bool Conversation::look_up() {
   found_ = lookup_->found();
   if (!found_) {
     end(State::lost, lookup_->problem());
+    is_silent_ = true;
     return false;
   }
   next_ = found_.get();
@@ -74,6 +78,7 @@ void Conversation::connect_next(int error) {
   }
   is_address_good_ = false;
   end(are_all_refused_ ? State::refused : State::lost, text_of_errno(error));
+  is_silent_ = !are_all_refused_;
 }
 
 void Conversation::note_failure(int error) {
@@ -142,12 +147,16 @@ bool Conversation::read() {
     if (!receive(body_)) return state_ == State::pending && step_ == Step::looking_up;
     header_->check(body_);
     reply_ = decode_reply(body_);
+    speaks_protocol_ = true;
+    if (reply_.kind == ReplyKind::refused && reply_.code == ErrorCode::data_loss) {
+      end(State::lost, "the question was damaged on its way");
+      return false;
+    }
     step_ = Step::none;
     state_ = State::answered;
-    speaks_protocol_ = true;
   } catch (const Error& error) {
-    // Damaged on its way: the caller asks again.
-    if (header_ || speaks_protocol_) {
+    // It may have been damaged on its way, so the caller asks again.
+    if (header_ || speaks_protocol_ || ++num_foreign_ < kForeignAnswersMin) {
       end(State::lost, error.message());
       return false;
     }
@@ -169,13 +178,17 @@ void Conversation::break_off(int error) {
 }
 
 void Conversation::end(State state, std::string problem) {
+  is_silent_ = false;
   socket_ = FileDescriptor();
   step_ = Step::none;
   state_ = state;
   problem_ = std::move(problem);
 }
 
-void Conversation::give_up(std::string problem) { end(State::lost, std::move(problem)); }
+void Conversation::give_up(std::string problem) {
+  end(State::lost, std::move(problem));
+  is_silent_ = true;
+}
 
 Conversation::State Conversation::advance() {
   bool can_go_on = state_ == State::pending;

@@ -43,6 +43,8 @@ class Conversation {
   TimePoint asked_at() const { return asked_at_; }
   const Reply& reply() const { return reply_; }
   const std::string& problem() const { return problem_; }
+  // In State::lost: whether nothing came from the host at all, so that the process may live.
+  bool is_silent() const { return is_silent_; }
   // Where the answer came from, or which addresses have refused a connection: address_hash().
   const std::vector<std::uint64_t>& addresses() const { return addresses_; }
   // What advance() waits for; a negative descriptor if it waits for a name's lookup.
@@ -78,7 +80,9 @@ class Conversation {
   const addrinfo* next_ = nullptr;
   const addrinfo* current_ = nullptr;  // the one before it
   bool speaks_protocol_ = false;       // it has answered
-  bool is_reused_ = false;             // the connection has had an answer before
+  int num_foreign_ = 0;                // answers of another protocol or version
+  bool is_silent_ = false;
+  bool is_reused_ = false;  // the connection has had an answer before
   bool are_all_refused_ = true;
   std::vector<std::uint64_t> addresses_;
   Bytes message_;

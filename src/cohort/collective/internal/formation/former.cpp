@@ -32,12 +32,15 @@ void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); 
 }  // namespace
 
 Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
-               Join join, Deadline deadline)
+               Join join, Deadline deadline, Duration return_wait, std::set<int> silent)
     : tasks_(tasks),
       self_(self),
       formation_(formation),
       join_(std::move(join)),
-      deadline_(deadline) {
+      wait_(deadline.time() - started_),
+      return_deadline_(Deadline::after(return_wait)),
+      deadline_(deadline),
+      silent_(std::move(silent)) {
   for (int task = 0; task < static_cast<int>(tasks.size()); ++task) {
     if (task != self.self.task) lack_.missing.push_back(task);
   }
@@ -80,27 +83,39 @@ Bytes Former::question(RequestKind kind, int to) const {
   return encode(request);
 }
 
+void Former::forget_answers() {
+  absent_.clear();
+  for (const int task : silent_) absent_[task].was_silent = true;
+}
+
 AbsentTask Former::heard(int task, const Conversation& conversation) {
+  if (conversation.state() == State::lost && conversation.is_silent()) silent_.insert(task);
+  const bool was_silent = silent_.contains(task);
   switch (conversation.state()) {
     case State::refused:
-      return {.kind = AbsentTask::Kind::dead, .addresses = conversation.addresses()};
+      return {.kind = AbsentTask::Kind::dead,
+              .was_silent = was_silent,
+              .addresses = conversation.addresses()};
     case State::answered:
       break;
     default:
-      return {};
+      return {.was_silent = was_silent};
   }
   const Reply& reply = conversation.reply();
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
     COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", names_of({task}), ")");
-    return {.incarnation = reply.incarnation, .addresses = conversation.addresses()};
+    return {.incarnation = reply.incarnation,
+            .was_silent = was_silent,
+            .addresses = conversation.addresses()};
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
   if (is_forming) came_.insert(task);
   return {.kind = is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle,
           .number = reply.last,
           .incarnation = reply.incarnation,
+          .was_silent = was_silent,
           .addresses = conversation.addresses()};
 }
 
@@ -113,7 +128,7 @@ void Former::note_answers(const std::vector<int>& tasks) {
       if (now - conversation.asked_at() > kAnswerTimeout) {
         log_debug("[collective.form] no answer of task ", task, " in time");
         conversation.give_up("no answer in time");
-        absent_[task] = {};
+        absent_[task] = heard(task, conversation);
       }
     } else if (conversation.state() == State::idle || now - conversation.asked_at() >= kAskEvery) {
       conversation.ask(question(RequestKind::probe, task));
@@ -140,7 +155,7 @@ std::optional<int> Former::find_leader() {
     with(task).ask(question(RequestKind::probe, task));
     open.push_back(task);
   }
-  absent_.clear();
+  forget_answers();
   while (!open.empty() && !deadline_.has_expired()) {
     note_answers(open);
     const auto has_ended = [&](int task) { return with(task).state() != State::pending; };
@@ -154,7 +169,7 @@ std::optional<int> Former::find_leader() {
 }
 
 std::optional<Proposal> Former::lead() {
-  absent_.clear();
+  forget_answers();
   formation_.lead(join_now());
   while (true) {
     Formation::Progress progress = formation_.update(absent_, Clock::system().now());
@@ -166,8 +181,8 @@ std::optional<Proposal> Former::lead() {
     note({std::move(progress.missing), progress.left_behind, progress.obstacle, progress.is_final});
     check_may_wait();
     std::erase_if(absent_, [&](const auto& one) {
-      return std::find(progress.absent.begin(), progress.absent.end(), one.first) ==
-             progress.absent.end();
+      return !one.second.was_silent && std::find(progress.absent.begin(), progress.absent.end(),
+                                                 one.first) == progress.absent.end();
     });
     note_answers(progress.absent);
     // Those that joined this process follow it there.
@@ -198,6 +213,7 @@ std::optional<Proposal> Former::follow(int leader) {
       advance_all({&one, 1}, -1, answer_by);
     if (conversation.state() != State::answered) {
       if (conversation.state() == State::pending) conversation.give_up("no answer in time");
+      heard(leader, conversation);
       log_debug("[collective.form] lost task ", leader, ", which leads");
       return std::nullopt;
     }
@@ -232,6 +248,16 @@ void Former::note_accepted(const Proposal& proposal) {
   join_.pending = past_group_of(proposal);
 }
 
+void Former::wait_for_training_ones() {
+  const TimePoint longer = std::min(Deadline::after(wait_).time(), return_deadline_.time());
+  if (longer <= deadline_.time()) return;
+  deadline_ = Deadline(longer);
+  if (std::exchange(has_said_wait_, true)) return;
+  log_warn("[collective.form] the others train in group ", lack_.left_behind,
+           "; this process waits until they call rebuild(), at most ",
+           std::chrono::ceil<std::chrono::seconds>(return_deadline_.remaining()).count(), " s");
+}
+
 void Former::note(Lack lack) {
   const std::set<int> missing(lack.missing.begin(), lack.missing.end());
   // A process that has just begun to lead does not know yet who is missing.
@@ -248,6 +274,7 @@ void Former::note(Lack lack) {
   }
   has_noted_lack_ = true;
   lack_ = std::move(lack);
+  if (lack_.obstacle == Obstacle::left_behind && join_.last.number == 0) wait_for_training_ones();
 }
 
 std::string Former::names_of(const std::vector<int>& tasks) const {

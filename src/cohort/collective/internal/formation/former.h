@@ -22,8 +22,9 @@ namespace cohort::collective::formation {
 // Used only from the thread that forms a group.
 class Former {
  public:
+  // `return_wait`: as that of ProcessGroups::form(). `silent`: AbsentTask::was_silent of tasks.
   Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
-         Join join, Deadline deadline);
+         Join join, Deadline deadline, Duration return_wait, std::set<int> silent = {});
 
   // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
   // unavailable with the cause must_restart if no group may be formed without some that have not
@@ -32,6 +33,7 @@ class Former {
   Proposal run();
   // As the members number_max, proposed_max and pending have become.
   const Join& join() const { return join_; }
+  const std::set<int>& silent() const { return silent_; }
 
  private:
   std::optional<int> find_leader();
@@ -45,6 +47,7 @@ class Former {
   Bytes question(RequestKind kind, int to) const;
   // Asks these tasks from time to time, and notes what they answer.
   void note_answers(const std::vector<int>& tasks);
+  void forget_answers();
   AbsentTask heard(int task, const Conversation& conversation);
   bool is_lower_forming() const;
   void note_proposed(const Proposal& proposal);
@@ -60,6 +63,8 @@ class Former {
   // that kept this process waiting; so what comes shortly before it is not noted. Throws if nobody
   // can come who would change it.
   void note(Lack lack);
+  // Others train, so this process has not waited in vain, and goes on waiting.
+  void wait_for_training_ones();
   // Throws if a process of this job cannot be in the group, or the deadline has passed.
   void check_may_wait() const;
   [[noreturn]] void fail() const;
@@ -71,10 +76,14 @@ class Former {
   Formation& formation_;
   Join join_;
   const TimePoint started_ = Clock::system().now();
-  const Deadline deadline_;
+  const Duration wait_;  // until the first deadline
+  const Deadline return_deadline_;
+  Deadline deadline_;
   std::map<int, Conversation> conversations_;
   Absent absent_;
+  std::set<int> silent_;
   bool has_noted_lack_ = false;
+  bool has_said_wait_ = false;
   Lack lack_;
   // Tasks that have taken part at some time; those among the missing have given up, since others
   // had not come.

@@ -153,8 +153,11 @@ class Listener::Connections {
         from.header = Header::decode(from.header_bytes, options_.question_bytes_max);
       } catch (const Error& error) {
         if (error.code() == ErrorCode::data_loss) throw;
-        return reply(from,
-                     {.kind = ReplyKind::refused, .code = error.code(), .text = error.message()});
+        // Another version finds its own error in this answer. Who can read it sees that its
+        // question was damaged.
+        return reply(
+            from,
+            {.kind = ReplyKind::refused, .code = ErrorCode::data_loss, .text = error.message()});
       }
       from.body.clear();
       return true;

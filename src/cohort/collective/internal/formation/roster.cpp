@@ -147,13 +147,12 @@ bool Roster::is_gone(const PastGroup& last, std::size_t i, const Absent& absent)
   // One address cannot be that of two processes.
   const auto found = joined_.find(member.task);
   if (found != joined_.end()) return share_one(found->second.join.addresses, place.addresses);
-  if (rules_.has_ended && rules_.has_ended(place)) return true;
   const auto state = absent.find(member.task);
-  if (state == absent.end()) return false;
-  const AbsentTask& task = state->second;
+  const AbsentTask task = state == absent.end() ? AbsentTask{} : state->second;
+  if (rules_.has_ended && rules_.has_ended(place)) return !task.was_silent || rules_.share_memory;
   const bool is_other = task.incarnation != 0 && task.incarnation != member.incarnation;
-  return (task.kind == AbsentTask::Kind::dead || is_other) &&
-         share_one(task.addresses, place.addresses);
+  const bool is_dead = task.kind == AbsentTask::Kind::dead && !task.was_silent;
+  return (is_dead || is_other) && share_one(task.addresses, place.addresses);
 }
 
 bool Roster::is_shut_out(const Joined& joined, const PastGroup& last) const {

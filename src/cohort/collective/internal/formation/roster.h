@@ -24,8 +24,11 @@ struct AbsentTask {
     forming,
   };
   Kind kind = Kind::unknown;
-  std::uint64_t number = 0;                   // of the group whose values it has
-  std::uint64_t incarnation = 0;              // of the process that answers; 0: none
+  std::uint64_t number = 0;       // of the group whose values it has
+  std::uint64_t incarnation = 0;  // of the process that answers; 0: none
+  // Since the last group it did not answer for a while. If it has ended since, it may have trained
+  // on before, in a newer group.
+  bool was_silent = false;
   std::vector<std::uint64_t> addresses = {};  // Conversation::addresses()
 };
 using Absent = std::map<int, AbsentTask>;
@@ -33,6 +36,9 @@ using Absent = std::map<int, AbsentTask>;
 struct RosterRules {
   // A group is also formed where the others may be the larger side of a network that is divided.
   bool allow_minority = false;
+  // Processes of one host exchange values in memory, where each sees at once that others go on
+  // without it.
+  bool share_memory = false;
   // Whether a process of this host has ended.
   std::function<bool(const Place&)> has_ended = {};
 };

@@ -286,6 +286,28 @@ TEST(Roster, CountsAGroupThatMayHaveBeenFormed) {
   EXPECT_THAT(roster.missing(), ElementsAre(0));
 }
 
+// It may have formed a newer group, trained on, and ended then.
+TEST(Roster, AMemberThatEndedAfterItWasSilentCounts) {
+  PastGroup last = past(3, {0, 1});
+  last.places = {{7, 11, {100}}, {7, 12, {101}}};
+  const auto obstacle = [&](RosterRules rules, bool was_silent, bool was_refused) {
+    Roster roster = roster_of(last, {1}, std::move(rules));
+    roster.update({{0,
+                    {.kind = was_refused ? Kind::dead : Kind::unknown,
+                     .was_silent = was_silent,
+                     .addresses = {100}}}},
+                  kStart);
+    return roster.obstacle(1);
+  };
+  const auto ended = [](const Place& place) { return place.process == 11; };
+  EXPECT_EQ(obstacle({}, false, true), Obstacle::none);
+  EXPECT_EQ(obstacle({}, true, true), Obstacle::minority);
+  EXPECT_EQ(obstacle({.has_ended = ended}, false, false), Obstacle::none);
+  EXPECT_EQ(obstacle({.has_ended = ended}, true, false), Obstacle::minority);
+  EXPECT_EQ(obstacle({.share_memory = true, .has_ended = ended}, true, false), Obstacle::none)
+      << "it would have been told there";
+}
+
 TEST(Roster, IsAllowedToGoOnWithFew) {
   Roster roster = roster_of(past(3, {0, 1, 2}), {2}, {.allow_minority = true});
   roster.update({}, kStart);

@@ -76,7 +76,7 @@ class FakeGroups final : public internal::WorkerGroups {
  public:
   FakeGroups(std::shared_ptr<FakeFormations> formations, int task)
       : formations_(std::move(formations)), task_(task) {}
-  collective::Membership form(Deadline deadline) override {
+  collective::Membership form(Deadline deadline, Duration /*return_wait*/) override {
     return formations_->form(task_, deadline);
   }
 

@@ -13,7 +13,9 @@ class GroupsOfProcesses final : public WorkerGroups {
  public:
   explicit GroupsOfProcesses(collective::ProcessGroupOptions options)
       : groups_(std::move(options)) {}
-  collective::Membership form(Deadline deadline) override { return groups_.form(deadline); }
+  collective::Membership form(Deadline deadline, Duration return_wait) override {
+    return groups_.form(deadline, return_wait);
+  }
 
  private:
   collective::ProcessGroups groups_;
@@ -23,7 +25,7 @@ class GroupsOfProcesses final : public WorkerGroups {
 class GroupOfMpi final : public WorkerGroups {
  public:
   explicit GroupOfMpi(collective::MpiTasks tasks) : tasks_(std::move(tasks)) {}
-  collective::Membership form(Deadline deadline) override {
+  collective::Membership form(Deadline deadline, Duration /*return_wait*/) override {
     collective::Membership membership{.group = collective::mpi_group(tasks_, deadline),
                                       .number = 1};
     for (int rank = 0; rank < membership.group->size(); ++rank) membership.tasks.push_back(rank);

@@ -18,7 +18,7 @@ namespace cohort::internal {
 class WorkerGroups {
  public:
   virtual ~WorkerGroups() = default;
-  virtual collective::Membership form(Deadline deadline) = 0;
+  virtual collective::Membership form(Deadline deadline, Duration return_wait) = 0;
   // Throws if there can be no group but the first one.
   virtual void check_forms_again() const {}
 };
