@@ -401,7 +401,7 @@ TEST_P(StrangerTest, TheEndTellsHowManyMoreWereRefused) {
   serve();
   std::string lines;
   set_log_sink([&](LogLevel, std::string_view line) { lines.append(line).append("\n"); });
-  for (std::size_t i = 0; i < RefusalLog::kLinesMax + 2; ++i)
+  for (int i = 0; i < 3; ++i)
     EXPECT_ANY_THROW(client(3)->shutdown(std::chrono::milliseconds(0), patience()));
   server.reset();
   set_log_sink(nullptr);

@@ -24,8 +24,9 @@ class RefusalLogTest : public ::testing::Test {
   }
   ~RefusalLogTest() override { set_log_sink(nullptr); }
 
+  // From as many hosts.
   void refuse(int count) {
-    for (int i = 0; i < count; ++i) log.note("10.0.0.1:" + std::to_string(i), "no handshake");
+    for (int i = 0; i < count; ++i) log.note("10.0.0." + std::to_string(i) + ":1", "no handshake");
   }
 
   std::vector<std::string> lines;
@@ -35,8 +36,32 @@ class RefusalLogTest : public ::testing::Test {
 
 TEST_F(RefusalLogTest, TheFirstHaveALineEachWithAddressAndReason) {
   refuse(2);
-  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 10.0.0.1:0: no handshake"),
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 10.0.0.0:1: no handshake"),
                                  HasSubstr("refused 10.0.0.1:1: no handshake")));
+}
+
+// Regression: a server that was restarted had five lines about the same refused workers.
+TEST_F(RefusalLogTest, AHostAndAReasonHaveOneLine) {
+  for (int port = 1; port <= 9; ++port) {
+    log.note("10.0.0.1:" + std::to_string(port), "no handshake");
+    log.note("[fd00::1]:" + std::to_string(port), "no handshake");
+    const std::string who = "10.0.0.1:" + std::to_string(port);
+    log.note(who, "broken frames of " + who);
+  }
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 10.0.0.1:1: no handshake"),
+                                 HasSubstr("refused [fd00::1]:1: no handshake"),
+                                 HasSubstr("refused 10.0.0.1:1: broken frames of 10.0.0.1:1")));
+  log.finish();
+  EXPECT_THAT(lines.back(), HasSubstr("refused 24 more"));
+}
+
+TEST_F(RefusalLogTest, ACallerMayHaveNoPort) {
+  for (int i = 0; i < 2; ++i) {
+    log.note("inprocess", "frames of inprocess");
+    log.note("", "no address");
+  }
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused inprocess: frames of inprocess"),
+                                 HasSubstr("refused : no address")));
 }
 
 TEST_F(RefusalLogTest, TheOthersAreCountedOnceTheirMinuteIsOver) {
@@ -65,7 +90,7 @@ TEST_F(RefusalLogTest, TheNextMinuteHasItsOwnLines) {
   clock.advance(std::chrono::minutes(2));
   lines.clear();
   refuse(1);
-  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 2 more"), HasSubstr("refused 10.0.0.1:0")));
+  EXPECT_THAT(lines, ElementsAre(HasSubstr("refused 2 more"), HasSubstr("refused 10.0.0.0:1")));
 }
 
 }  // namespace

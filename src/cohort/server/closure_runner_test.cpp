@@ -297,8 +297,8 @@ TEST_F(ClosureRunnerTest, AFunctionThatIsNotHereIsNamedWithTheRemedy) {
   enqueue({kUnknown});
   wait_for_ends(1);
   EXPECT_EQ(error_of(1).cause(), ErrorCause::function_missing);
-  EXPECT_THAT(error_of(1).message(), HasSubstr("got number 4, which is not here; perhaps the task "
-                                               "was restarted"));
+  EXPECT_THAT(error_of(1).message(), HasSubstr("got one that is not here; perhaps the task was "
+                                               "restarted"));
 }
 
 // Updates a variable on each of two parameter servers and then reads both, so it has two segments.

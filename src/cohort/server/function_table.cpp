@@ -130,11 +130,9 @@ std::shared_ptr<const WorkerFunction> FunctionTable::find(std::uint32_t id) cons
   const auto found = functions_.find(id);
   if (found == functions_.end()) {
     throw Error(ErrorCode::not_found,
-                "[server.find_function] expected a function that the coordinator has sent, got "
-                "number " +
-                    std::to_string(id) +
-                    ", which is not here; perhaps the task was restarted: connect again and send "
-                    "its functions",
+                "[server.find_function] expected a function that the coordinator has sent, got one "
+                "that is not here; perhaps the task was restarted: connect again and send its "
+                "functions",
                 ErrorCause::function_missing);
   }
   return found->second;

@@ -382,13 +382,6 @@ TEST_F(UsualMistakes, AnElementOfAnotherStrategyIsRefused) {
   EXPECT_EQ(two.run(rows, plain.iterator().get_next())[0].size(0), 4);
 }
 
-// How often a text is in a log.
-int count_in(const std::string& log, const std::string& text) {
-  int count = 0;
-  for (auto at = log.find(text); at != std::string::npos; at = log.find(text, at + 1)) ++count;
-  return count;
-}
-
 struct UsualLosses : UsualMistakes {
   using Loss = std::function<at::Tensor(const at::Tensor& part)>;
   // How often five steps with this loss warn with this text.
@@ -398,7 +391,7 @@ struct UsualLosses : UsualMistakes {
     testing::Warnings warnings;
     for (int i = 0; i < 5; ++i)
       strategy.run([&](const at::Tensor& part) { optimizer.minimize(loss(part)); }, rows);
-    return count_in(warnings.text(), text);
+    return warnings.count(text);
   }
   int lines_of_mean(const Loss& loss) {
     return lines_of("is a mean over the rows", two, SGD({w, b}, {.learning_rate = 0.001}), loss,
@@ -463,7 +456,7 @@ TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
   testing::Warnings warnings;
   const SGD sgd({w, b});
   two.function([&](const at::Tensor& part) { sgd.minimize(predicted(part).mean()); })(parts);
-  EXPECT_EQ(count_in(warnings.text(), text), 1);
+  EXPECT_EQ(warnings.count(text), 1);
   const auto net = two.replicate(
       [] {
         torch::nn::Linear made(2, 1);
@@ -475,17 +468,113 @@ TEST_F(UsualLosses, AMeanIsWarnedOfInAFunctionAndWithTorchOptimizer) {
     return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
   });
   two.run([&](const at::Tensor& part) { optimizer.minimize(net->forward(part).mean()); }, parts);
-  EXPECT_EQ(count_in(warnings.text(), text), 2);
+  EXPECT_EQ(warnings.count(text), 2);
 }
+
+// Regression: the gradient was as many times too large as there are replicas, without a word.
+TEST_F(UsualLosses, AStepWithoutAverageLossIsWarnedOfOnce) {
+  const auto lines = [&](const std::string& name, const auto& body) {
+    const auto net = two.replicate([] { return torch::nn::Linear(2, 1); }, {.name = name});
+    const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+      return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
+    });
+    testing::Warnings warnings;
+    for (int step = 0; step < 3; ++step) {
+      two.run(
+          [&](const at::Tensor& part) { body(net->forward(part.to(torch::kFloat)), optimizer); },
+          parts);
+    }
+    return warnings.count("average_loss() was not called");
+  };
+  using Sgd = TorchOptimizer<torch::optim::SGD>;
+  EXPECT_EQ(lines("mean",
+                  [](const at::Tensor& losses, const Sgd& optimizer) {
+                    optimizer.zero_grad();
+                    losses.mean().backward();
+                    optimizer.step();
+                  }),
+            1);
+  EXPECT_EQ(lines("average",
+                  [](const at::Tensor& losses, const Sgd& optimizer) {
+                    average_loss(losses).backward();
+                    optimizer.step();
+                  }),
+            0);
+  EXPECT_EQ(lines("minimize", [](const at::Tensor& losses,
+                                 const Sgd& optimizer) { optimizer.minimize(losses.sum() / 3); }),
+            0);
+}
+
+// The second run has only the step.
+TEST_F(UsualLosses, GradientsOfAnEarlierRunMayBeScaled) {
+  const auto net = two.replicate([] { return torch::nn::Linear(2, 1); }, {.name = "net"});
+  const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+    return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.1));
+  });
+  testing::Warnings warnings;
+  two.run(
+      [&](const at::Tensor& part) {
+        optimizer.zero_grad();
+        average_loss(net->forward(part.to(torch::kFloat))).backward();
+      },
+      parts);
+  two.run([&] { optimizer.step(); });
+  EXPECT_EQ(warnings.text(), "");
+}
+
+// Regression: it gave the numbers of a mean of the replica's rows, without a word.
+TEST_F(UsualLosses, TheNumberOfOneReplicasRowsIsWarnedOfOnce) {
+  const std::string text = "which is the number of one replica's rows";
+  const auto loss = [&](bool is_right) {
+    return [&, is_right](const at::Tensor& part) {
+      return average_loss(predicted(part), {.global_batch_size = is_right ? 3 : part.size(0)});
+    };
+  };
+  const SGD sgd({w, b}, {.learning_rate = 0.001});
+  EXPECT_EQ(lines_of(text, two, sgd, loss(true), parts), 0);
+  EXPECT_EQ(lines_of(text, two, sgd, loss(false), parts), 1);
+  EXPECT_EQ(lines_of(text, two, sgd, loss(false), parts), 0);
+  MirroredStrategy traced({"CPU:0", "CPU:1"});
+  testing::Warnings warnings;
+  traced.function([](const at::Tensor& part) {
+    return average_loss(part.sum(1), {.global_batch_size = part.size(0)});
+  })(parts);
+  EXPECT_EQ(warnings.count(text), 1);
+  OneDeviceStrategy one;
+  one.run([&] { average_loss(x.sum(1), {.global_batch_size = 3}); });
+  EXPECT_EQ(warnings.count(text), 1);
+}
+
+constexpr const char* kPlainTensor =
+    "A plain tensor that is given to run() or to a step of function() is whole in each replica";
 
 // Regression: each replica trained on the whole batch without a word.
 TEST_F(UsualLosses, APlainTensorForDistributedRowsIsWarnedOfOnce) {
-  const std::string text = "A plain tensor that is given to run() is whole in each replica";
   const SGD sgd({w, b}, {.learning_rate = 0.001});
   const auto loss = [&](const at::Tensor& part) { return average_loss(predicted(part)); };
-  EXPECT_EQ(lines_of(text, two, sgd, loss, x), 1);
-  EXPECT_EQ(lines_of(text, two, sgd, loss, x), 0);
-  EXPECT_EQ(lines_of(text, two, SGD({w, b}), loss, parts), 0);
+  EXPECT_EQ(lines_of(kPlainTensor, two, sgd, loss, x), 1);
+  EXPECT_EQ(lines_of(kPlainTensor, two, sgd, loss, x), 0);
+  EXPECT_EQ(lines_of(kPlainTensor, two, SGD({w, b}), loss, parts), 0);
+}
+
+// Regression: only run() warned.
+TEST_F(UsualLosses, APlainTensorIsWarnedOfOnceInAFunction) {
+  const SGD sgd({w, b}, {.learning_rate = 0.001});
+  const auto lines = [&](const auto& step, const auto& rows) {
+    testing::Warnings warnings;
+    for (int i = 0; i < 5; ++i) step(rows);
+    return warnings.count(kPlainTensor);
+  };
+  const auto train = [&](const at::Tensor& part) {
+    sgd.minimize(average_loss(predicted(part).square()));
+  };
+  const auto add_one = [&](const at::Tensor& part) {
+    sgd.minimize(w.tensor().sum() + 0 * part.sum());
+  };
+  EXPECT_EQ(lines(two.function(train), parts), 0);
+  EXPECT_EQ(lines(two.function(add_one), parts), 0) << "equal gradients of other rows";
+  EXPECT_EQ(lines(two.function(train), x), 1);
+  EXPECT_EQ(lines(two.function(train), x), 0);
 }
 
 }  // namespace

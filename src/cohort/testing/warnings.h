@@ -10,6 +10,14 @@
 
 namespace cohort::testing {
 
+// How often `words` are in `text`.
+inline int count_of(std::string_view words, std::string_view text) {
+  int count = 0;
+  for (auto at = text.find(words); at != std::string_view::npos; at = text.find(words, at + 1))
+    ++count;
+  return count;
+}
+
 // Collects them while it exists. Thread-safe.
 class Warnings {
  public:
@@ -26,6 +34,7 @@ class Warnings {
     const Lock lock(mutex_);
     return text_;
   }
+  int count(std::string_view words) { return count_of(words, text()); }
 
  private:
   Mutex mutex_;

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Log lines about callers that were refused or could not be accepted. There may be thousands of
-// them, so the first few of each minute get a line each and the rest are counted.
+// them, so in each minute a host and a reason have one line together, a few lines are written, and
+// the rest are counted.
 #pragma once
 
 #include <cstddef>
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "cohort/core/clock.h"
 #include "cohort/core/detail/mutex.h"
@@ -21,7 +23,7 @@ class COHORT_API RefusalLog {
 
   explicit RefusalLog(Clock& clock = Clock::system(), std::string verb = "refused")
       : clock_(clock), verb_(std::move(verb)) {}
-  // `who`: the caller's address.
+  // `who`: the caller's address, whose port differs for each of its connections.
   void note(std::string_view who, std::string_view why);
   // If their minute is over, logs how many were left out. Call it about once a minute.
   void settle();
@@ -34,13 +36,15 @@ class COHORT_API RefusalLog {
   // over.
   std::size_t end_window() COHORT_REQUIRES(mutex_);
   std::size_t start_window() COHORT_REQUIRES(mutex_);
+  bool is_new(std::string_view who, std::string_view why) COHORT_REQUIRES(mutex_);
   void say(std::size_t left_out) const;
 
   Clock& clock_;
   const std::string verb_;
   Mutex mutex_;
   TimePoint window_end_ COHORT_GUARDED_BY(mutex_) = TimePoint::min();
-  std::size_t in_window_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> said_ COHORT_GUARDED_BY(mutex_);  // in this minute
+  std::size_t left_out_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
 }  // namespace cohort::rpc
