@@ -16,7 +16,8 @@ using std::chrono::steady_clock;
 
 // A task that ends with this code has a wrong configuration, so another start would not help.
 constexpr int kBadConfiguration = 64;
-constexpr int kTryAgain = 75;  // among others, the port of a server is taken
+// Among others, the port of a server is taken, or the others have gone on without the task.
+constexpr int kTryAgain = 75;
 // A server whose port is taken ends within this time after its start.
 constexpr std::chrono::minutes kEarly{1};
 // A worker does something if it uses this part of the time on a processor: connections that are

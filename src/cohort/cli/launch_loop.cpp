@@ -84,7 +84,15 @@ LaunchResult LaunchLoop::run() {
   for (const PlannedKill& kill : kills_) {
     if (!lost_port_) say("all ended before the planned kill of " + kill.to_string());
   }
+  note_that_none_finished();
   return result();
+}
+
+// Planned kills are no failure of a job that goes on without those workers, and nobody has.
+void LaunchLoop::note_that_none_finished() {
+  if (cluster_.has_chief() || finished_ || exit_code_ || failure_ != 0 || lost_port_) return;
+  failure_ = tasks_.front()->report.last_exit.shell_code();
+  say("no worker has finished");
 }
 
 void LaunchLoop::start(Task& task) {

@@ -370,6 +370,20 @@ TEST_F(WorkerLaunchTest, AWorkerThatComesBackAndFindsNobodyIsNoFailure) {
   EXPECT_THAT(err(), HasSubstr("it came back too late to train with the others"));
 }
 
+// Regression: such an end counted as success, and hid that a worker had returned too early.
+TEST_F(WorkerLaunchTest, AWorkerThatWasNotStartedAgainFailsTheJobIfItEndsAfterAnotherHasFinished) {
+  const auto end_with = [&](const std::string& code) {
+    scripts("mark has_pid0; exit 0",
+            "await has_pid0; while kill -0 $(cat $dir/pid0) 2>&-; do :; done; exit " + code);
+    options_.program[2] = std::string(kWorkerPrelude) + "echo $$ >$dir/pid$index\n" +
+                          options_.program[2].substr(std::string(kWorkerPrelude).size());
+    return run().exit_code;
+  };
+  EXPECT_EQ(end_with("75"), 75) << "it asks for another start";
+  EXPECT_THAT(err(), HasSubstr("worker:1 ended with exit code 75, and worker:0 has finished"));
+  EXPECT_EQ(end_with("69"), 69) << "it lost a worker that did not wait for it";
+}
+
 TEST_F(WorkerLaunchTest, APlannedKillIsNoFailureAndTheOthersGoOn) {
   scripts("await_text 'killed worker:1 after 0.0 s; it stays away, and the others may go on'",
           "exec sleep 1000");
@@ -378,6 +392,14 @@ TEST_F(WorkerLaunchTest, APlannedKillIsNoFailureAndTheOthersGoOn) {
   EXPECT_EQ(result.exit_code, 0);
   EXPECT_EQ(result.tasks[1].kills, 1);
   EXPECT_EQ(result.tasks[1].last_exit.signal, SIGKILL);
+}
+
+// Regression: the exit code was 0.
+TEST_F(WorkerLaunchTest, PlannedKillsOfAllWorkersAreAFailure) {
+  scripts("exec sleep 1000", "exec sleep 1000");
+  options_.kills = {{{"worker", 0}, milliseconds(0)}, {{"worker", 1}, milliseconds(0)}};
+  EXPECT_EQ(run().exit_code, 137);
+  EXPECT_THAT(err(), HasSubstr("no worker has finished"));
 }
 
 TEST_F(WorkerLaunchTest, AKillWaitsForTheProgressOfTheFirstWorkerAndARestartFollows) {

@@ -70,6 +70,7 @@ class LaunchLoop {
   bool is_busy() const;
   Task* find(const TaskId& id);
   void say(const std::string& text);
+  void note_that_none_finished();
   LaunchResult result() const;
 
   const LaunchOptions& options_;
