@@ -1,0 +1,36 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Whether the program "Save and resume" of docs/guide/workers.md trains the same values in two parts as in one.
+
+    check_resume.py COHORT PROGRAM
+"""
+
+import pathlib
+import subprocess
+import sys
+import tempfile
+
+
+def train(command, folder, epochs):
+    done = subprocess.run([*command, "resume", str(epochs)], cwd=folder, capture_output=True, text=True, timeout=250, check=False)
+    if done.returncode != 0:
+        sys.exit(f"{' '.join(command)} resume {epochs} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
+    return (pathlib.Path(folder) / "values.safetensors").read_bytes()
+
+
+def main():
+    cohort, program = sys.argv[1:]
+    for workers in (1, 2):
+        command = [program] if workers == 1 else [cohort, "launch", "--workers", str(workers), "--ps", "0", "--", program]
+        with tempfile.TemporaryDirectory() as whole, tempfile.TemporaryDirectory() as parts:
+            expected = train(command, whole, 4)
+            first = train(command, parts, 1)
+            got = train(command, parts, 4)
+        if first == got:
+            sys.exit(f"{workers} workers: the second start has not trained")
+        if got != expected:
+            sys.exit(f"{workers} workers: expected the values of one start, got others")
+    print("the values are the same")
+
+
+main()
