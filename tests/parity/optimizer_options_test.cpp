@@ -345,6 +345,7 @@ Tensors values_of_ours(const Case& c, const Way& way) {
 TEST(RandomOptionsOfOptimizers, GiveTheNumbersOfTorch) {
   ASSERT_EQ(kAskedForPortableKernels, 0);
   const bool has_bits = has_portable_kernels();
+  std::cout << "compared " << (has_bits ? "bit for bit\n" : "within bounds\n");
   OneDeviceStrategy one;
   MirroredStrategy two({"CPU:0", "CPU:1"});
   const std::vector<Way> ways{{"no strategy", nullptr, false},

@@ -178,6 +178,7 @@ Values trained_on_replicas(const Sizes& sizes) {
   std::vector<std::string> devices;
   for (std::size_t r = 0; r < sizes.size(); ++r) devices.push_back("CPU:" + std::to_string(r));
   MirroredStrategy strategy(devices);
+  torch::manual_seed(0);
   const auto model = strategy.replicate([] { return make<Module>(); });
   const SGD sgd(model.parameters(), {.learning_rate = kRate});
   for (int step = 0; step < kSteps; ++step) {

@@ -316,8 +316,8 @@ void ClosureQueue::ended(const Ended& end, TimePoint now, Actions& actions) {
 void ClosureQueue::program_ready(ClosureId closure, TimePoint, Actions& actions) {
   const std::optional<State::Parked> parked = state_->unpark(closure);
   if (!parked) return;
-  if (parked->worker) {
-    state_->returning[*parked->worker].insert(closure);
+  if (const auto worker = parked->worker) {  // a copy, since g++ warns of the member at -O3
+    state_->returning[*worker].insert(closure);
     ++state_->returning_count;
   } else {
     state_->table.put_back(closure, ClosureTable::Place::front, actions);

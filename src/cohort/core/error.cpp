@@ -73,6 +73,11 @@ Error lack_of_memory(std::string_view what) {
                ErrorCause::application);
 }
 
+// A backward pass through a value that was overwritten after the forward pass.
+bool is_overwritten_value(std::string_view torch_text) {
+  return torch_text.find("has been modified by an inplace operation") != std::string_view::npos;
+}
+
 // LibTorch throws no type of its own where the CPU has too little memory.
 bool is_lack_of_memory(std::string_view torch_text) {
   return torch_text.find("DefaultCPUAllocator: ") != std::string_view::npos &&
@@ -162,13 +167,20 @@ std::string text_of_torch_error(const c10::Error& error) {
       text.find("CUDA") != std::string::npos || text.find("cuda") != std::string::npos;
   if (is_about_cuda && !has_device(c10::DeviceType::CUDA))
     text += "; this process has no CUDA device: leave out .cuda() and torch::kCUDA";
+  if (is_overwritten_value(text)) {
+    text +=
+        "; where an optimizer has updated a variable since the forward pass: compute the gradients "
+        "of all optimizers before the first update (compute_gradients(), then apply_gradients()), "
+        "or call forward() again after it";
+  }
   return text;
 }
 
 Error error_of_torch(const c10::Error& error, ErrorCode code) {
   const std::string text = text_of_torch_error(error);
   if (is_lack_of_memory(text)) return lack_of_memory(text);
-  return Error(code, text, ErrorCause::application);
+  return Error(is_overwritten_value(text) ? ErrorCode::invalid_argument : code, text,
+               ErrorCause::application);
 }
 
 Error current_error() {

@@ -50,6 +50,19 @@ TEST(TorchError, DoesNotListTheKernelsOfAnOperator) {
               AllOf(HasSubstr("cuda"), EndsWith(kRemedy), Not(HasSubstr("\n"))));
 }
 
+TEST(TorchError, AValueThatWasOverwrittenHasOneCodeAndTheRemedy) {
+  constexpr const char* kText =
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: [torch.FloatTensor [3]] is at version 2";
+  try {
+    TORCH_CHECK(false, kText);
+  } catch (...) {
+    const Error error = current_error();
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_THAT(error.message(), AllOf(StartsWith(kText), HasSubstr("compute_gradients()")));
+  }
+}
+
 // The exit code was 70, as for a fault of the program.
 TEST(TorchError, ALackOfMemoryIsOneOfResources) {
   try {

@@ -52,10 +52,27 @@ bool has_mean(const at::Tensor& loss) {
 }
 
 constexpr std::int64_t kCallsToLookAt = 1000;
-// Equal losses of so many steps are no accident.
-constexpr int kStepsToCompare = 3;
 
 }  // namespace
+
+void warn_of_equal_replicas(std::string_view what, std::size_t replicas) {
+  log_warn("[optimizer.minimize] got the same ", what, " in all ", replicas, " replicas in ",
+           kStepsToCompare,
+           " steps, so each seems to compute the same rows, whose gradients are added. A plain "
+           "tensor that is given to run() or to a step of function() is whole in each replica: "
+           "give it an element of distribute_dataset(), or a PerReplica");
+}
+
+void LossWarnings::look_at_step(bool is_scaled) {
+  const int replicas = variable::ReplicaCount::current();
+  if (replicas == 1 || is_scaled || has_warned_of_step_.exchange(true)) return;
+  log_warn("[strategy.TorchOptimizer] got a step() with gradients of a run() in which ",
+           "average_loss() was not called; the gradients of the ", replicas,
+           " replicas are added, so a loss that is a mean of the replica's rows counts ", replicas,
+           " times too much. Call backward() of average_loss(losses) of losses with "
+           "at::Reduction::None. A program that divides its losses by the rows of all replicas "
+           "itself is right; this line comes once");
+}
 
 void LossWarnings::look_at(const at::Tensor& loss) {
   const int replicas = variable::ReplicaCount::current();
@@ -82,13 +99,7 @@ void LossWarnings::compare(const at::Tensor& loss) {
                                static_cast<std::ptrdiff_t>(losses_.size());
     ++equal_steps_;
     has_compared_ = !are_equal || equal_steps_ == kStepsToCompare;
-    if (are_equal && has_compared_) {
-      log_warn("[optimizer.minimize] got the same loss in all ", losses_.size(), " replicas in ",
-               kStepsToCompare,
-               " steps, so each seems to compute the same rows, whose gradients are added. A plain "
-               "tensor that is given to run() is whole in each replica: give it an element of "
-               "distribute_dataset(), or a PerReplica");
-    }
+    if (are_equal && has_compared_) warn_of_equal_replicas("loss", losses_.size());
     losses_.clear();
     are_known_.clear();
   }

@@ -199,7 +199,7 @@ TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {
   class Elsewhere final : public RemoteHome {
    public:
     using RemoteHome::RemoteHome;
-    void check_use(std::string_view method) const override {
+    void check_use(std::string_view method, std::string_view) const override {
       throw Error(ErrorCode::failed_precondition, "no " + std::string(method));
     }
   };

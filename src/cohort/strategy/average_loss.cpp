@@ -5,8 +5,11 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/gradient_parts.h"
+#include "cohort/strategy/internal/loss_scale.h"
+#include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_count.h"
 #include "cohort/strategy/strategy.h"
@@ -14,11 +17,15 @@
 namespace cohort {
 namespace {
 
+// The last run of a replica on this thread in which a loss was scaled.
+thread_local std::uint64_t scaled_run = 0;
+
 ReplicaContext& replica_of(std::string_view call) {
   ReplicaContext* replica = get_replica_context();
   COHORT_CHECK(replica != nullptr, ErrorCode::failed_precondition, "[strategy.", call,
                "] expected a replica context, got cross-replica context of '",
                get_strategy().name(), "'; call it inside run()");
+  scaled_run = internal::StrategyAccess::serial_of(*replica);
   return *replica;
 }
 
@@ -26,6 +33,17 @@ void check_size(std::int64_t size) {
   COHORT_CHECK(size > 0, ErrorCode::invalid_argument,
                "[strategy.average_loss] expected a global batch of at least one example, got ",
                size, "; skip a step without data");
+}
+
+// The right number can be that of one replica only where all others have no rows.
+void look_at_given_size(std::int64_t size, std::int64_t rows, const ReplicaContext& replica) {
+  if (size != rows || replica.num_replicas_in_sync() == 1) return;
+  if (!internal::StrategyAccess::is_first_wrong_size(replica.strategy())) return;
+  log_warn("[strategy.average_loss] got a global_batch_size of ", size,
+           ", which is the number of one replica's rows; the gradients of the ",
+           replica.num_replicas_in_sync(),
+           " replicas are added, so each row counts too much, unless the others have none. Give "
+           "the number of the rows of all replicas, or leave it out");
 }
 
 // The sum over all replicas, which make this call together.
@@ -46,6 +64,7 @@ at::Tensor divided(const at::Tensor& sum, const ReplicaContext& replica, std::in
   const std::int64_t size =
       options.global_batch_size ? *options.global_batch_size : total(replica, examples);
   check_size(size);
+  if (options.global_batch_size) look_at_given_size(size, examples, replica);
   return sum / size;
 }
 
@@ -68,6 +87,10 @@ at::Tensor fitting(const at::Tensor& weights, const at::Tensor& losses) {
 }
 
 }  // namespace
+
+bool internal::has_scaled_loss(const ReplicaContext& replica) {
+  return scaled_run == StrategyAccess::serial_of(replica);
+}
 
 at::Tensor average_loss(const at::Tensor& losses, const AverageLossOptions& options) {
   ReplicaContext& replica = replica_of("average_loss");

@@ -138,6 +138,35 @@ TEST(GradientParts, MayLackVariables) {
   EXPECT_EQ(w.read().item<float>(), -4);
 }
 
+// Regression: the example of the guide read behind the last part, and its rows weighed less.
+TEST(GradientParts, OfAShortBatchMayBeEmptyAndGiveEachRowItsWeight) {
+  const at::Tensor rows = torch::tensor({{1.0, 2.0}, {3.0, -1.0}, {0.5, 4.0}}, torch::kDouble);
+  const auto trained = [&](const PerReplica<at::Tensor>& batch) {
+    MirroredStrategy strategy(testing::devices_for(testing::Sizes(batch.size())));
+    const Variable w = strategy.variable("w", torch::ones({2}, torch::kDouble));
+    const SGD sgd({w}, {.learning_rate = 0.1});
+    strategy.run(
+        [&](const at::Tensor& x) {
+          const auto parts = x.tensor_split(kParts);
+          const auto size =
+              get_replica_context()
+                  ->all_reduce(ReduceOp::sum, at::scalar_tensor(x.size(0), torch::kLong))
+                  .item<std::int64_t>();
+          sgd.apply_gradients(gradients_in_parts(sgd, kParts, [&](int i) {
+            const at::Tensor& part = parts[static_cast<std::size_t>(i)];
+            return average_loss(part.matmul(w.tensor()).square(), {.global_batch_size = size});
+          }));
+        },
+        batch);
+    return w.read().detach();
+  };
+  const at::Tensor w = torch::ones({2}, torch::kDouble).requires_grad_();
+  rows.matmul(w).square().mean().backward();
+  const at::Tensor expected = w.detach() - 0.1 * w.grad();
+  for (const testing::Sizes& sizes : std::vector<testing::Sizes>{{3}, {2, 1}, {3, 0}})
+    EXPECT_TRUE(torch::allclose(trained(testing::parts(rows, sizes)), expected, 1e-12, 1e-12));
+}
+
 TEST(GradientParts, UseOneThread) {
   const int before = at::get_num_threads();
   at::set_num_threads(3);

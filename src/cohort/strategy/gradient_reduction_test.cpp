@@ -29,6 +29,7 @@ at::Tensor layer_batch(int step) {
 }
 
 Linear make_layer() {
+  torch::manual_seed(1);
   Linear layer(5, 3);
   layer->to(torch::kDouble);
   return layer;

@@ -2,6 +2,7 @@
 // Detects writes into the tensors of variables that no method of Variable made: LibTorch lets any
 // code write into a tensor.
 #include <bit>
+#include <exception>
 #include <string_view>
 
 #include "cohort/core/error.h"
@@ -143,6 +144,7 @@ void MirroredHome::compare_with_workers(const std::optional<ValuesBefore>& befor
 
 void MirroredHome::warn_if_alone() {
   if (!has_workers() || runs_of_workers_ == 0 || workers_->num_combined() > 0) return;
+  if (std::uncaught_exceptions() > 0) return;  // a run has failed, which its error explains
   if (has_warned_.exchange(true)) return;
   log_warn("[strategy.run] expected steps that combine values of the ", workers_->count(),
            " workers of '", name_, "', got none in ", runs_of_workers_,

@@ -6,6 +6,7 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -216,6 +217,17 @@ void MirroredHome::note_module_use(const std::shared_ptr<ModuleUse>& module) {
   module->last_run = modes_scope_.load();
 }
 
+void MirroredHome::check_used_modules() {
+  if (!has_modules_ || is_in_replica()) return;
+  const Lock lock(mutex_);
+  if (open_modes_ > 1) return;  // another run changes them
+  for (const SavedModes& saved : saved_modes_) {
+    ModuleUse& use = *saved.module;
+    if (std::has_single_bit(use.runs + 1)) check_same_tensors(use, "run");
+    ++use.runs;
+  }
+}
+
 void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
     state->load(*handed);
@@ -289,9 +301,9 @@ void MirroredHome::restore_modes() const {
   }
 }
 
-void MirroredHome::check_use(std::string_view method) const {
+void MirroredHome::check_use(std::string_view method, std::string_view variable) const {
   if (is_of_one_value()) return;
-  check_not_mixing(owner_, name_, "variable." + std::string(method));
+  check_not_mixing(owner_, name_, "variable." + std::string(method), {"variable", variable});
   COHORT_CHECK(are_values_whole_, ErrorCode::failed_precondition, "[variable.", method,
                "] expected the values of the present group of workers, got old ones, or a mixture, "
                "that a rebuild() of '",
@@ -325,8 +337,8 @@ MirroredHome::Reach MirroredHome::reach_of(const Variable& variable, const Place
   return own;
 }
 
-void MirroredHome::check_module_use() const {
-  check_not_mixing(owner_, name_, "replicate");
+void MirroredHome::check_module_use(std::string_view module) const {
+  check_not_mixing(owner_, name_, "replicate", {"module", module});
   COHORT_CHECK(is_in_replica(), ErrorCode::failed_precondition,
                "[strategy.replicate] expected a replica of '", name_,
                "', got a use of the module outside of run(); for evaluation and saving, take an "

@@ -42,6 +42,7 @@ at::Tensor batch(int step) {
 }
 
 Net make_net() {
+  torch::manual_seed(1);
   Net net;
   net->to(torch::kDouble);
   return net;
@@ -54,6 +55,42 @@ TEST(MirroredModule, AFactoryThatReturnsOneModuleHasNoSnapshot) {
   const auto model = one.replicate([&] { return net; });
   EXPECT_THAT([&] { model.snapshot(); },
               throws_error(ErrorCode::invalid_argument, "make the module inside the factory"));
+}
+
+// Regression: all modules of one class began with the same values, whatever the seed was.
+TEST(MirroredModule, InitialValuesFollowTheSeedOfTheProgramAndTheNumberOfTheModule) {
+  const auto drawn = [](std::uint64_t seed, const std::vector<std::string>& devices) {
+    MirroredStrategy strategy(devices);
+    torch::manual_seed(seed);
+    const at::Tensor next = torch::rand({4});
+    torch::manual_seed(seed);
+    const auto make = [] { return torch::nn::Linear(3, 2); };
+    const auto first = strategy.replicate(make, {.name = "first"});
+    const auto second = strategy.replicate(make, {.name = "second"});
+    EXPECT_TRUE(torch::rand({4}).equal(next)) << "the program's own numbers stay";
+    const auto weights = strategy.run([&] { return first->weight.detach(); });
+    for (std::size_t i = 0; i < weights.size(); ++i)
+      EXPECT_TRUE(weights[i].equal(first.parameters()[0].read()));
+    return std::vector<at::Tensor>{first.parameters()[0].read(), second.parameters()[0].read()};
+  };
+  const auto values = drawn(7, {"CPU:0"}), again = drawn(7, {"CPU:0", "CPU:1"});
+  EXPECT_TRUE(again[0].equal(values[0]));
+  EXPECT_TRUE(again[1].equal(values[1]));
+  EXPECT_FALSE(values[1].equal(values[0]));
+  EXPECT_FALSE(drawn(8, {"CPU:0"})[0].equal(values[0]));
+}
+
+TEST(MirroredModule, AnInitializerFollowsTheSeedOfTheProgram) {
+  MirroredStrategy strategy({"CPU:0"});
+  const auto drawn = [&](const std::string& name) {
+    return strategy.variable(name, TensorSpec{at::kFloat, {{5}}}, Initializer::random_normal(0, 1))
+        .read();
+  };
+  torch::manual_seed(7);
+  const at::Tensor first = drawn("w");
+  EXPECT_TRUE(drawn("w").equal(first));
+  torch::manual_seed(8);
+  EXPECT_FALSE(drawn("w").equal(first));
 }
 
 std::vector<at::Tensor> trained(Strategy& strategy, const std::vector<std::int64_t>& sizes) {

@@ -137,8 +137,10 @@ struct MirroredHome::OptimizerStep {
   std::vector<double> hyper;
 
   std::string to_string() const {
-    std::string text = std::string(rule->name()) + ", '" + optimizer + "', with the numbers";
-    for (const double number : hyper) text += " " + std::to_string(number);
+    std::string text = std::string(rule->name()) + ", '" + optimizer + "', with";
+    const auto names = rule->hyperparameter_names();
+    for (std::size_t i = 0; i < hyper.size(); ++i)
+      text += (i == 0 ? " " : ", ") + std::string(names[i]) + " " + std::to_string(hyper[i]);
     return text;
   }
 };
@@ -191,7 +193,10 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
           if (key.counter != nullptr) key.counter->add_one();
           return reduced;
         }
-        if (has_workers()) gradients_->sum(kApplyCall, what, variables, sums, reduced.hyper, state);
+        if (has_workers()) {
+          const StepNumbers numbers = numbers_of(key.rule, reduced.hyper);
+          gradients_->sum(kApplyCall, what, variables, sums, numbers, state);
+        }
         for (std::size_t i = 0; i < first.size(); ++i) {
           const at::Tensor sum = gradient_of_sum(sums[i]);
           if (!sum.defined()) continue;

@@ -80,7 +80,7 @@ const at::Tensor& MirroredVariable::tensor() const {
     if (replica != nullptr) return synchronized(*replica);
   }
   const MirroredHome::Place place = home_->place_here();
-  if (!place.is_of_owner) home_->check_use("tensor");
+  if (!place.is_of_owner) home_->check_use("tensor", name_);
   if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
     handed_out_version_ = version_of(component(0));
     is_handed_out_ = true;
@@ -133,7 +133,7 @@ void MirroredVariable::adopt_outside_write() {
 void MirroredVariable::note_writes() { handed_out_version_ = version_of(component(0)); }
 
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
-void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method); }
+void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method, name_); }
 
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
   if (!is_on_read()) return;
@@ -192,7 +192,7 @@ const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) 
 }
 
 at::Tensor MirroredVariable::copy() const {
-  home_->check_use("read");
+  home_->check_use("read", name_);
   COHORT_CHECK(!is_on_read() || !SyncOnReadScope::is_here(), ErrorCode::unimplemented,
                "[variable.read] expected a call outside of a SyncOnReadScope for variable '", name_,
                "'; in a replica use tensor(), which is there the value of all replicas");

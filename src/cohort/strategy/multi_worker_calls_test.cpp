@@ -84,6 +84,37 @@ TEST(MultiWorkerCalls, NameTheCallsOfWorkersThatAreInDifferentOnes) {
   }
 }
 
+// Regression: where one worker left out a run, later steps added gradients of parts of different
+// batches, without a word until the next call that both made.
+TEST(MultiWorkerCalls, NameAStepWithAnotherBatch) {
+  for (const bool is_traced : {false, true}) {
+    SCOPED_TRACE(is_traced ? "function()" : "run()");
+    expect_on_both(
+        [&](auto& strategy) {
+          const Variable v = strategy.variable("v", at::ones({}));
+          const SGD sgd({v}, {.learning_rate = 1.0});
+          const auto step = [&](const at::Tensor& rows) {
+            sgd.minimize(v.tensor() * rows.to(at::kFloat).sum());
+          };
+          auto traced = strategy.function(step);
+          const auto dataset = strategy.distribute_dataset(Dataset::range(16).batch(4));
+          DistributedIterator iterator = dataset.iterator();
+          for (int i = 0; i < 4; ++i) {
+            const DistributedElement batch = iterator.get_next();
+            if (i == 2 && strategy.worker() == 1) continue;
+            if (is_traced) {
+              traced(batch);
+            } else {
+              strategy.run(step, batch);
+            }
+            EXPECT_LT(i, 3);
+          }
+        },
+        {"a step after 3 elements of distributed datasets on worker:0",
+         "a step after 4 elements of distributed datasets on worker:1"});
+  }
+}
+
 TEST(MultiWorkerCalls, NameASnapshotOfOneWorker) {
   expect_on_both(
       [](auto& strategy) {

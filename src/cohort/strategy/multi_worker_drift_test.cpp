@@ -49,8 +49,57 @@ TEST(MultiWorkerDrift, OfAnOptimizerOfLibTorchIsFoundAtTheEndOfARun) {
       EXPECT_THAT(text_of(error),
                   AllOf(HasSubstr("[strategy.run] expected equal values of variable '"),
                         HasSubstr("on all workers"), HasSubstr("an optimizer of LibTorch"),
-                        HasSubstr("use minimize()")));
+                        HasSubstr("or the options of the TorchOptimizers differ between the "
+                                  "workers; use minimize()")));
     }
+  }
+}
+
+// Regression: the message told of an optimizer of LibTorch that is none of cohort's.
+TEST(MultiWorkerDrift, OfOptionsOfATorchOptimizerNamesThem) {
+  for (const int when : {0, 2}) {  // the step from which on they differ
+    const auto errors = run_workers(2, {}, [&](auto& strategy) {
+      const auto net = strategy.replicate(linear());
+      TorchOptimizer optimizer(net, [&](std::vector<at::Tensor> parameters) {
+        return torch::optim::Adam(std::move(parameters), torch::optim::AdamOptions(0.5));
+      });
+      for (int step = 0; step <= when; ++step) {
+        if (step == when && strategy.worker() == 1) {
+          optimizer.for_each([](torch::optim::Adam& each) {
+            for (auto& group : each.param_groups())
+              static_cast<torch::optim::AdamOptions&>(group.options()).lr(0.25);
+          });
+        }
+        strategy.run([&] { optimizer.minimize(net->forward(at::ones({4, 2})).sum() / 8); });
+      }
+    });
+    for (const auto& error : errors) {
+      EXPECT_THAT(text_of(error),
+                  AllOf(HasSubstr("[strategy.TorchOptimizer] expected one call on all workers, got "
+                                  "optimizer 'Adam': lr 0.5, beta_1 0.9, beta_2 0.999, eps 1e-08, "
+                                  "weight_decay 0, amsgrad 0 on worker:0"),
+                        HasSubstr("lr 0.25, beta_1 0.9"), HasSubstr("on worker:1")))
+          << when;
+    }
+  }
+}
+
+TEST(MultiWorkerDrift, OfOptionsOfAGroupNamesTheGroup) {
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    const auto net = strategy.replicate(linear());
+    const TorchOptimizer optimizer(net, [&](std::vector<at::Tensor> parameters) {
+      torch::optim::SGD made({parameters.at(0)}, torch::optim::SGDOptions(0.5));
+      made.add_param_group(torch::optim::OptimizerParamGroup(
+          {parameters.at(1)},
+          std::make_unique<torch::optim::SGDOptions>(strategy.worker() == 0 ? 0.25 : 0.125)));
+      return made;
+    });
+    strategy.run([&] { optimizer.minimize(net->forward(at::ones({4, 2})).sum() / 8); });
+  });
+  for (const auto& error : errors) {
+    EXPECT_THAT(text_of(error),
+                AllOf(HasSubstr("optimizer 'SGD': of group 0, lr 0.5, "),
+                      HasSubstr("of group 1, lr 0.25, "), HasSubstr("of group 1, lr 0.125, ")));
   }
 }
 

@@ -57,15 +57,24 @@ TEST(MultiWorkerErrors, NameHyperparametersThatDiffer) {
         if (strategy.worker() == 1) sgd.set_hyperparameter("learning_rate", 0.2);
         step();
       },
-      {"expected one call on all workers", "hyperparameters 0.1", "on worker:0 and",
-       "hyperparameters 0.2", "on worker:1"});
+      {"expected one call on all workers, got optimizer 'sgd': learning_rate 0.1, weight_decay 0 "
+       "on worker:0 and optimizer 'sgd': learning_rate 0.2, weight_decay 0 on worker:1"});
   expect_on_both(
       [](MultiWorkerMirroredStrategy& strategy) {
         const Variable v = strategy.variable("v", at::ones({}));
         const SGD sgd({v}, {.learning_rate = strategy.worker() == 0 ? 0.1 : 0.3});
         strategy.run([&] { sgd.minimize(v.tensor().sum()); });
       },
-      {"hyperparameters 0.1", "hyperparameters 0.3"});
+      {"learning_rate 0.1", "learning_rate 0.3"});
+  expect_on_both(
+      [](MultiWorkerMirroredStrategy& strategy) {
+        const Variable v = strategy.variable("v", at::ones({}));
+        const double momentum = strategy.worker() == 0 ? 0.9 : 0.5;
+        const SGD sgd({v}, {.learning_rate = 0.1, .momentum = momentum});
+        strategy.function([&] { sgd.minimize(v.tensor().sum()); })();
+      },
+      {"learning_rate 0.1, momentum 0.9, weight_decay 0 on worker:0",
+       "learning_rate 0.1, momentum 0.5, weight_decay 0 on worker:1"});
 }
 
 // Regression: with a constant rate nobody noticed it.

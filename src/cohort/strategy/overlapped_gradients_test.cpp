@@ -416,8 +416,10 @@ TEST(OverlappedGradients, NameWhatIsDifferent) {
         strategy.run([&] { net.sgd.minimize(net.loss()); });
       });
   for (const auto& error : errors) {
-    EXPECT_THAT(text_of(error), HasSubstr("hyperparameters 0.125 0.5 0 on worker:0"));
-    EXPECT_THAT(text_of(error), HasSubstr("hyperparameters 0.375 0.5 0 on worker:1"));
+    EXPECT_THAT(text_of(error),
+                HasSubstr("learning_rate 0.125, momentum 0.5, weight_decay 0 on worker:0"));
+    EXPECT_THAT(text_of(error),
+                HasSubstr("learning_rate 0.375, momentum 0.5, weight_decay 0 on worker:1"));
   }
 }
 

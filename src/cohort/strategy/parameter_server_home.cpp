@@ -88,11 +88,11 @@ void ParameterServerHome::assign(std::span<const Assignment> assignments) {
   RemoteHome::assign(assignments);
 }
 
-void ParameterServerHome::check_use(std::string_view method) const {
-  internal::check_not_mixing(owner_, kStrategy, method);
+void ParameterServerHome::check_use(std::string_view method, std::string_view variable) const {
+  internal::check_not_mixing(owner_, kStrategy, method, {"variable", variable});
 }
 
-void ParameterServerHome::check_module_use() const {
+void ParameterServerHome::check_module_use(std::string_view /*module*/) const {
   const ReplicaContext* replica = get_replica_context();
   const bool is_in_replica = replica != nullptr && &replica->strategy() == owner_;
   COHORT_CHECK(

@@ -119,6 +119,8 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
   });
 }
 
-std::uint64_t ParameterServerStrategy::module_seed() const { return home_->options().cluster.seed; }
+std::uint64_t ParameterServerStrategy::next_module_seed() {
+  return internal::seed_of_module(home_->options().cluster.seed, num_modules_made_.fetch_add(1));
+}
 
 }  // namespace cohort

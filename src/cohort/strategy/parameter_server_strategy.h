@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -64,7 +65,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
                            const VariableOptions& options) override;
   Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                            const VariableOptions& options) override;
-  std::uint64_t module_seed() const override;
+  std::uint64_t next_module_seed() override;
   internal::ModuleVariables place_module(std::string_view name,
                                          std::vector<internal::ModuleCopy> copies) override;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
@@ -77,6 +78,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
  private:
   std::shared_ptr<detail::ParameterServerHome> home_;
+  std::atomic<std::uint64_t> num_modules_made_ = 0;
 };
 
 }  // namespace cohort

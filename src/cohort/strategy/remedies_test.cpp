@@ -3,10 +3,13 @@
 #include <ATen/Functions.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/torch.h>
 
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -39,6 +42,53 @@ TEST_F(Remedies, TwoStrategiesOfOneKindAreToldApart) {
               throws_error(ErrorCode::failed_precondition,
                            "[strategy.variable] mixing strategies: expected 'mirrored' or none to "
                            "be current, got another 'mirrored'"));
+}
+
+// Regression: the message asked to leave a scope, though there was none, and named nothing.
+TEST_F(Remedies, WhatAnotherStrategyHasMadeIsNamedWhereARunUsesIt) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const Variable v = other.variable("v", at::ones({}));
+  const auto net = other.replicate([] { return torch::nn::Linear(2, 1); }, {.name = "net"});
+  const SGD sgd({v}, {.learning_rate = 0.1});
+  const TorchOptimizer torch_sgd(net, [](const std::vector<at::Tensor>& parameters) {
+    return torch::optim::SGD(parameters, 0.1);
+  });
+  const auto refused = [&](const auto& use, const std::string& what) {
+    EXPECT_THAT([&] { strategy.run(use); },
+                throws_error(ErrorCode::failed_precondition,
+                             "mixing strategies: expected 'mirrored', which has made " + what +
+                                 ", or none to be current, got another 'mirrored' in its run(); "
+                                 "use there only what its own strategy has made"));
+  };
+  refused([&] { v.tensor(); }, "variable 'v'");
+  refused([&] { v.assign(1); }, "variable 'v'");
+  refused([&] { net->forward(at::ones({1, 2})); }, "module 'net'");
+  refused([&] { sgd.minimize(at::ones({}).requires_grad_()); }, "variable 'v'");
+  refused([&] { torch_sgd.step(); }, "variable 'net/weight'");
+  const auto outside = [&](const auto& call) {
+    EXPECT_THAT([&] { strategy.run(call); },
+                throws_error(ErrorCode::failed_precondition,
+                             "or none to be current, got another 'mirrored' in its run(); call it "
+                             "outside of that"));
+  };
+  outside([&] { other.run([] {}); });
+  outside([&] { other.variable("w", at::ones({})); });
+}
+
+TEST_F(Remedies, MixingOutsideOfRunsAsksToLeaveWhatIsThere) {
+  MirroredStrategy other({"CPU:0", "CPU:1"});
+  const Variable v = other.variable("v", at::ones({}));
+  const auto refused = [&](const std::string& remedy) {
+    EXPECT_THAT([&] { v.read(); },
+                throws_error(ErrorCode::failed_precondition, "got another 'mirrored'" + remedy));
+  };
+  {
+    const StrategyScope scope = strategy.scope();
+    refused("; leave its scope first");
+  }
+  set_strategy(&strategy);
+  refused("; call set_strategy(nullptr)");
+  set_strategy(nullptr);
 }
 
 TEST_F(Remedies, ASumOfOneNumberAsksForThoseOfTheReplicas) {

@@ -169,8 +169,8 @@ enum class GradientReduction : std::uint8_t {
 };
 struct AverageLossOptions {
   at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
-  // Only for mean_over_global_batch. Not given: the number of losses in all replicas, which they
-  // add up in an all_reduce().
+  // Only for mean_over_global_batch: the number of losses in all replicas. Not given: they add it
+  // up in an all_reduce(). A warning tells once of the number of one replica's losses.
   std::optional<std::int64_t> global_batch_size = {};
   GradientReduction reduction = GradientReduction::mean_over_global_batch;
 };
@@ -193,9 +193,11 @@ COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 // fit into memory at once, and for training that gives the same bits on 1, 2, 4, … devices:
 //
 //   optimizer.apply_gradients(gradients_in_parts(optimizer, parts, [&](int i) {
-//     const at::Tensor losses = losses_of(net->forward(x.chunk(parts).at(i)));
+//     const at::Tensor losses = losses_of(net->forward(x.tensor_split(parts).at(i)));
 //     return average_loss(losses, {.global_batch_size = size});
 //   }));
+//
+// tensor_split() makes empty parts of a batch with fewer rows, where chunk() makes fewer parts.
 //
 // Parts are computed with one thread, and gradients are added in one tree over all parts of all
 // replicas. So float32 and float64 gradients are bit for bit those of 1, 2, 4 or 8 replicas if the

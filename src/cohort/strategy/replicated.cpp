@@ -3,9 +3,11 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "cohort/core/detail/call_site.h"
+#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
@@ -36,7 +38,67 @@ class GeneratorState {
   at::Tensor state_;
 };
 
+using Impls = std::unordered_set<const void*>;
+Impls impls_of(const std::vector<NamedTensor>& tensors) {
+  Impls impls;
+  for (const NamedTensor& each : tensors) impls.insert(each.tensor.unsafeGetTensorImpl());
+  return impls;
+}
+
+bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) {
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [&](const NamedTensor& each) { return each.name == name; });
+}
+
+[[noreturn]] void refuse_other_tensors(std::string_view call, const std::string& module,
+                                       const std::string& got) {
+  throw_error(ErrorCode::failed_precondition, "[strategy.", call,
+              "] expected the parameters and buffers that module '", module,
+              "' had in replicate(), got ", got,
+              "; make all of them in the constructor, or let the factory of replicate() call "
+              "forward() once with an example. Values are changed with Variable::assign() or "
+              "load()");
+}
+
 }  // namespace
+
+// The names are compared only where a tensor is another one.
+void check_same_tensors(const ModuleUse& use, std::string_view call) {
+  const std::optional<std::vector<NamedTensor>> now = use.tensors();
+  if (!now) return;
+  const std::vector<NamedTensor>& made_of = use.made_of;
+  const auto is_same = [](const NamedTensor& a, const NamedTensor& b) {
+    return a.tensor.is_same(b.tensor);
+  };
+  if (std::equal(now->begin(), now->end(), made_of.begin(), made_of.end(), is_same)) return;
+  const auto text = [](const NamedTensor& each) {
+    return (each.is_buffer ? "buffer '" : "parameter '") + each.name + "'";
+  };
+  const Impls known = impls_of(made_of);
+  for (const NamedTensor& each : *now) {
+    if (known.contains(each.tensor.unsafeGetTensorImpl())) continue;
+    const std::string what =
+        has_name(made_of, each.name) ? "another tensor as " + text(each) : "the new " + text(each);
+    refuse_other_tensors(
+        call, use.name,
+        what + ", which is no variable: no optimizer trains it, and it is not saved");
+  }
+  const Impls present = impls_of(*now);
+  for (const NamedTensor& each : made_of) {
+    if (!present.contains(each.tensor.unsafeGetTensorImpl()))
+      refuse_other_tensors(call, use.name, "no longer " + text(each));
+  }
+}
+
+std::uint64_t seed_of_module(std::uint64_t seed, std::uint64_t number) {
+  return number == 0 ? seed : mix_seed(seed, number);
+}
+
+std::uint64_t seed_of_initializers() {
+  const at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const std::uint64_t seed = generator.current_seed();
+  return seed == c10::default_rng_seed_val ? 0 : seed;
+}
 
 std::shared_ptr<void> seed_default_generator(std::uint64_t seed) {
   return std::make_shared<GeneratorState>(seed);

@@ -42,18 +42,28 @@ struct ModuleModes {
 };
 
 // A module of one replica, whose modes its home restores after each run that has used it.
-// Thread-safe.
+// Thread-safe, but for check_same_tensors(), beside which nothing may use the module.
 struct ModuleUse {
-  ModuleModes modes;
+  std::string name = {};  // of the replicated module
+  ModuleModes modes = {};
+  std::vector<NamedTensor> made_of = {};  // those that have become variables
+  // Those of now; nullopt if the module was destroyed.
+  std::function<std::optional<std::vector<NamedTensor>>()> tensors = {};
   std::atomic<std::uint64_t> last_run = 0;  // a number that the home has given to it
+  std::atomic<std::uint64_t> runs = 0;      // that have used it and were completed
 };
+// Throws failed_precondition if the module has registered, replaced or lost a parameter or buffer
+// since it was made: what is no variable is neither trained nor saved. The time grows with their
+// number.
+COHORT_API void check_same_tensors(const ModuleUse& use, std::string_view call);
 
 // Where a replicated module may be used. Thread-safe.
 class COHORT_API ModuleHome {
  public:
   virtual ~ModuleHome() = default;
-  // Throws failed_precondition outside a replica and a step; the message suggests snapshot().
-  virtual void check_module_use() const = 0;
+  // Throws failed_precondition outside a replica and a step; the message names the module, or
+  // suggests snapshot().
+  virtual void check_module_use(std::string_view module) const = 0;
   // Called after that, before each use.
   virtual void note_module_use(const std::shared_ptr<ModuleUse>& /*module*/) {}
   // Throws failed_precondition inside a step; the message names the call.
@@ -115,6 +125,13 @@ void set_modes(Module& module, const std::vector<bool>& modes) {
 COHORT_API std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
                                               const std::vector<NamedTensor>& tensors);
 
+// Modules of one class do not begin alike: an ensemble would have equal members. `number`: of
+// modules that the strategy has made before.
+std::uint64_t seed_of_module(std::uint64_t seed, std::uint64_t number);
+
+// For Initializer::make(): 0, or what torch::manual_seed() was given.
+std::uint64_t seed_of_initializers();
+
 // Seeds LibTorch's default CPU generator. The destructor of the returned object restores its state;
 // until then other callers of this function and traces wait.
 COHORT_API std::shared_ptr<void> seed_default_generator(std::uint64_t seed);
@@ -153,11 +170,18 @@ COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
 // The tensors of module i of Replicated<M>::Shared, in row-major order. Adds its use to `shared`.
 template <class Shared>
-ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i) {
+ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i, const std::string& name) {
   std::vector<NamedTensor> tensors = tensors_of(module_of(shared->modules[i]));
   make_row_major(tensors);
   const std::weak_ptr<Shared> weak = shared;
   auto use = std::make_shared<ModuleUse>();
+  use->name = name;
+  use->made_of = tensors;
+  use->tensors = [weak, i]() -> std::optional<std::vector<NamedTensor>> {
+    const auto alive = weak.lock();
+    if (!alive) return std::nullopt;
+    return tensors_of(module_of(alive->modules[i]));
+  };
   use->modes = {[weak, i] {
                   const auto alive = weak.lock();
                   return alive ? modes_of(module_of(alive->modules[i])) : std::vector<bool>();
@@ -221,10 +245,12 @@ class Replicated {
   explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
   // The module of the current replica. What train() and eval() change ends with the run or step in
-  // which it was got: do not keep the pointer for later ones. Throws failed_precondition outside a
-  // replica and a step.
+  // which it was got: do not keep the pointer for later ones. Its parameters and buffers stay those
+  // of the factory's module: run() throws failed_precondition after the first, second, fourth, …
+  // run that has used the module if one was registered or replaced since. Throws
+  // failed_precondition outside a replica and a step.
   auto* operator->() const {
-    shared_->home->check_module_use();
+    shared_->home->check_module_use(shared_->uses.front()->name);
     const std::size_t here = shared_->home->component_here();
     shared_->home->note_module_use(shared_->uses[here]);
     return &internal::module_of(shared_->modules[here]);
@@ -241,9 +267,11 @@ class Replicated {
   // may be those of different moments. All workers of a MultiWorkerMirroredStrategy make this call;
   // the place in the program is for messages on the others. Throws unavailable or
   // deadline_exceeded, naming the server; failed_precondition inside a step, inside a different
-  // strategy's scope, and if the workers have different values.
+  // strategy's scope, if the workers have different values, and if a parameter or buffer was
+  // registered or replaced since replicate().
   M snapshot(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     shared_->home->check_outside_step("snapshot");
+    for (const auto& use : shared_->uses) internal::check_same_tensors(*use, "snapshot");
     M copy = [this] {
       const auto guard = internal::seed_default_generator(0);
       return shared_->factory();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {
@@ -64,6 +65,43 @@ TEST_F(ErrorsInRun, NameTheOperatorThatFailedInsideOfAnother) {
   const Error error = error_of([&] { two_.run(step, batch(2, 2)); });
   EXPECT_THAT(error.what(), AllOf(HasSubstr("'mm' failed: mat1 and mat2 shapes"),
                                   HasSubstr("replica 0 has 2 of 4 rows (float32[2, 4])")));
+}
+
+// Regression: "at _Unwind_RaiseException in libgcc_s.so.1+0x16e36" was the innermost line.
+TEST_F(ErrorsInRun, HaveNoLineOfTheRuntime) {
+  for (const Error& error :
+       {error_of([&] { two_.run(viewed_as_a_whole_batch, batch(16, 3)); }), error_of([&] {
+          one_.run(viewed_as_a_whole_batch, torch::ones({7, 4}));
+        })}) {
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("run_error_test.cpp:"), Not(HasSubstr("_Unwind_")),
+                                    Not(HasSubstr("libgcc_s")), Not(HasSubstr("libstdc++"))));
+  }
+}
+
+// Regression: function() had the code unknown, and neither of them a remedy.
+TEST_F(ErrorsInRun, OfAnUpdateBeforeTheBackwardPassAreThoseOfFunction) {
+  const auto net = one_.replicate(
+      [] { return torch::nn::Sequential(torch::nn::Linear(4, 3), torch::nn::Linear(3, 1)); });
+  const SGD first({net.parameters().at(0)}, {.learning_rate = 0.1});
+  const SGD last({net.parameters().at(2)}, {.learning_rate = 0.1});
+  const auto step = [&](const at::Tensor& x) {
+    const at::Tensor loss = average_loss(net->forward(x).sum(1));
+    last.minimize(loss);
+    first.minimize(loss);
+  };
+  const auto traced = one_.function(step);
+  for (const Error& error : {error_of([&] {
+                               one_.run(step, torch::ones({2, 4}));
+                             }),
+                             error_of([&] {
+                               traced(torch::ones({2, 4}));
+                             })}) {
+    EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+    EXPECT_EQ(error.cause(), ErrorCause::application);
+    EXPECT_THAT(error.what(), AllOf(HasSubstr("has been modified by an inplace operation"),
+                                    HasSubstr("compute the gradients of all optimizers before "
+                                              "the first update")));
+  }
 }
 
 // Regression: it ended ordinary models at the end of the first epoch, without a word of why.

@@ -141,11 +141,20 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
 }
 
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
-                                const Strategy& current) {
+                                const Strategy& current, const internal::MadeBy& used = {}) {
+  std::string made, remedy = "; leave its scope first";
+  if (!used.kind.empty())
+    made = ", which has made " + std::string(used.kind) + " '" + std::string(used.name) + "',";
+  if (&current == strategy_set && mode_stack().empty()) remedy = "; call set_strategy(nullptr)";
+  const bool is_in_run = replica_depth > 0 || internal::context_of_backward() != nullptr;
+  if (is_in_run && &current != &default_strategy()) {
+    remedy = made.empty() ? " in its run(); call it outside of that"
+                          : " in its run(); use there only what its own strategy has made";
+  }
   internal::throw_error(ErrorCode::failed_precondition, "[strategy.", what,
-                        "] mixing strategies: expected '", wanted, "' or none to be current, got ",
-                        wanted == current.name() ? "another " : "", "'", current.name(),
-                        "'; leave its scope first");
+                        "] mixing strategies: expected '", wanted, "'", made,
+                        " or none to be current, got ", wanted == current.name() ? "another " : "",
+                        "'", current.name(), "'", remedy);
 }
 
 }  // namespace
@@ -369,19 +378,14 @@ void in_update(Strategy& strategy, int component, const std::function<void()>& b
 }
 
 void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {
-  const Mode mode = current_mode();
-  const bool is_default = mode.strategy == &default_strategy();
-  if (mode.strategy != &strategy && !is_default)
-    refuse_mixing(method, strategy.name(), *mode.strategy);
-  COHORT_CHECK(mode.replica == nullptr || is_default, ErrorCode::failed_precondition, "[strategy.",
-               method, "] ", method, "() of '", strategy.name(),
-               "' inside one of its replicas: use merge_call");
+  check_can_run(strategy, method);
 }
 
-void check_not_mixing(const Strategy* strategy, std::string_view name, std::string_view method) {
+void check_not_mixing(const Strategy* strategy, std::string_view name, std::string_view method,
+                      const MadeBy& used) {
   const Mode mode = current_mode();
   if (mode.strategy != strategy && mode.strategy != &default_strategy())
-    refuse_mixing(method, name, *mode.strategy);
+    refuse_mixing(method, name, *mode.strategy, used);
 }
 
 void check_can_create(const Strategy* strategy, std::string_view name, std::string_view method) {

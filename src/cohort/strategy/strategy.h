@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -129,9 +130,9 @@ class COHORT_API Strategy {
   Variable variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
                     const VariableOptions& options = {});
 
-  // Runs factory, with LibTorch's generator seeded by the strategy's seed, and makes variables of
-  // the module's parameters and buffers. factory returns a new torch::nn module or a holder of one.
-  // A c10::Error that it throws becomes an Error; other exceptions pass unchanged.
+  // Runs factory, which returns a new torch::nn module or a holder of one, and makes variables of
+  // its parameters and buffers. LibTorch's generator is seeded meanwhile: by torch::manual_seed()'s
+  // number (or ClusterOptions::seed) and that of the module. Its c10::Error becomes an Error.
   //
   // With replicas in this process, factory runs once for each, and each replica has its own module
   // with the values of the first. A parameter is a variable that is synchronized on write; a buffer
@@ -148,19 +149,19 @@ class COHORT_API Strategy {
   auto replicate(Factory factory, const ReplicateOptions& options = {}) {
     using M = std::invoke_result_t<Factory&>;
     using Shared = typename Replicated<M>::Shared;
-    const auto seeded = [&] {
-      const auto guard = internal::seed_default_generator(module_seed());
+    auto shared = std::make_shared<Shared>(Shared{{}, factory, {}, {}, {}});
+    const std::uint64_t seed = next_module_seed();
+    for (int i = 0; i < num_modules(); ++i) {
+      const auto guard = internal::seed_default_generator(seed);
       try {
-        return factory();
+        shared->modules.push_back(factory());
       } catch (const c10::Error&) {  // its what() would have a page of stack frames
         throw current_error().during("making the module of replicate()");
       }
-    };
-    auto shared = std::make_shared<Shared>(Shared{{}, factory, {}, {}, {}});
-    for (int i = 0; i < num_modules(); ++i) shared->modules.push_back(seeded());
+    }
     std::vector<internal::ModuleCopy> copies;
     for (std::size_t i = 0; i < shared->modules.size(); ++i)
-      copies.push_back(internal::copy_of(shared, i));
+      copies.push_back(internal::copy_of(shared, i, options.name));
     const std::vector<internal::NamedTensor> tensors = copies[0].tensors;
     internal::ModuleVariables placed = place_module(options.name, std::move(copies));
     shared->variables = std::move(placed.variables);
@@ -326,11 +327,11 @@ class COHORT_API Strategy {
   Nest reduce(ReduceOpOrName op, const Nest& value, const Axes& axis = Axes::none()) {
     return reduce(op, PerReplica<Nest>::bare(value), axis);
   }
-  // Concatenates the components of all replicas in sync along dimension `axis`, in which they may
-  // have different sizes; with the other workers as reduce() does. A value that is not distributed
-  // is returned as it is, and so is the component of the only replica in sync. Throws
-  // invalid_argument if components differ in rank, dtype or another size, for scalars, and for an
-  // axis that is negative or that they do not have; unimplemented for sparse tensors.
+  // Concatenates the components of all replicas in sync, by worker and then by replica, along
+  // dimension `axis`, in which their sizes may differ; with the other workers as reduce() does.
+  // Returns as it is a value that is not distributed, and the component of the only replica in
+  // sync. Throws invalid_argument if components differ in rank, dtype or another size, for scalars,
+  // and for an axis that is negative or that they do not have; unimplemented for sparse tensors.
   at::Tensor gather(const PerReplica<at::Tensor>& value, std::int64_t axis);
   at::Tensor gather(const at::Tensor& value, std::int64_t axis) {
     return gather(PerReplica<at::Tensor>::bare(value), axis);
@@ -349,8 +350,8 @@ class COHORT_API Strategy {
                                    const VariableOptions& options);
   virtual Variable create_variable(std::string name, const TensorSpec& spec,
                                    const Initializer& initializer, const VariableOptions& options);
-  // The seed for the factory of replicate().
-  virtual std::uint64_t module_seed() const;
+  // The seed for the factory of replicate(): another one for each module.
+  virtual std::uint64_t next_module_seed();
   // The number of modules that replicate() makes: one for each replica that has its own.
   virtual int num_modules() const { return 1; }
   // Makes all or none of the variables "<name>/<name of the tensor>".
@@ -381,14 +382,14 @@ class COHORT_API Strategy {
   void check_takes(const Variable& variable, std::string_view call) const;
   // The value of each component, as reduce() takes it. `call` is for the message.
   PerReplica<at::Tensor> values_of(const Variable& variable, std::string_view call) const;
+  std::atomic<bool> has_warned_of_size_ = false;  // average_loss(), of a global_batch_size
 };
 
 // The current context of this thread (tf.distribute.get_strategy and related functions).
 COHORT_API Strategy& get_strategy();
 COHORT_API bool has_strategy();
 COHORT_API bool in_cross_replica_context();
-// Returns nullptr in cross-replica context.
-COHORT_API ReplicaContext* get_replica_context();
+COHORT_API ReplicaContext* get_replica_context();  // nullptr in cross-replica context
 // Makes `strategy` current on this thread, as its scope() would, until the next set_strategy();
 // nullptr restores the default strategy. The strategy must outlive its use here. Throws
 // failed_precondition inside a scope or a replica.

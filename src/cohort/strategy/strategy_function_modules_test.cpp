@@ -79,6 +79,7 @@ template <class S, class Make>
 std::vector<at::Tensor> trained(bool is_traced, const StepSizes& sizes, const Make& make,
                                 const MakeOptimizer& make_optimizer) {
   S strategy(devices(sizes[0].size()));
+  torch::manual_seed(1);
   const auto model = strategy.replicate(make);
   Optimizer optimizer = make_optimizer(model.parameters());
   const auto step = [&](const at::Tensor& x, const at::Tensor& y) {

@@ -75,6 +75,7 @@ class SyncBatchNormTraining : public ::testing::TestWithParam<NormCase> {
   static Tensors trained(Strategy& strategy, const std::function<Sequential()>& make,
                          at::ScalarType type, const Sizes& sizes) {
     const auto model = strategy.replicate([&] {
+      torch::manual_seed(1);
       Sequential net = make();
       net->to(type);
       return net;

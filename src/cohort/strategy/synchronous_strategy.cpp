@@ -245,10 +245,14 @@ Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor
       name);
 }
 
+std::uint64_t SynchronousStrategy::next_module_seed() {
+  return internal::seed_of_module(internal::seed_of_initializers(), num_modules_made_.fetch_add(1));
+}
+
 Variable SynchronousStrategy::create_variable(std::string name, const TensorSpec& spec,
                                               const Initializer& initializer,
                                               const VariableOptions& options) {
-  const at::Tensor value = initializer.make(spec, name, module_seed());
+  const at::Tensor value = initializer.make(spec, name, internal::seed_of_initializers());
   return create_variable(std::move(name), value, options);
 }
 
@@ -287,6 +291,7 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
                                    {.is_only_replica = !home_->has_several_replicas()});
     const internal::GradientsScope gradients(home_->optimizer_gradients(), undo);
     run_here(body);
+    home_->check_used_modules();
     run.finish();
     undo.keep();
   };

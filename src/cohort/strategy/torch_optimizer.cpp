@@ -17,6 +17,7 @@
 #include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/optimizer/detail/loss_warnings.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
+#include "cohort/strategy/internal/loss_scale.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
@@ -61,7 +62,8 @@ void check_same_step(const PerReplica<OwnGradients>& all, const std::vector<Vari
 // Over the replicas of this worker, which may have others.
 std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
                                 const std::vector<Variable>& variables,
-                                const std::vector<std::size_t>& used, MirroredHome& home) {
+                                const std::vector<std::size_t>& used, MirroredHome& home,
+                                const std::function<TorchOptions()>& options) {
   check_same_step(all, variables, used);
   const c10::NoGradGuard no_grad;
   std::vector<Reduction::Parts> parts;
@@ -74,9 +76,11 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
         sum_of_gradient_parts(gradients, "strategy.TorchOptimizer", home.cross_device_ops()));
     of_step.push_back(variables[used[i]]);
   }
-  std::vector<double> no_numbers;
-  if (home.has_workers())
-    home.gradients().sum("strategy.TorchOptimizer", "step", of_step, parts, no_numbers);
+  if (home.has_workers()) {
+    const TorchOptions own = options();
+    home.gradients().sum("strategy.TorchOptimizer", "step", of_step, parts,
+                         {own.optimizer, own.names, own.values});
+  }
   std::vector<at::Tensor> sums;
   for (const Reduction::Parts& each : parts) sums.push_back(gradient_of_sum(each));
   return sums;
@@ -232,6 +236,7 @@ std::size_t OptimizedParameters::replica_here(std::string_view call) const {
                "() outside of a traced step, got one inside, where an optimizer of torch::optim "
                "cannot keep its state; use cohort::Adam or another optimizer of cohort");
   const ReplicaContext* const replica = home_->replica_here();
+  if (replica == nullptr) home_->check_use(call, variables_.front().name());
   COHORT_CHECK(replica != nullptr, ErrorCode::failed_precondition,
                "[strategy.TorchOptimizer] expected ", call,
                "() in a replica of the module's strategy, got a call outside of one; call it "
@@ -273,7 +278,11 @@ void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& l
 void OptimizedParameters::clear_gradients(std::size_t replica, bool accumulate) const {
   gradients_->clear(replica, accumulate);
 }
-void OptimizedParameters::take_gradients(std::size_t replica) const { gradients_->settle(replica); }
+void OptimizedParameters::take_gradients(std::size_t replica) const {
+  // Gradients of an earlier run may be scaled already.
+  warnings_->look_at_step(gradients_->were_carried() || has_scaled_loss(*home_->replica_here()));
+  gradients_->settle(replica);
+}
 void OptimizedParameters::leave_gradients(std::size_t replica) const {
   home_->optimizer_gradients().note_step(replica);
 }
@@ -281,7 +290,8 @@ void OptimizedParameters::note_update(std::size_t replica) const {
   home_->undo().note_update(replica);
 }
 
-void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer) const {
+void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimizer,
+                                        const std::function<TorchOptions()>& options) const {
   if (!home_->has_several_replicas()) return;
   OwnGradients own{optimizer, {}, {}};
   for (const std::size_t i : used_) {
@@ -290,8 +300,8 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
   }
   const std::vector<at::Tensor> sums = StrategyAccess::merge(
       *home_->replica_here(), "TorchOptimizer::step",
-      [this](Strategy&, const PerReplica<OwnGradients>& all) {
-        return sums_of(all, variables_, used_, *home_);
+      [this, &options](Strategy&, const PerReplica<OwnGradients>& all) {
+        return sums_of(all, variables_, used_, *home_, options);
       },
       std::move(own));
   // An optimizer may write into its gradients, and the others still read the sums.

@@ -18,6 +18,9 @@
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/variable.h"
 
+namespace torch::optim {
+class OptimizerParamGroup;
+}
 namespace torch::serialize {
 class InputArchive;
 class OutputArchive;
@@ -31,6 +34,16 @@ namespace internal {
 class LossWarnings;        // optimizer/detail/loss_warnings.h
 class MirroredHome;        // strategy/internal/mirrored_home.h
 class OptimizerGradients;  // strategy/internal/undo/optimizer_gradients.h
+
+// The options of all groups of an optimizer of LibTorch, as numbers with their names. Empty for
+// options of types that LibTorch does not have.
+struct TorchOptions {
+  std::string_view optimizer = {};  // "Adam", for messages
+  std::vector<std::string_view> names = {};
+  std::vector<double> values = {};
+};
+COHORT_API TorchOptions
+options_of_groups(const std::vector<torch::optim::OptimizerParamGroup>& groups);
 
 // The parameters of a replicated module as ordinary tensors, those of each replica. A replica's are
 // used only from its thread.
@@ -71,8 +84,9 @@ class COHORT_API OptimizedParameters {
   // dropped when a later backward() adds to them.
   void leave_gradients(std::size_t replica) const;
   // All replicas make the call; each gets the sum in memory of its own. `optimizer` tells whether
-  // they do so for the same one.
-  void sum_gradients(std::size_t replica, const void* optimizer) const;
+  // they do so for the same one; `options` is called if workers have to compare theirs.
+  void sum_gradients(std::size_t replica, const void* optimizer,
+                     const std::function<TorchOptions()>& options) const;
   // All replicas make the call, and none returns if one has failed.
   void meet() const;
   // If replicas are on CPUs and on GPUs, whose optimizers round differently, all replicas make the
@@ -215,8 +229,11 @@ class TorchOptimizer {
   // returns without this call; after a run that failed, if gradients add up over several runs, of
   // which some may be lost, until zero_grad(); after an error of Optimizer::step() itself, until a
   // for_each() has restored the state. Throws invalid_argument, in every replica, if they make it
-  // for different optimizers, or gradients differ in shape or layout; unimplemented in a traced
-  // step.
+  // for different optimizers, or gradients differ in shape or layout, or options of LibTorch's own
+  // optimizers differ between workers; unimplemented in a traced step.
+  //
+  // Warns once if average_loss() was not called in the run of a replica that has computed the
+  // gradients, since a mean of the replica's own rows then counts too much.
   template <class F>
   void step(F&& change) const {
     static_assert(std::is_invocable_v<F&, Optimizer&>,
@@ -268,7 +285,8 @@ class TorchOptimizer {
   template <class F>
   void make_step(std::size_t replica, F& change) const {
     const internal::ClearGradientsScope at_end(*parameters_, replica);
-    parameters_->sum_gradients(replica, copies_.front().get());
+    parameters_->sum_gradients(replica, copies_.front().get(),
+                               [this] { return options_of(*copies_.front()); });
     Optimizer& own = *copies_[replica];
     change(own);
     if constexpr (!std::is_same_v<std::remove_cvref_t<F>, NoChange>) parameters_->meet();
@@ -280,6 +298,11 @@ class TorchOptimizer {
     }
     parameters_->equalize();
     parameters_->note_update(replica);
+  }
+  static internal::TorchOptions options_of(Optimizer& optimizer) {
+    if constexpr (requires { internal::options_of_groups(optimizer.param_groups()); })
+      return internal::options_of_groups(optimizer.param_groups());
+    return {};
   }
   template <class Factory>
   static std::shared_ptr<Optimizer> made_by(Factory& factory,

@@ -49,7 +49,8 @@ std::vector<OfOneHome<T>> by_home(std::span<const T> all) {
 template <class T>
 std::vector<OfOneHome<T>> by_home(std::span<const T> all, std::string_view method) {
   std::vector<OfOneHome<T>> groups = by_home(all);
-  for (const OfOneHome<T>& group : groups) group.home->check_use(method);
+  for (const OfOneHome<T>& group : groups)
+    group.home->check_use(method, variable_of(group.members.front()).name());
   return groups;
 }
 

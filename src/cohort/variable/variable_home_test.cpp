@@ -25,7 +25,7 @@ class NoRule final : public testing::SlotlessRule {
 // Keeps the gradients that it gets, and counts the uses of the variables' tensors.
 class CountingHome final : public VariableHome {
  public:
-  void check_use(std::string_view) const override {}
+  void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable>) const override { return {}; }
   void assign(std::span<const Assignment>) override {}
   std::vector<at::Tensor> memory_of(const Variable& variable) const override {

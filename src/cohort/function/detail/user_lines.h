@@ -4,12 +4,17 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/export.h"
 
 namespace cohort::function {
 
 class CallStack;  // function/internal/tracer/call_site.h
+
+// Whether a shared object, by the name of its file without folders, belongs to the C++ runtime: it
+// throws and unwinds on behalf of its callers.
+COHORT_API bool is_runtime(std::string_view file);
 
 // A value type.
 class COHORT_API UserLines {

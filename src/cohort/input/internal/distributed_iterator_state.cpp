@@ -248,8 +248,9 @@ DistributedElement DistributedIteratorState::take(Step step,
   DistributedElement::Counts counts{.examples = std::move(step.examples),
                                     .global_num_examples = global_num_examples,
                                     .strategy = nullptr};
-  if (const InputHost& host = distribution_->host(); !host.passes_through)
-    counts.strategy = host.num_iterators;
+  const InputHost& host = distribution_->host();
+  if (host.num_workers() > 1) host.worker_calls->note_element();
+  if (!host.passes_through) counts.strategy = host.num_iterators;
   if (!distribution_->spec().is_wrapped) {
     return {PerReplica<Nest>::bare(std::move(step.components.front())), std::move(counts)};
   }

@@ -5,7 +5,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
+#include <cstddef>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/detail/mutex.h"
@@ -13,18 +15,28 @@
 
 namespace cohort::internal {
 
-// Of one optimizer. Warns once of a loss that is a mean of a replica's rows, and once if all local
-// replicas have the same losses in the first steps, so that they seem to have the same rows. Looks
-// only at the first steps, and reads the values of losses on CPUs in the first three. Thread-safe.
+// Equal values of all replicas in so many steps are no accident.
+inline constexpr int kStepsToCompare = 3;
+// For run() and function(). `what` was the same in all `replicas` in these steps: "loss".
+COHORT_API void warn_of_equal_replicas(std::string_view what, std::size_t replicas);
+
+// Of one optimizer. Warns once of a loss that is a mean of a replica's rows, once of a step whose
+// loss may be one, and once if all local replicas have the same losses in the first steps, so that
+// they seem to have the same rows. Looks only at the first steps, and reads the values of losses on
+// CPUs in the first three. Thread-safe.
 class COHORT_API LossWarnings {
  public:
   // In a replica, before its gradients are computed. Does nothing with one replica.
   void look_at(const at::Tensor& loss);
+  // In a replica, before a step with gradients that the program has computed itself. Warns once if
+  // they are those of a loss that the program has not scaled (has_scaled_loss()).
+  void look_at_step(bool is_scaled);
 
  private:
   void compare(const at::Tensor& loss) COHORT_REQUIRES(mutex_);
 
   std::atomic<std::int64_t> calls_ = 0;
+  std::atomic<bool> has_warned_of_step_ = false;
   Mutex mutex_;
   bool has_warned_of_mean_ COHORT_GUARDED_BY(mutex_) = false;
   bool has_compared_ COHORT_GUARDED_BY(mutex_) = false;

@@ -18,7 +18,7 @@ class COHORT_API RemoteHome : public VariableHome {
  public:
   explicit RemoteHome(ParameterClient::Options options) : client_(std::move(options)) {}
 
-  void check_use(std::string_view) const override {}
+  void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void apply(const SlotKey& key, std::span<const Update> updates,

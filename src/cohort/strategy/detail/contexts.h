@@ -28,10 +28,15 @@ COHORT_API int updated_component();
 // Checks that a cross-replica method of `strategy` may run here: inside its own scope or in the
 // default mode.
 COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
-// Checks, when a variable of `strategy` is used, that no other strategy is current. The pointer is
+// What a strategy has made, for messages: {"variable", "v"}.
+struct MadeBy {
+  std::string_view kind = {};
+  std::string_view name = {};
+};
+// Checks, when what `strategy` has made is used, that no other strategy is current. The pointer is
 // only compared, so the strategy may have been destroyed.
 COHORT_API void check_not_mixing(const Strategy* strategy, std::string_view name,
-                                 std::string_view method);
+                                 std::string_view method, const MadeBy& used = {});
 // The same when a variable is created; the default strategy's scope must not be open either.
 COHORT_API void check_can_create(const Strategy* strategy, std::string_view name,
                                  std::string_view method);

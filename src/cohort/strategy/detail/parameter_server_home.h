@@ -65,9 +65,9 @@ class COHORT_API ParameterServerHome final
   void check_is_no_stand_in(std::string_view call, const at::Tensor& value,
                             std::string_view detail = "") const;
 
-  void check_use(std::string_view method) const override;
+  void check_use(std::string_view method, std::string_view variable) const override;
   bool is_of_one_strategy() const override { return true; }
-  void check_module_use() const override;
+  void check_module_use(std::string_view module) const override;
   void assign(std::span<const Assignment> assignments) override;
   void check_outside_step(std::string_view call) const override;
 

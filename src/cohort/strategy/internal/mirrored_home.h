@@ -157,7 +157,7 @@ class MirroredHome final : public VariableHome,
     const bool is_open_;
   };
 
-  void check_use(std::string_view method) const override;
+  void check_use(std::string_view method, std::string_view variable) const override;
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
   void write_file(const std::function<void()>& write) const override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
@@ -191,13 +191,17 @@ class MirroredHome final : public VariableHome,
   // Held while a traced step runs that writes variables.
   Mutex& writes() { return writes_; }
 
-  void check_module_use() const override;
+  void check_module_use(std::string_view module) const override;
   void check_snapshot(std::span<const Variable> variables) const override;
   // Throws failed_precondition if other workers have other values.
   void check_values_agree(std::string_view call, std::span<const Variable> variables) const;
   // The same for all trainable variables.
   void check_parameters_agree(std::string_view call) const;
   void note_module_use(const std::shared_ptr<ModuleUse>& module) override;
+  // At the end of a run without an error, while its ModesScope is open: check_same_tensors() of the
+  // modules that it has used, after the first, second, fourth, … run of each. Of runs at the same
+  // time, the last one does this for all.
+  void check_used_modules();
   void check_outside_step(std::string_view call) const override;
 
   // Where this thread is, as far as it concerns these variables.
@@ -273,6 +277,8 @@ class MirroredHome final : public VariableHome,
   // replicas combine their values in it, or would do so.
   bool is_update(const MirroredVariable& variable, Reach::Kind reach) const;
   AllOptimizerGradients& optimizer_gradients() { return optimizer_gradients_; }
+  // Whether no step of function() has warned before of replicas that compute the same.
+  bool is_first_with_equal_replicas() { return !has_warned_of_equal_replicas_.exchange(true); }
 
  private:
   // Those whose replicas must have equal values.
@@ -355,6 +361,7 @@ class MirroredHome final : public VariableHome,
   int open_runs_of_workers_ COHORT_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> runs_of_workers_ = 0;
   std::atomic<bool> has_warned_ = false;  // that this worker trains alone
+  std::atomic<bool> has_warned_of_equal_replicas_ = false;
 };
 
 }  // namespace cohort::internal

@@ -32,11 +32,6 @@ std::string op_of(std::string_view symbol) {
   return std::string(symbol.substr(0, length));
 }
 
-bool is_of_runtime(std::string_view file) {
-  return file.starts_with("libstdc++") || file.starts_with("libgcc_s") ||
-         file.starts_with("libasan") || file.starts_with("libtsan");
-}
-
 struct FoundFrames {
   ThrowSite site;
   bool has_throw = false;    // what throws an exception, on behalf of its caller
@@ -53,9 +48,9 @@ _Unwind_Reason_Code visit_thrown_frame(_Unwind_Context* context, void* data) {
   file = file.substr(file.rfind('/') + 1);
   const std::string_view symbol = info.dli_sname == nullptr ? "" : info.dli_sname;
   // What is thrown again, as by the backward pass, may be the user's.
-  found.has_throw = found.has_throw ||
-                    (symbol.find("cxa_throw") != std::string_view::npos && is_of_runtime(file));
-  if (found.has_throw && !found.has_thrower && !is_of_runtime(file)) {
+  found.has_throw = found.has_throw || (symbol.find("cxa_throw") != std::string_view::npos &&
+                                        function::is_runtime(file));
+  if (found.has_throw && !found.has_thrower && !function::is_runtime(file)) {
     found.has_thrower = true;
     found.site.is_in_torch = file.starts_with("libtorch") || file.starts_with("libc10");
   }

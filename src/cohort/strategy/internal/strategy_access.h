@@ -2,6 +2,7 @@
 // What this module's own functions need of strategies and replica contexts, but users do not.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -20,6 +21,10 @@ class StrategyAccess {
   static StrategyWorkers* workers(Strategy& strategy) { return strategy.workers(); }
   static int num_local_replicas(const Strategy& strategy) { return strategy.num_local_replicas(); }
   static FunctionHost function_host(Strategy& strategy) { return strategy.function_host(); }
+  // Whether average_loss() has not warned of a global_batch_size before this call.
+  static bool is_first_wrong_size(Strategy& strategy) {
+    return !strategy.has_warned_of_size_.exchange(true);
+  }
   static StrategyTraits traits(const Strategy& strategy) { return strategy.traits(); }
   static bool owns(const Strategy& strategy, const Variable& variable) {
     return strategy.owns(variable);
@@ -47,6 +52,8 @@ class StrategyAccess {
   static bool is_same(const ReplicaContext& a, const ReplicaContext& b) {
     return a.serial_ == b.serial_;
   }
+  // Another one for each replica of each run.
+  static std::uint64_t serial_of(const ReplicaContext& context) { return context.serial_; }
   static void check_is_current(const ReplicaContext& context, std::string_view call) {
     context.check_is_current(call);
   }

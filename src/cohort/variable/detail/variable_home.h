@@ -65,8 +65,8 @@ class COHORT_API VariableHome {
  public:
   virtual ~VariableHome() = default;
   // Throws if the calling thread must not call `method`: "read", "tensor", "assign", "scatter" or
-  // "apply".
-  virtual void check_use(std::string_view method) const = 0;
+  // "apply". `variable`: the name of one with which it is called, for the message.
+  virtual void check_use(std::string_view method, std::string_view variable) const = 0;
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
   // Whether other processes have the same variables and make the same calls.

@@ -52,7 +52,7 @@ class LocalVariable final : public VariableImpl {
 // The home of all local variables of this process.
 class LocalHome final : public VariableHome {
  public:
-  void check_use(std::string_view) const override {}
+  void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;

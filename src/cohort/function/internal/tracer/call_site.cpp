@@ -49,11 +49,11 @@ std::string path_of(const Dl_info& info) {
 bool is_library(const char* name) {
   std::string_view path = name == nullptr ? "" : name;
   std::string_view file = path.substr(path.rfind('/') + 1);
-  for (std::string_view prefix : {"libtorch", "libc10", "libcohort.", "libc.so", "libc-",
-                                  "libstdc++", "libgomp", "libgtest", "libpthread"}) {
+  for (std::string_view prefix : {"libtorch", "libc10", "libcohort.", "libc.so", "libc-", "libgomp",
+                                  "libgtest", "libpthread"}) {
     if (file.starts_with(prefix)) return true;
   }
-  return false;
+  return is_runtime(file);
 }
 
 _Unwind_Reason_Code visit_frame(_Unwind_Context* context, void* data) {
@@ -93,7 +93,9 @@ bool is_user_file(std::string_view file) {
 bool is_user_function(std::string_view function) {
   function = function.substr(0, function.find_first_of("(<"));
   function = function.substr(function.rfind(' ') + 1);
-  for (std::string_view scope : {"cohort::", "at::", "c10::", "torch::", "std::", "_start"}) {
+  // A program may contain the runtime (-static-libgcc, -static-libstdc++).
+  for (std::string_view scope : {"cohort::", "at::", "c10::", "torch::", "std::", "_start",
+                                 "_Unwind_", "__cxa_", "__gxx_", "__cxxabiv1::"}) {
     if (function.starts_with(scope)) return false;
   }
   return true;
@@ -179,6 +181,14 @@ void append_lines(const Frame& frame, const std::vector<Place>& places,
 }
 
 }  // namespace
+
+bool is_runtime(std::string_view file) {
+  for (std::string_view prefix :
+       {"libstdc++", "libc++", "libgcc_s", "libunwind", "libasan", "libtsan", "libubsan"}) {
+    if (file.starts_with(prefix)) return true;
+  }
+  return false;
+}
 
 std::string without_machinery(const std::string& function) {
   constexpr std::string_view kStep = "cohort::function::erase<";

@@ -109,7 +109,10 @@ class StepReplica final : public EffectHandler {
   }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }
-  // Argument `number` of a replica that has come to a meeting.
+  // The arguments of a replica that has come to a meeting, and one of them.
+  const std::vector<at::Tensor>& inputs_of(std::size_t replica) const {
+    return run_.inputs_[replica];
+  }
   const at::Tensor& argument(std::size_t replica, std::size_t number) const {
     return run_.inputs_[replica][number];
   }

@@ -40,6 +40,8 @@ class OptimizerGradients {
 
   // Around a run that no other overlaps.
   void begin_run();
+  // Whether gradients that accumulate were there when it began.
+  bool were_carried() const { return was_carried_; }
   void undo_run();
   // A run has failed while another one was in progress.
   void note_damage();

@@ -141,7 +141,8 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
                           const WorkerGradients::StateText& state) {
   check(key, variables);
   const c10::NoGradGuard no_grad;
-  gradients_.sum(kApplyCall, what, variables, sums, hyper, state, WorkerGradients::Wanted::shares);
+  gradients_.sum(kApplyCall, what, variables, sums, numbers_of(key.rule, hyper), state,
+                 WorkerGradients::Wanted::shares);
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
       ErrorCode::invalid_argument, "[", kApplyCall,

@@ -321,7 +321,7 @@ TEST(ShardedUpdates, FindOutThatWorkersMakeOtherSteps) {
       step();
       ADD_FAILURE();
     } catch (const Error& error) {
-      EXPECT_THAT(error.what(), HasSubstr("hyperparameters"));
+      EXPECT_THAT(error.what(), HasSubstr("learning_rate 0.25"));
     }
     EXPECT_TRUE(v.read().equal(before));
     sgd.set_learning_rate(0.5);

@@ -116,6 +116,7 @@ void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
   }
   is_introduced_ = false;
   num_runs_ = 0;
+  calls_->begin_group();
   has_failed_together_ = false;
   ++group_number_;
   begin_epoch();

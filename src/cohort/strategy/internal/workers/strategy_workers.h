@@ -41,7 +41,7 @@ struct WorkerRequest {
 // deadline_exceeded, or if a worker is gone, they throw aborted.
 //
 // While no call runs, a second thread may make one; while one runs, it gets failed_precondition.
-// Thread-safe.
+// Thread-safe. Many methods because calls that workers match by their order have one place.
 class COHORT_API StrategyWorkers {
  public:
   // `group`: nullptr for a strategy of one worker. `local_replicas` must be the same for all.
@@ -56,6 +56,7 @@ class COHORT_API StrategyWorkers {
   int count() const { return count_.load(std::memory_order_relaxed); }
   int own() const { return own_.load(std::memory_order_relaxed); }  // the index of this worker
   std::string name_of(int worker) const;
+  std::uint64_t num_elements() const { return calls_->num_elements(); }
   // How many calls that combine values have succeeded.
   std::uint64_t num_combined() const { return num_combined_.load(std::memory_order_relaxed); }
 

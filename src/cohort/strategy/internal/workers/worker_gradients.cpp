@@ -36,12 +36,13 @@ std::uint64_t hash_of(std::span<const double> numbers) {
 }
 
 // With all digits, so that the texts differ if the numbers do.
-std::string hyperparameters_text(std::span<const double> numbers) {
-  std::string text = "\nhyperparameters";
-  for (const double number : numbers) {
+std::string text_of(const StepNumbers& numbers) {
+  std::string text = "\noptimizer '" + std::string(numbers.optimizer) + "'";
+  for (std::size_t i = 0; i < numbers.values.size(); ++i) {
     char digits[32];
-    const auto end = std::to_chars(std::begin(digits), std::end(digits), number);
-    text += " " + std::string(std::begin(digits), end.ptr);
+    const auto end = std::to_chars(std::begin(digits), std::end(digits), numbers.values[i]);
+    text += (i == 0 ? ": " : ", ") + std::string(numbers.names[i]) + " " +
+            std::string(std::begin(digits), end.ptr);
   }
   return text;
 }
@@ -121,7 +122,7 @@ void WorkerGradients::send_packs(std::int64_t bytes_per_pack, bool travels_early
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
-                          std::span<const double> numbers, const StateText& state, Wanted wanted) {
+                          const StepNumbers& numbers, const StateText& state, Wanted wanted) {
   const c10::NoGradGuard no_grad;
   EarlyPass* const pass = call == kApplyCall ? early_.finished(what, variables) : nullptr;
   const Step step{call, what, variables, sums, state, wanted, pass};
@@ -158,7 +159,7 @@ WorkerGradients::Plan& WorkerGradients::plan_for(const Step& step) {
 }
 
 // The workers tell each other what they have, and reduce what the plan did not contain.
-void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double> numbers) {
+void WorkerGradients::agree(Plan& plan, const Step& step, const StepNumbers& numbers) {
   const auto make = [&]() -> StrategyWorkers::Message {
     ByteWriter writer;
     writer.u8(RunSeed::is_taken_here() ? 1 : 0);
@@ -208,8 +209,9 @@ void WorkerGradients::agree(Plan& plan, const Step& step, std::span<const double
   plan.early = early_.expect(plan.what, step.variables, std::move(dense));
 }
 
-std::string WorkerGradients::text_of(const Plan& plan, std::span<const double> numbers) const {
-  return plan.text + hyperparameters_text(numbers) + "\ngradients " +
+std::string WorkerGradients::text_of(const Plan& plan, const StepNumbers& numbers) const {
+  return plan.text + "\na step after " + std::to_string(workers_->num_elements()) +
+         " elements of distributed datasets" + internal::text_of(numbers) + "\ngradients " +
          (sends_bfloat16_ ? "as bfloat16 " : "") + "in packs of " +
          std::to_string(bytes_per_pack_) + " bytes, " + (sends_early_ ? "" : "not ") +
          "overlapped with the backward pass";
@@ -271,11 +273,11 @@ void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>
 }
 
 // Returns false if some worker has a gradient that the plan does not contain.
-bool WorkerGradients::reduce_planned(Plan& plan, const Step& step,
-                                     std::span<const double> numbers) {
+bool WorkerGradients::reduce_planned(Plan& plan, const Step& step, const StepNumbers& numbers) {
   const std::size_t count = step.variables.size();
   StepHeader header(count, static_cast<std::uint64_t>(workers_->count()), plan.early != nullptr);
-  header.set_alike(StepHeader::kSteps, mix_seed(plan.fingerprint, hash_of(numbers)));
+  header.set_alike(StepHeader::kSteps, mix_seed(mix_seed(plan.fingerprint, hash_of(numbers.values)),
+                                                workers_->num_elements()));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = mix_seed(0, step.state());
     for (const Variable& each : step.variables) hash = mix_seed(hash, hash_of_value(each));

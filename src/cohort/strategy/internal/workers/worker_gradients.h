@@ -17,12 +17,27 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/workers/early_gradients.h"
+#include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::internal {
 
 class StepHeader;
 class StrategyWorkers;
+
+// The hyperparameters of a step, which must be equal on all workers. It refers to values of the
+// caller.
+struct StepNumbers {
+  // For messages: "adam", and the name of each value. It must not be a name that is numbered, of
+  // which each worker may have another.
+  std::string_view optimizer;
+  std::span<const std::string_view> names;
+  std::span<const double> values;
+};
+// Those of an update rule, in its order.
+inline StepNumbers numbers_of(const variable::UpdateRule& rule, std::span<const double> values) {
+  return {rule.name(), rule.hyperparameter_names(), values};
+}
 
 // A step of an optimizer is one all_reduce() of all its gradients, or of each pack of them, with a
 // few numbers beside them, by which the workers find out that they make different steps, that one
@@ -67,14 +82,13 @@ class WorkerGradients {
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own (but see
   // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
-  // `numbers` are hyperparameters, which must be equal on all workers; what `state` returns is
-  // compared when the values of variables are: in the steps 1, 2, 4, 8, … of a kind, and if
-  // something else than an update has written one of them on a worker. Throws the same on all
-  // workers, and then the sums are of no use.
+  // What `state` returns is compared when the values of variables are: in the steps 1, 2, 4, 8, …
+  // of a kind, and if something else than an update has written one of them on a worker. Throws the
+  // same on all workers, and then the sums are of no use.
   using StateText = std::function<std::string()>;
   void sum(
       std::string_view call, std::string_view what, std::span<const Variable> variables,
-      std::vector<Reduction::Parts>& sums, std::span<const double> numbers,
+      std::vector<Reduction::Parts>& sums, const StepNumbers& numbers,
       const StateText& state = [] { return std::string(); }, Wanted wanted = Wanted::sums);
 
  private:
@@ -83,11 +97,11 @@ class WorkerGradients {
   struct Step;
 
   Plan& plan_for(const Step& step);
-  void agree(Plan& plan, const Step& step, std::span<const double> numbers);
-  bool reduce_planned(Plan& plan, const Step& step, std::span<const double> numbers);
+  void agree(Plan& plan, const Step& step, const StepNumbers& numbers);
+  bool reduce_planned(Plan& plan, const Step& step, const StepNumbers& numbers);
   void reduce_after_header(Plan& plan, const Step& step, const std::vector<std::size_t>& planned,
                            const StepHeader& header, std::vector<at::Tensor>& tensors);
-  std::string text_of(const Plan& plan, std::span<const double> numbers) const;
+  std::string text_of(const Plan& plan, const StepNumbers& numbers) const;
   void all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors);
   void reduce_as_wanted(const Plan& plan, const Step& step, const std::vector<std::size_t>& which,
                         std::vector<at::Tensor>& tensors);
