@@ -79,7 +79,7 @@ class VariableHomeTest : public ::testing::Test {
     return home_->tensor_uses;
   }
 
-  const NoRule rule_;
+  const NoRule rule_{};
   const std::shared_ptr<CountingHome> home_ = std::make_shared<CountingHome>();
 };
 
