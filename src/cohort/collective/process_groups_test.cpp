@@ -448,8 +448,8 @@ TEST(ProcessGroups, TakeInAProcessThatStartedAgain) {
   }
 }
 
-TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
-  WorkerProcesses workers(3);
+// The others train in group 2, which each test keeps.
+Outcomes start_again_beside_a_group(WorkerProcesses& workers) {
   workers.start_all();
   Outcomes first = workers.form({0, 1, 2});
   expect_group(first, {0, 1, 2});
@@ -457,6 +457,12 @@ TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
   Outcomes second = workers.form({1, 2});
   expect_group(second, {1, 2});
   workers.start(0);
+  return second;
+}
+
+TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
+  WorkerProcesses workers(3);
+  Outcomes second = start_again_beside_a_group(workers);
   Outcomes alone = workers.form({0}, 500ms);
   ASSERT_TRUE(alone.at(0).error);
   EXPECT_EQ(alone.at(0).error->code(), ErrorCode::deadline_exceeded);
@@ -472,13 +478,7 @@ TEST(ProcessGroups, DoNotWaitForOthersThatTrain) {
 TEST(ProcessGroups, WaitLongerForOthersThatTrainThanForOthersThatDoNotCome) {
   constexpr Duration kWait = 200ms;
   WorkerProcesses workers(3);
-  workers.start_all();
-  Outcomes first = workers.form({0, 1, 2});
-  expect_group(first, {0, 1, 2});
-  workers.end(0);
-  Outcomes second = workers.form({1, 2});
-  expect_group(second, {1, 2});
-  workers.start(0);
+  const Outcomes second = start_again_beside_a_group(workers);
   Warnings warnings;
   const auto has_begun = std::chrono::steady_clock::now();
   std::thread back([&] {

@@ -53,8 +53,7 @@ bool Conversation::look_up() {
   if (!lookup_->is_done()) return false;
   found_ = lookup_->found();
   if (!found_) {
-    end(State::lost, lookup_->problem());
-    is_silent_ = true;
+    end(State::lost, lookup_->problem(), /*is_silent=*/true);
     return false;
   }
   next_ = found_.get();
@@ -77,8 +76,8 @@ void Conversation::connect_next(int error) {
     note_failure(error);
   }
   is_address_good_ = false;
-  end(are_all_refused_ ? State::refused : State::lost, text_of_errno(error));
-  is_silent_ = !are_all_refused_;
+  end(are_all_refused_ ? State::refused : State::lost, text_of_errno(error),
+      /*is_silent=*/!are_all_refused_);
 }
 
 void Conversation::note_failure(int error) {
@@ -177,8 +176,8 @@ void Conversation::break_off(int error) {
   end(State::lost, text_of_errno(error));
 }
 
-void Conversation::end(State state, std::string problem) {
-  is_silent_ = false;
+void Conversation::end(State state, std::string problem, bool is_silent) {
+  is_silent_ = is_silent;
   socket_ = FileDescriptor();
   step_ = Step::none;
   state_ = state;
@@ -186,8 +185,7 @@ void Conversation::end(State state, std::string problem) {
 }
 
 void Conversation::give_up(std::string problem) {
-  end(State::lost, std::move(problem));
-  is_silent_ = true;
+  end(State::lost, std::move(problem), /*is_silent=*/true);
 }
 
 Conversation::State Conversation::advance() {

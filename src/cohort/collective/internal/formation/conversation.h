@@ -67,7 +67,7 @@ class Conversation {
   bool read();
   bool receive(std::span<std::byte> into);
   void break_off(int error);
-  void end(State state, std::string problem);
+  void end(State state, std::string problem, bool is_silent = false);
 
   const std::string address_;
   State state_ = State::idle;

@@ -90,33 +90,27 @@ void Former::forget_answers() {
 
 AbsentTask Former::heard(int task, const Conversation& conversation) {
   if (conversation.state() == State::lost && conversation.is_silent()) silent_.insert(task);
-  const bool was_silent = silent_.contains(task);
-  switch (conversation.state()) {
-    case State::refused:
-      return {.kind = AbsentTask::Kind::dead,
-              .was_silent = was_silent,
-              .addresses = conversation.addresses()};
-    case State::answered:
-      break;
-    default:
-      return {.was_silent = was_silent};
+  AbsentTask absent{.was_silent = silent_.contains(task)};
+  if (conversation.state() != State::refused && conversation.state() != State::answered)
+    return absent;
+  absent.addresses = conversation.addresses();
+  if (conversation.state() == State::refused) {
+    absent.kind = AbsentTask::Kind::dead;
+    return absent;
   }
   const Reply& reply = conversation.reply();
+  absent.incarnation = reply.incarnation;
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
     COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", names_of({task}), ")");
-    return {.incarnation = reply.incarnation,
-            .was_silent = was_silent,
-            .addresses = conversation.addresses()};
+    return absent;
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
   if (is_forming) came_.insert(task);
-  return {.kind = is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle,
-          .number = reply.last,
-          .incarnation = reply.incarnation,
-          .was_silent = was_silent,
-          .addresses = conversation.addresses()};
+  absent.kind = is_forming ? AbsentTask::Kind::forming : AbsentTask::Kind::idle;
+  absent.number = reply.last;
+  return absent;
 }
 
 void Former::note_answers(const std::vector<int>& tasks) {
