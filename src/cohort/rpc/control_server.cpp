@@ -259,7 +259,7 @@ class TaskServer final : public ControlServer {
     close_http2();
     acceptor_.reset();
     if (frames_) frames_->close_all();
-    shut_down_grpc();
+    shut_down_grpc(Deadline::after(kAnswerTime));
     hand_over_.wait();
     refusals_->finish();
   }
@@ -270,9 +270,10 @@ class TaskServer final : public ControlServer {
   void stop(Deadline deadline) override {
     close_http2();
     acceptor_->close_ports();
-    adapter_.stop(deadline);
+    const bool have_ended = adapter_.stop(deadline);
     // Channels over gRPC stay open, so the server must stay too.
-    if (!frames_) shut_down_grpc();
+    if (!frames_)
+      shut_down_grpc(have_ended ? Deadline::after(kAnswerTime) : Deadline::after(Duration::zero()));
   }
 
  private:
@@ -321,14 +322,14 @@ class TaskServer final : public ControlServer {
       throw;
     }
   }
-  // After close_http2().
-  void shut_down_grpc() {
+  // After close_http2(). Cancels the calls that have not ended at the deadline.
+  void shut_down_grpc(Deadline deadline) {
     grpc::Server* server = nullptr;
     {
       const Lock lock(mutex_);
       server = server_.get();
     }
-    if (server) server->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
+    if (server) server->Shutdown(internal::grpc_time(deadline));
   }
   // Stops passing connections to gRPC.
   void close_http2() {
@@ -336,6 +337,9 @@ class TaskServer final : public ControlServer {
     const Lock lock(mutex_);
     is_closed_ = true;
   }
+
+  // gRPC sends an answer after the call has returned, and a peer that is gone never takes it.
+  static constexpr auto kAnswerTime = std::chrono::seconds(1);
 
   const std::shared_ptr<RefusalLog> refusals_;
   internal::Http2Visitors visitors_;

@@ -32,11 +32,11 @@ struct RecordingService : ControlService, CoordinatorSession {
   HandshakeReply handshake(const HandshakeRequest& request, const Caller& from) override {
     asked = request;
     caller = from;
+    pass_gate();
     return reply;
   }
   TaskHealth health() override {
-    entered.set(true);
-    if (is_gated) gate.wait();
+    pass_gate();
     if (failure) throw Error(*failure);
     TaskHealth health{1, 2, 3, 4, 5, 6, 7, 8};
     health.uptime = std::chrono::seconds(9);
@@ -60,6 +60,10 @@ struct RecordingService : ControlService, CoordinatorSession {
   void shutdown(const Caller& from, std::chrono::milliseconds given) override {
     caller = from;
     grace = given;
+  }
+  void pass_gate() {
+    entered.set(true);
+    if (is_gated) gate.wait();
   }
 
   HandshakeRequest asked;
@@ -461,6 +465,28 @@ TEST_F(ControlTest, StopLetsRunningCallsFinish) {
   stopper.join();
   caller.join();
   EXPECT_EQ(error_of_health(*client_).cause(), ErrorCause::peer_lost);
+}
+
+// Regression: the answer of a call that had just ended was cancelled on its way.
+TEST_F(ControlTest, StopLetsAnswersArrive) {
+  service_.is_gated = true;
+  const std::string long_address(16 << 20, 'a');  // takes long to send
+  service_.reply.endpoints = {{"stream", long_address}};
+  Promised<std::size_t> arrived;
+  std::thread caller([&] {
+    try {
+      arrived.set(client_->handshake({}, patience()).endpoints.at(0).address.size());
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
+      arrived.set(0);
+    }
+  });
+  service_.entered.wait();
+  std::thread stopper([&] { server_->stop(patience()); });
+  service_.gate.set(true);
+  EXPECT_EQ(arrived.wait(), long_address.size());
+  stopper.join();
+  caller.join();
 }
 
 TEST_F(ControlTest, StopCancelsCallsThatOutlastTheDeadline) {

@@ -46,9 +46,7 @@ Variable Strategy::create_variable(std::string variable, const TensorSpec& spec,
   refuse_variables(name(), "variable", "variable '" + variable + "'");
 }
 
-std::uint64_t Strategy::next_module_seed() {
-  refuse_variables(name(), "replicate", "a module");
-}
+std::uint64_t Strategy::next_module_seed() { refuse_variables(name(), "replicate", "a module"); }
 
 internal::ModuleVariables Strategy::place_module(std::string_view module,
                                                  std::vector<internal::ModuleCopy> copies) {
