@@ -251,7 +251,8 @@ TEST_P(StrangerTest, WhoSendsAPartOfAFrameTakesNoThread) {
   last.write(std::string_view("x"));
   EXPECT_TRUE(last.await_end()) << "the acceptor handles connections in their order";
   EXPECT_TRUE(await_strangers(100));
-  EXPECT_EQ(threads(), before);
+  // Threads of the tests before may have ended in the meantime.
+  EXPECT_LE(threads(), before);
 }
 
 TEST_P(StrangerTest, PiecesOfAFrameArePutTogether) {

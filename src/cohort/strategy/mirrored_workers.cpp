@@ -67,11 +67,15 @@ void MirroredHome::check_values_agree(std::string_view call,
   compare_values(*workers_, call, own, [] { return std::string(); });
 }
 
+// Programs let the first worker alone save what they train. So it goes on if others have ended or
+// are lost; but if it may be lost itself, the others must not end as if it had saved.
 void MirroredHome::check_snapshot(std::span<const Variable> variables) const {
   try {
     check_values_agree("snapshot", variables);
   } catch (const Error& error) {
-    if (error.code() != ErrorCode::unavailable && error.code() != ErrorCode::aborted) throw;
+    const bool are_others_gone =
+        error.code() == ErrorCode::unavailable || error.code() == ErrorCode::aborted;
+    if (!are_others_gone || (workers_->own() != 0 && !run_gate_.is_closed())) throw;
     log_warn("[strategy.snapshot] expected other workers to compare values with, got: ",
              error.what(), "; the values are those of this worker");
   }
@@ -98,7 +102,10 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
     workers_->exchange({.call = "save_values", .combines = false}, write_once);
   } catch (const Error& error) {
     if (has_failed || !is_task_loss(error)) throw;
-    // The first worker may be the lost one. The values of the others are equal.
+    // A new group may have saved newer values, and the program may have lost what belongs to these
+    // values. Only after a rebuild() that has failed there is no other place for them.
+    if (!run_gate_.is_closed())
+      throw Error(error).during("save_values(), which has written no file");
     write();
   }
 }

@@ -24,6 +24,16 @@ using ::testing::Not;
 using testing::run_workers;
 using testing::text_of;
 
+using torch::nn::Linear;
+
+Error error_of(const std::exception_ptr& error) {
+  try {
+    std::rethrow_exception(error);
+  } catch (...) {
+    return current_error();
+  }
+}
+
 auto linear() {
   return [] { return torch::nn::Linear(2, 1); };
 }
@@ -121,6 +131,43 @@ TEST(MultiWorkerDrift, IsNoneWhereAllWorkersWriteTheSame) {
 void write_alone(MultiWorkerMirroredStrategy& strategy, const Variable& v) {
   const torch::NoGradGuard no_grad;
   if (strategy.worker() == 1) v.tensor().data().mul_(2);
+}
+
+// Returns what the other worker throws if one leaves before a call that all make.
+std::exception_ptr thrown_without(int leaver,
+                                  const std::function<void(const Replicated<Linear>&)>& call) {
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    const auto net = strategy.replicate(linear(), {.name = "net"});
+    if (strategy.worker() != leaver) call(net);
+  });
+  EXPECT_EQ(errors.at(static_cast<std::size_t>(leaver)), nullptr);
+  return errors.at(static_cast<std::size_t>(1 - leaver));
+}
+
+// Regression: the others warned and ended with success, though the first worker, which was to save
+// what all had trained, had been lost.
+TEST(LossOfAWorker, IsThrownBySnapshotUnlessTheFirstWorkerIsLeft) {
+  const auto take = [](const Replicated<Linear>& net) { net.snapshot(); };
+  const std::exception_ptr error = thrown_without(0, take);
+  ASSERT_NE(error, nullptr);
+  EXPECT_TRUE(is_task_loss(error_of(error))) << text_of(error);
+  testing::Warnings warnings;
+  EXPECT_EQ(text_of(thrown_without(1, take)), "");
+  EXPECT_THAT(warnings.text(), HasSubstr("the values are those of this worker"));
+}
+
+// Regression: each worker that was left wrote the file, also one that the others had given up.
+TEST(LossOfAWorker, LeavesTheSavedFileAsItWas) {
+  const testing::TemporaryFolder folder;
+  for (const int leaver : {0, 1}) {
+    const std::exception_ptr error = thrown_without(leaver, [&](const Replicated<Linear>& net) {
+      save_values(folder.file("values"), {{"weight", net.parameters().front()}});
+    });
+    ASSERT_NE(error, nullptr);
+    EXPECT_TRUE(is_task_loss(error_of(error))) << text_of(error);
+    EXPECT_THAT(text_of(error), HasSubstr("save_values(), which has written no file"));
+  }
+  EXPECT_TRUE(folder.names().empty());
 }
 
 // Regression: the first worker's values were returned and written.

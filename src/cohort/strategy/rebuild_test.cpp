@@ -20,6 +20,7 @@
 #include "cohort/strategy/internal/workers/fake_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/testing/warnings.h"
 
 namespace cohort {
 namespace {
@@ -210,6 +211,21 @@ TEST_P(LostWorker, ComesBackToThoseThatWentOn) {
       EXPECT_TRUE(at::allclose(values[i], alone[i], 1e-5, 1e-6)) << i;
     }
   }
+}
+
+// Regression: each new group traced steps again, and a warning blamed modes that had not changed.
+TEST(RebuiltFunction, DoesNotWarnOfTheTracesOfEarlierGroups) {
+  const auto formations = std::make_shared<FakeFormations>();
+  testing::Warnings warnings;
+  formations->expect({0});
+  const auto strategy = strategy_of_task(formations, 0, {.devices = {"CPU:0"}});
+  auto step = strategy->function([](const at::Tensor& x) { return x + 1; });
+  for (int group = 0; group < 8; ++group) {
+    step(at::ones({2}));
+    formations->expect({0});
+    strategy->rebuild();
+  }
+  EXPECT_THAT(warnings.text(), ::testing::Not(::testing::HasSubstr("was traced")));
 }
 
 // Also the first one, which is the chief.

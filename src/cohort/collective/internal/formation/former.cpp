@@ -253,6 +253,7 @@ void Former::wait_for_training_ones() {
 }
 
 void Former::note(Lack lack) {
+  std::erase(lack.missing, self_.self.task);  // a leader that this process cannot reach may miss it
   const std::set<int> missing(lack.missing.begin(), lack.missing.end());
   // A process that has just begun to lead does not know yet who is missing.
   for (int task = 0; !missing.empty() && task < static_cast<int>(tasks_.size()); ++task) {

@@ -115,6 +115,7 @@ class ReplicaFunction::State {
     if (group_.load(std::memory_order_relaxed) == number) return;
     const Lock lock(mutex_);
     group_ = number;
+    traces_for_earlier_groups_ = traces_;
     for (std::vector<Program>& all : known_) all.clear();
     joined_.clear();
     numbered_.clear();
@@ -154,6 +155,7 @@ class ReplicaFunction::State {
   std::vector<std::vector<Program>> known_ COHORT_GUARDED_BY(mutex_);
   std::vector<Joined> joined_ COHORT_GUARDED_BY(mutex_);
   std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::size_t traces_for_earlier_groups_ COHORT_GUARDED_BY(mutex_) = 0;
   std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
   // With several workers: the programs of this worker have numbers, which are never used again, and
   // joined ones are those of the numbers of all workers.
@@ -259,8 +261,9 @@ void ReplicaFunction::State::count_trace(std::size_t replica, const Program& pro
 }
 
 void ReplicaFunction::State::count_trace(const std::string& reason) {
-  if (++traces_ != kTracesBeforeWarning) return;
-  log_warn("function '", function_.name(), "' was traced ", traces_, " times, which takes time; ",
+  const std::size_t traces = ++traces_ - traces_for_earlier_groups_;
+  if (traces != kTracesBeforeWarning) return;
+  log_warn("function '", function_.name(), "' was traced ", traces, " times, which takes time; ",
            reason.empty() ? "its variables' requires_grad flags or its modules' modes have changed"
                           : reason);
 }

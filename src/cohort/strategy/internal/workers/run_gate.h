@@ -44,6 +44,7 @@ class RunGate {
                 "call it between two runs");
   }
   void open() { is_closed_ = false; }
+  bool is_closed() const { return is_closed_; }
 
  private:
   // Each side writes its own before it reads the other's, so one of them sees the other.
