@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/internal/gradient_hooks.h"
 
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -11,6 +13,7 @@
 #include <utility>
 
 #include "cohort/core/detail/autograd_node.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 
 namespace cohort::internal {
 namespace {
@@ -45,7 +48,8 @@ void add_hook(Capture& capture, std::unique_ptr<Capture::GradCaptureHook> hook) 
 // variables, so other passes, hooks of the user and grad() are as without them. A hook of a tensor
 // would not do: LibTorch 1.13 calls none in a pass that returns its gradients.
 struct FirstNode final : Node {
-  explicit FirstNode(GradientSink& given) : sink(given) {}
+  FirstNode(const std::vector<at::Tensor>& asked_for, GradientSink& given)
+      : inputs(asked_for), sink(given) {}
   variable_list apply(variable_list&& gradients) override {
     const auto* const nodes = torch::autograd::get_current_graph_task_exec_info();
     if (nodes == nullptr) return std::move(gradients);
@@ -53,18 +57,53 @@ struct FirstNode final : Node {
       if (info.captures_ == nullptr) continue;
       for (Capture& capture : *info.captures_) {
         const auto place = static_cast<std::size_t>(capture.output_idx_);
+        if (has_left_out_hooks(inputs[place])) continue;
         add_hook(capture, std::make_unique<TakeGradient>(sink, place));
       }
     }
     return std::move(gradients);
   }
+  const std::vector<at::Tensor>& inputs;
   GradientSink& sink;
 };
 
+thread_local bool is_calling = false;
+
 }  // namespace
 
-at::Tensor with_sink(const at::Tensor& loss, GradientSink& sink) {
-  const auto first = make_node<FirstNode>(sink);
+bool is_in_left_out_hooks() { return is_calling; }
+
+bool has_left_out_hooks([[maybe_unused]] const at::Tensor& tensor) {
+#if TORCH_VERSION_MAJOR >= 2
+  return false;
+#else
+  return !torch::autograd::impl::hooks(tensor).empty();
+#endif
+}
+
+at::Tensor call_left_out_hooks([[maybe_unused]] const at::Tensor& tensor, at::Tensor gradient) {
+#if TORCH_VERSION_MAJOR >= 2
+  return gradient;
+#else
+  struct Scope {
+    Scope() : previous(std::exchange(is_calling, true)) {}
+    ~Scope() { is_calling = previous; }
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+    const bool previous;
+  };
+  const c10::NoGradGuard no_grad;
+  const Scope scope;
+  variable_list values(tensor.output_nr() + 1);
+  values.back() = std::move(gradient);
+  for (const auto& hook : torch::autograd::impl::hooks(tensor)) values = (*hook)(values);
+  return std::move(values.back());
+#endif
+}
+
+at::Tensor with_sink(const at::Tensor& loss, const std::vector<at::Tensor>& inputs,
+                     GradientSink& sink) {
+  const auto first = make_node<FirstNode>(inputs, sink);
   first->set_next_edges(torch::autograd::collect_next_edges(loss));
   at::Tensor same = loss.detach();
   torch::autograd::create_gradient_edge(same, first);

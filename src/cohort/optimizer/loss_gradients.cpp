@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/optimizer/detail/loss_gradients.h"
 
+#include <ATen/core/TensorBody.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
@@ -13,6 +15,21 @@
 #include "cohort/variable/detail/variable_home.h"
 
 namespace cohort::internal {
+namespace {
+
+// Not while the pass runs: it holds a lock where it takes a gradient, and the hooks are the user's.
+void call_hooks(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& gradients,
+                GradientSink* sink) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
+    if (!gradients[i].defined() || !has_left_out_hooks(inputs[i])) continue;
+    // A hook may write into it, and another input may have the same one.
+    if (!is_only_user(gradients[i])) gradients[i] = gradients[i].clone();
+    gradients[i] = call_left_out_hooks(inputs[i], std::move(gradients[i]));
+    if (sink != nullptr) sink->take(i, gradients[i]);
+  }
+}
+
+}  // namespace
 
 void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
   COHORT_CHECK(
@@ -39,7 +56,7 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                "[optimizer.minimize] expected a variable that requires a gradient, got ",
                names_of(variables), ", all frozen by requires_grad_(false)");
   std::vector<at::Tensor> gradients = torch::autograd::grad(
-      {sink == nullptr ? loss : with_sink(loss, *sink)}, inputs, {}, /*retain_graph=*/true,
+      {sink == nullptr ? loss : with_sink(loss, inputs, *sink)}, inputs, {}, /*retain_graph=*/true,
       /*create_graph=*/false, /*allow_unused=*/true);
   const bool is_any_defined = std::any_of(gradients.begin(), gradients.end(),
                                           [](const at::Tensor& each) { return each.defined(); });
@@ -48,6 +65,7 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                ", got one that depends on none of them; was it computed with another "
                "model, or from copies without a gradient, as read() of a variable on a server "
                "gives them outside of a step?");
+  call_hooks(inputs, gradients, sink);
   if (sink != nullptr) sink->finish();
   return gradients;
 }

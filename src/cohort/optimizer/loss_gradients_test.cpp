@@ -4,6 +4,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
@@ -43,6 +44,32 @@ TEST(IsOnlyUser, UnlessTheTensorOfWhichItIsAViewIsKept) {
 TEST(IsOnlyUser, UnlessTheMemoryIsTheUsers) {
   float memory[] = {1, 2};
   EXPECT_FALSE(is_only_user(at::from_blob(memory, {2})));
+}
+
+// Regression: LibTorch calls no hooks of tensors whose gradient it returns.
+TEST(LossGradients, AreThoseThatHooksHaveChanged) {
+  const Variable a = local_variable("a", at::ones({2}), true);
+  const Variable b = local_variable("b", at::ones({2}), true);
+  bool has_graph = true;
+  a.tensor().register_hook([](const at::Tensor& gradient) { return gradient + 1; });
+  a.tensor().register_hook([&](const at::Tensor& gradient) {
+    has_graph = (gradient * b.tensor()).requires_grad();
+    gradient.mul_(10);
+  });
+  const auto gradients =
+      loss_gradients((a.tensor() + b.tensor()).sum(), {a.tensor(), b.tensor()}, std::vector{a, b});
+  EXPECT_TRUE(gradients[0].equal(at::full({2}, 20.0F)));
+  EXPECT_TRUE(gradients[1].equal(at::ones({2})));
+  EXPECT_FALSE(has_graph);
+}
+
+TEST(LossGradients, CallNoHookWithoutAGradient) {
+  const Variable a = local_variable("a", at::ones({2}), true);
+  const Variable b = local_variable("b", at::ones({2}), true);
+  int calls = 0;
+  b.tensor().register_hook([&](const at::Tensor&) { ++calls; });
+  (void)loss_gradients(a.tensor().sum(), {a.tensor(), b.tensor()}, std::vector{a, b});
+  EXPECT_EQ(calls, 0);
 }
 
 }  // namespace

@@ -8,24 +8,21 @@
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/gradient_parts.h"
-#include "cohort/strategy/internal/loss_scale.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_count.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/replica_count.h"
 
 namespace cohort {
 namespace {
-
-// The last run of a replica on this thread in which a loss was scaled.
-thread_local std::uint64_t scaled_run = 0;
 
 ReplicaContext& replica_of(std::string_view call) {
   ReplicaContext* replica = get_replica_context();
   COHORT_CHECK(replica != nullptr, ErrorCode::failed_precondition, "[strategy.", call,
                "] expected a replica context, got cross-replica context of '",
                get_strategy().name(), "'; call it inside run()");
-  scaled_run = internal::StrategyAccess::serial_of(*replica);
+  variable::ReplicaCount::note_scaled();
   return *replica;
 }
 
@@ -87,10 +84,6 @@ at::Tensor fitting(const at::Tensor& weights, const at::Tensor& losses) {
 }
 
 }  // namespace
-
-bool internal::has_scaled_loss(const ReplicaContext& replica) {
-  return scaled_run == StrategyAccess::serial_of(replica);
-}
 
 at::Tensor average_loss(const at::Tensor& losses, const AverageLossOptions& options) {
   ReplicaContext& replica = replica_of("average_loss");

@@ -254,6 +254,33 @@ TEST(OverlappedGradients, MeetThoseOfWorkersThatDoNotOverlap) {
                  expected);
 }
 
+// Regression: hooks of variables were left out. The gradient of `a` is complete after them.
+TEST(OverlappedGradients, AreThoseThatHooksHaveChanged) {
+  const auto train = [](auto& strategy) {
+    const SimpleNetwork net(strategy);
+    strategy.run([&] {
+      net.a.tensor().register_hook([](const at::Tensor& gradient) { return gradient * 0.5; });
+    });
+    for (int step = 0; step < kOverlappedSteps; ++step)
+      strategy.run([&] { net.sgd.minimize(net.loss()); });
+    strategy.run([&] { EXPECT_TRUE(is_sending_early(net.sgd)); });
+    return testing::values_of({net.a, net.b});
+  };
+  const auto plain = [](auto& strategy) {
+    const SimpleNetwork net(strategy);
+    for (int step = 0; step < kOverlappedSteps; ++step) {
+      strategy.run([&] {
+        auto gradients = net.sgd.compute_gradients(net.loss());
+        gradients[0].first = gradients[0].first * 0.5;
+        net.sgd.apply_gradients(gradients);
+      });
+    }
+    return testing::values_of({net.a, net.b});
+  };
+  expect_bits_of(values_on_workers(2, {.bytes_per_pack = kPack, .overlaps = true}, train),
+                 values_on_workers(2, {}, plain).at(0));
+}
+
 TEST(OverlappedGradients, AllowClipping) {
   const auto train = [](auto& strategy) {
     const SimpleNetwork net(strategy);

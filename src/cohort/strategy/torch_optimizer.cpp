@@ -17,7 +17,6 @@
 #include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/optimizer/detail/loss_warnings.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
-#include "cohort/strategy/internal/loss_scale.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
@@ -25,6 +24,7 @@
 #include "cohort/strategy/internal/undo/optimizer_gradients.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/detail/replica_count.h"
 
 namespace cohort::internal {
 namespace {
@@ -253,7 +253,8 @@ void OptimizedParameters::check_outside_run(std::string_view call) const {
 
 void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& loss) const {
   check_loss(loss, variables_);
-  warnings_->look_at(loss);
+  if (!warnings_->look_at(loss))
+    warnings_->look_at_step("minimize", variable::ReplicaCount::is_scaled());
   clear_gradients(replica);
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;  // of the inputs, whose gradient theirs is a part of
@@ -265,13 +266,17 @@ void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& l
       inputs.push_back(std::move(other));
     owners.resize(inputs.size(), i);
   }
-  const std::vector<at::Tensor> gradients = loss_gradients(loss, inputs, variables_);
+  std::vector<at::Tensor> gradients = loss_gradients(loss, inputs, variables_);
   for (std::size_t k = 0; k < inputs.size(); ++k) {
+    if (!gradients[k].defined()) continue;
     const at::Tensor& own = of(replica)[owners[k]];
     at::Tensor& sum = own.mutable_grad();
-    if (!gradients[k].defined()) continue;
-    const at::Tensor gradient = on_device(gradients[k], own.device());
-    sum = sum.defined() ? sum.add(gradient) : gradient;
+    // The `change` of a step may write into it; that of several replicas is a copy.
+    const bool is_dense = gradients[k].layout() == at::kStrided;
+    if (is_dense && !home_->has_several_replicas() && !is_only_user(gradients[k]))
+      gradients[k] = gradients[k].clone();
+    at::Tensor gradient = on_device(std::move(gradients[k]), own.device());
+    sum = sum.defined() ? sum.add(gradient) : std::move(gradient);
   }
 }
 
@@ -280,7 +285,8 @@ void OptimizedParameters::clear_gradients(std::size_t replica, bool accumulate) 
 }
 void OptimizedParameters::take_gradients(std::size_t replica) const {
   // Gradients of an earlier run may be scaled already.
-  warnings_->look_at_step(gradients_->were_carried() || has_scaled_loss(*home_->replica_here()));
+  warnings_->look_at_step("step",
+                          gradients_->were_carried() || variable::ReplicaCount::is_scaled());
   gradients_->settle(replica);
 }
 void OptimizedParameters::leave_gradients(std::size_t replica) const {

@@ -201,7 +201,9 @@ class TorchOptimizer {
   // Computes the gradients of a scalar loss for this replica's parameters, and makes a step() with
   // them alone; grad() of the parameters has no influence. Scale the loss by the size of the global
   // batch, as average_loss() does. Throws invalid_argument if loss is not a floating-point scalar,
-  // or depends on none of the parameters; the errors of step().
+  // or depends on none of the parameters; the errors of step(). Hooks of the parameters
+  // (register_hook()) change their gradients, as in backward(). Warns once if the loss is a mean of
+  // the replica's own rows; and as step() does, if its graph does not tell whether it is one.
   void minimize(const at::Tensor& loss) const { minimize(loss, NoChange{}); }
   // The same, with the `change` of step().
   template <class F>

@@ -10,18 +10,23 @@ namespace {
 
 thread_local int replica_count = 1;
 thread_local int replica_here = 0;
+thread_local bool is_loss_scaled = false;
 
 }  // namespace
 
 ReplicaCount::ReplicaCount(int count, int local_replica)
     : previous_count_(std::exchange(replica_count, count)),
-      previous_replica_(std::exchange(replica_here, local_replica)) {}
+      previous_replica_(std::exchange(replica_here, local_replica)),
+      was_scaled_(std::exchange(is_loss_scaled, false)) {}
 ReplicaCount::~ReplicaCount() {
   replica_count = previous_count_;
   replica_here = previous_replica_;
+  is_loss_scaled = was_scaled_;
 }
 int ReplicaCount::current() { return replica_count; }
 int ReplicaCount::local_replica() { return replica_here; }
+void ReplicaCount::note_scaled() { is_loss_scaled = true; }
+bool ReplicaCount::is_scaled() { return is_loss_scaled; }
 
 void check_one_replica(std::string_view call) {
   COHORT_CHECK(

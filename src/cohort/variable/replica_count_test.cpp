@@ -43,5 +43,16 @@ TEST(ReplicaCount, EndsWithItsObjectAndItsThread) {
   EXPECT_EQ(w.read()[0].item().toInt(), 3);
 }
 
+TEST(ReplicaCount, KnowsWhetherAReplicaHasScaledItsLoss) {
+  const ReplicaCount outer(2);
+  EXPECT_FALSE(ReplicaCount::is_scaled());
+  ReplicaCount::note_scaled();
+  {
+    const ReplicaCount inner(2);
+    EXPECT_FALSE(ReplicaCount::is_scaled());
+  }
+  EXPECT_TRUE(ReplicaCount::is_scaled());
+}
+
 }  // namespace
 }  // namespace cohort

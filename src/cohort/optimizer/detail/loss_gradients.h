@@ -18,13 +18,17 @@ namespace cohort::internal {
 COHORT_API void check_loss(const at::Tensor& loss, std::span<const Variable> variables);
 
 // One gradient for each input, which are tensors of these variables; undefined if loss does not
-// depend on it. Keeps the graph, since another optimizer may have the other variables of this loss.
-// `sink`: gets each gradient while the others are computed. Throws invalid_argument if there are no
-// inputs, and if loss depends on none of them.
+// depend on it. Hooks that are registered on an input change its gradient, as in backward(). Keeps
+// the graph, since another optimizer may have the other variables of this loss. `sink`: gets each
+// gradient while the others are computed; that of an input with hooks, after them. Throws
+// invalid_argument if there are no inputs, and if loss depends on none of them.
 COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                                   const std::vector<at::Tensor>& inputs,
                                                   std::span<const Variable> variables,
                                                   GradientSink* sink = nullptr);
+
+// Whether this thread calls hooks of an input for loss_gradients(), which adds nothing to grad().
+COHORT_API bool is_in_left_out_hooks();
 
 // Whether no other tensor, hook or saved value has the gradient or its memory, and LibTorch has
 // allocated that: the memory of a gradient that a function in C++ has made may be the user's.

@@ -26,11 +26,12 @@ COHORT_API void warn_of_equal_replicas(std::string_view what, std::size_t replic
 // CPUs in the first three. Thread-safe.
 class COHORT_API LossWarnings {
  public:
-  // In a replica, before its gradients are computed. Does nothing with one replica.
-  void look_at(const at::Tensor& loss);
-  // In a replica, before a step with gradients that the program has computed itself. Warns once if
-  // they are those of a loss that the program has not scaled (has_scaled_loss()).
-  void look_at_step(bool is_scaled);
+  // In a replica, before its gradients are computed. Does nothing with one replica. Returns false
+  // if the graph does not tell whether the loss is a mean (LossForm::unknown).
+  bool look_at(const at::Tensor& loss);
+  // In a replica, before a `call` ("step") with gradients of a loss of which that is not known.
+  // Warns once unless the program has scaled it (ReplicaCount::is_scaled()).
+  void look_at_step(std::string_view call, bool is_scaled);
 
  private:
   void compare(const at::Tensor& loss) COHORT_REQUIRES(mutex_);

@@ -52,8 +52,6 @@ class StrategyAccess {
   static bool is_same(const ReplicaContext& a, const ReplicaContext& b) {
     return a.serial_ == b.serial_;
   }
-  // Another one for each replica of each run.
-  static std::uint64_t serial_of(const ReplicaContext& context) { return context.serial_; }
   static void check_is_current(const ReplicaContext& context, std::string_view call) {
     context.check_is_current(call);
   }

@@ -21,9 +21,15 @@ class COHORT_API ReplicaCount {
   // 0 in cross-replica context and without a strategy.
   static int local_replica();
 
+  // average_loss() and scale_regularization_loss() note that this replica scales its loss; warnings
+  // ask whether they were called since the innermost scope began.
+  static void note_scaled();
+  static bool is_scaled();
+
  private:
   const int previous_count_;
   const int previous_replica_;
+  const bool was_scaled_;
 };
 
 // Throws unimplemented in a replica context of several replicas, for variables that are not made by

@@ -10,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 
 namespace cohort::internal {
 
@@ -50,6 +51,7 @@ void OptimizerGradients::mark(const at::Tensor& parameter, const std::shared_ptr
   mark->has_hook = true;
   c10::TensorImpl* const impl = parameter.unsafeGetTensorImpl();  // which owns the hook
   parameter.register_hook([impl, mark](const at::Tensor&) {
+    if (is_in_left_out_hooks()) return;  // of minimize(), which adds nothing to grad()
     if (!std::exchange(mark->is_left_over, false)) return;
     impl->mutable_grad().reset();
   });
