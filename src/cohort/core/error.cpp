@@ -6,9 +6,12 @@
 
 #include <array>
 #include <cerrno>
+#include <exception>
 #include <new>
 #include <system_error>
+#include <utility>
 
+#include "cohort/core/detail/exception_context.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/detail/torch_error.h"
 #include "cohort/core/internal/one_line.h"
@@ -84,7 +87,50 @@ bool is_lack_of_memory(std::string_view torch_text) {
          torch_text.find("memory") != std::string_view::npos;
 }
 
+// In a catch block.
+Error error_of_current_exception() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const c10::Error& error) {
+    return error_of_torch(error, ErrorCode::unknown);
+  } catch (const std::system_error& error) {
+    const std::error_condition condition = error.code().default_error_condition();
+    const int number = condition.category() == std::generic_category() ? condition.value() : 0;
+    const ErrorCode code = code_of_errno(number, ErrorCode::unknown);
+    if (code == ErrorCode::unknown) return Error(code, error.what(), ErrorCause::application);
+    const bool lacks_files = number == EMFILE || number == ENFILE;
+    return Error(code, std::string(error.what()) + ": " + text_of_errno(number),
+                 lacks_files ? ErrorCause::none : ErrorCause::application);
+  } catch (const std::bad_alloc&) {
+    return lack_of_memory("std::bad_alloc");
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
+  } catch (...) {
+    return Error(ErrorCode::unknown, "an exception that is not a std::exception",
+                 ErrorCause::application);
+  }
+}
+
+// See note_context().
+struct Noted {
+  std::exception_ptr exception;
+  std::string operation;
+};
+thread_local Noted noted;
+
 }  // namespace
+
+void internal::note_context(std::exception_ptr exception, std::string operation) {
+  noted = {std::move(exception), std::move(operation)};
+}
+
+Error current_error() {
+  Error error = error_of_current_exception();
+  if (noted.exception == nullptr || noted.exception != std::current_exception()) return error;
+  return std::move(error).during(noted.operation);
+}
 
 std::string_view name_of(ErrorCode code) {
   const auto index = static_cast<std::size_t>(code);
@@ -181,31 +227,6 @@ Error error_of_torch(const c10::Error& error, ErrorCode code) {
   if (is_lack_of_memory(text)) return lack_of_memory(text);
   return Error(is_overwritten_value(text) ? ErrorCode::invalid_argument : code, text,
                ErrorCause::application);
-}
-
-Error current_error() {
-  try {
-    throw;
-  } catch (const Error& error) {
-    return error;
-  } catch (const c10::Error& error) {
-    return error_of_torch(error, ErrorCode::unknown);
-  } catch (const std::system_error& error) {
-    const std::error_condition condition = error.code().default_error_condition();
-    const int number = condition.category() == std::generic_category() ? condition.value() : 0;
-    const ErrorCode code = code_of_errno(number, ErrorCode::unknown);
-    if (code == ErrorCode::unknown) return Error(code, error.what(), ErrorCause::application);
-    const bool lacks_files = number == EMFILE || number == ENFILE;
-    return Error(code, std::string(error.what()) + ": " + text_of_errno(number),
-                 lacks_files ? ErrorCause::none : ErrorCause::application);
-  } catch (const std::bad_alloc&) {
-    return lack_of_memory("std::bad_alloc");
-  } catch (const std::exception& error) {
-    return Error(ErrorCode::unknown, error.what(), ErrorCause::application);
-  } catch (...) {
-    return Error(ErrorCode::unknown, "an exception that is not a std::exception",
-                 ErrorCause::application);
-  }
 }
 
 int exit_code_of(const Error& error) {

@@ -2,20 +2,44 @@
 #include "cohort/optimizer/detail/loss_gradients.h"
 
 #include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/function/detail/user_lines.h"
 #include "cohort/optimizer/internal/gradient_hooks.h"
 #include "cohort/variable/detail/replica_count.h"
 #include "cohort/variable/detail/variable_home.h"
 
 namespace cohort::internal {
 namespace {
+
+std::string lines() { return function::UserLines::here().text(); }
+
+// What may have taken the gradient of a loss, and the remedy.
+std::string why_without_gradient(std::span<const Variable> variables) {
+  if (c10::InferenceMode::is_enabled())
+    return "; a c10::InferenceMode is open here, perhaps around run(): train outside of it";
+  if (!c10::GradMode::is_enabled())
+    return "; a torch::NoGradGuard is open here, perhaps around run(): train outside of it";
+  const bool is_any_trained = std::any_of(variables.begin(), variables.end(), [](const auto& each) {
+    return each.tensor().requires_grad();
+  });
+  if (!is_any_trained)
+    return "; requires_grad_(false) has frozen all of these: call requires_grad_() of those to "
+           "train, inside of run()";
+  return "; compute it in the same step from tensor() or read() of the variables, with gradients "
+         "enabled (no torch::NoGradGuard or c10::InferenceMode around the forward pass) and "
+         "nothing detached (outside of a step, read() of a variable on a server gives a copy "
+         "without a gradient)";
+}
 
 // Not while the pass runs: it holds a lock where it takes a gradient, and the hooks are the user's.
 void call_hooks(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& gradients,
@@ -34,19 +58,18 @@ void call_hooks(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& 
 void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
   COHORT_CHECK(
       loss.defined(), ErrorCode::invalid_argument,
-      "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor");
+      "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor",
+      lines());
   COHORT_CHECK(loss.numel() == 1 && loss.is_floating_point(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a floating-point scalar as loss, got ",
                TensorSpec::of(loss).to_string(),
                variable::ReplicaCount::current() > 1
                    ? "; reduce it with average_loss(), since the gradients of replicas are added"
-                   : "; reduce it with mean()");
-  COHORT_CHECK(
-      loss.requires_grad(), ErrorCode::invalid_argument,
-      "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
-      ", got one without a gradient; compute it in the same step from tensor() or read() of the "
-      "variables, with gradients enabled and nothing detached (outside of a step, read() of a "
-      "variable on a server gives a copy without a gradient)");
+                   : "; reduce it with mean()",
+               lines());
+  COHORT_CHECK(loss.requires_grad(), ErrorCode::invalid_argument,
+               "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
+               ", got one without a gradient", why_without_gradient(variables), lines());
 }
 
 std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
@@ -54,7 +77,7 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                        std::span<const Variable> variables, GradientSink* sink) {
   COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a variable that requires a gradient, got ",
-               names_of(variables), ", all frozen by requires_grad_(false)");
+               names_of(variables), ", all frozen by requires_grad_(false)", lines());
   std::vector<at::Tensor> gradients = torch::autograd::grad(
       {sink == nullptr ? loss : with_sink(loss, inputs, *sink)}, inputs, {}, /*retain_graph=*/true,
       /*create_graph=*/false, /*allow_unused=*/true);
@@ -64,7 +87,8 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
                ", got one that depends on none of them; was it computed with another "
                "model, or from copies without a gradient, as read() of a variable on a server "
-               "gives them outside of a step?");
+               "gives them outside of a step?",
+               lines());
   call_hooks(inputs, gradients, sink);
   if (sink != nullptr) sink->finish();
   return gradients;

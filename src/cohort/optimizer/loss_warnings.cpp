@@ -13,16 +13,10 @@ namespace cohort::internal {
 namespace {
 
 constexpr std::int64_t kCallsToLookAt = 1000;
+// Equal losses of all replicas in so many steps are no accident.
+constexpr int kStepsToCompare = 3;
 
 }  // namespace
-
-void warn_of_equal_replicas(std::string_view what, std::size_t replicas) {
-  log_warn("[optimizer.minimize] got the same ", what, " in all ", replicas, " replicas in ",
-           kStepsToCompare,
-           " steps, so each seems to compute the same rows, whose gradients are added. A plain "
-           "tensor that is given to run() or to a step of function() is whole in each replica: "
-           "give it an element of distribute_dataset(), or a PerReplica");
-}
 
 void LossWarnings::look_at_step(std::string_view call, bool is_scaled) {
   const int replicas = variable::ReplicaCount::current();
@@ -65,7 +59,12 @@ void LossWarnings::compare(const at::Tensor& loss) {
                                static_cast<std::ptrdiff_t>(losses_.size());
     ++equal_steps_;
     has_compared_ = !are_equal || equal_steps_ == kStepsToCompare;
-    if (are_equal && has_compared_) warn_of_equal_replicas("loss", losses_.size());
+    if (are_equal && has_compared_)
+      log_warn("[optimizer.minimize] got the same loss in all ", losses_.size(), " replicas in ",
+               kStepsToCompare,
+               " steps, so each seems to compute the same rows, such as those of a batch that the "
+               "step captures, and their gradients are added. Give run() an element of "
+               "distribute_dataset(), or a PerReplica, as an argument");
     losses_.clear();
     are_known_.clear();
   }

@@ -236,6 +236,10 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
 
 void Optimizer::minimize(const at::Tensor& loss) const {
   check_can_update(state_->variables, "optimizer.minimize");
+  // Before the loss is looked at: one that was summed over workers outside of run() has no
+  // gradient, which says nothing of the reason.
+  const VariableImpl& first = *state_->variables.front().impl();
+  if (first.home()->reduces_over_replicas()) first.check_tensor_is_current("optimizer.minimize");
   std::unique_ptr<GradientSink> sink;  // it lives until the update is made
   state_->apply(state_->gradients(loss, &sink), /*are_temporary=*/true);
 }
@@ -257,7 +261,8 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
   for (const Variable& variable : variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
-    variable.impl()->check_tensor_is_current("optimizer.minimize");
+    variable.impl()->check_tensor_is_current(sink == nullptr ? "optimizer.compute_gradients"
+                                                             : "optimizer.minimize");
     inputs.push_back(variable.tensor());
     devices.push_back(inputs.back().device());
     owners.push_back(gradients.size());

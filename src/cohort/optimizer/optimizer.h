@@ -47,7 +47,9 @@ class COHORT_API Optimizer {
   // In a replica context of several replicas, the gradients are summed over the replicas first, so
   // scale the loss by the size of the global batch (average_loss()). All replicas must make the
   // same calls. A variable that has a gradient in some replicas only counts as zero in the others.
-  // Throws unimplemented there for variables that the strategy has not made.
+  // Throws unimplemented there for variables that the strategy has not made. With several workers,
+  // it is called only there: elsewhere it throws failed_precondition, since a worker knows the
+  // gradient of its own losses alone.
   void minimize(const at::Tensor& loss) const;
   // The first half of minimize(), so that you can change gradients before they are applied (tf's
   // compute_gradients): a pair of gradient and variable for each trainable variable. The gradient

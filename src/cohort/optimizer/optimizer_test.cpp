@@ -8,10 +8,12 @@
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <gtest/gtest.h>
 
 #include <limits>
 #include <memory>
+#include <string>
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
@@ -134,6 +136,24 @@ TEST_F(OptimizerTest, RefusesALossWithoutGradient) {
           "expected a loss that depends on 'w', 'b', 'unused', got one without a gradient"));
 }
 
+// Regression: the remedy spoke of variables on servers, and no line of the program was named.
+TEST_F(OptimizerTest, NamesWhatHasTakenTheGradientAndTheLine) {
+  const auto refused = [&](const std::string& reason, const at::Tensor& loss) {
+    for (const std::string& text : {reason, std::string("optimizer_test.cpp:")})
+      EXPECT_THAT([&] { sgd_.minimize(loss); }, throws_error(ErrorCode::invalid_argument, text));
+  };
+  {
+    const c10::InferenceMode guard;
+    refused("a c10::InferenceMode is open here", loss());
+  }
+  {
+    const c10::AutoGradMode guard(false);
+    refused("a torch::NoGradGuard is open here", loss());
+  }
+  for (const Variable& variable : sgd_.variables()) variable.tensor().set_requires_grad(false);
+  refused("requires_grad_(false) has frozen all of these", loss());
+}
+
 // Regression: a term of a loss that had read() in place of tensor() was not trained, without a
 // word.
 TEST_F(OptimizerTest, TrainsTermsOfValuesThatWereRead) {
@@ -148,8 +168,9 @@ TEST_F(OptimizerTest, RefusesALossOfCopiesAndNamesTensor) {
   EXPECT_THAT([&] { sgd_.minimize(weight_.read().detach().sum()); },
               throws_error(ErrorCode::invalid_argument,
                            "compute it in the same step from tensor() or read() of the variables, "
-                           "with gradients enabled and nothing detached (outside of a step, read() "
-                           "of a variable on a server gives a copy without a gradient)"));
+                           "with gradients enabled (no torch::NoGradGuard or c10::InferenceMode "
+                           "around the forward pass) and nothing detached (outside of a step, "
+                           "read() of a variable on a server gives a copy without a gradient)"));
 }
 
 TEST_F(OptimizerTest, RefusesALossOfOtherVariables) {

@@ -8,6 +8,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/internal/gradient_parts.h"
+#include "cohort/strategy/internal/replica_collective.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_count.h"
@@ -46,7 +47,10 @@ void look_at_given_size(std::int64_t size, std::int64_t rows, const ReplicaConte
 // The sum over all replicas, which make this call together.
 std::int64_t total(const ReplicaContext& replica, std::int64_t own) {
   if (replica.num_replicas_in_sync() == 1) return own;  // also in a trace, which reads no tensor
-  return replica.all_reduce(ReduceOp::sum, at::scalar_tensor(own, at::kLong)).item<std::int64_t>();
+  const at::Tensor rows = at::scalar_tensor(own, at::kLong);
+  return internal::call_together(replica, {.made_by = "average_loss"}, Nest(rows))
+      .tensor()
+      .item<std::int64_t>();
 }
 
 // The sum of a replica's losses, divided as the options say.

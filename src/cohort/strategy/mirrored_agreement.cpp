@@ -3,11 +3,14 @@
 // code write into a tensor.
 #include <bit>
 #include <exception>
+#include <memory>
+#include <string>
 #include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/state_of_replicas.h"
 #include "cohort/strategy/internal/workers/compared_values.h"
 
 namespace cohort::internal {
@@ -17,6 +20,10 @@ constexpr std::string_view kOutsideWriters =
     ": something other than minimize() and assign*() has written into its tensor, such as an "
     "optimizer of LibTorch or an operator in place; use minimize(), a cohort::TorchOptimizer, or "
     "Variable::assign()";
+
+constexpr std::string_view kAlikeRemedy =
+    "; the optimizers of the replicas must stay alike: change learning rates and options and load "
+    "states in for_each(), in the same way for each, and restore the values of all";
 
 constexpr std::uint64_t kRunsBeforeWarning = 16;
 
@@ -29,6 +36,16 @@ std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
     if (variable && variable->must_agree()) variables.push_back(std::move(variable));
   }
   return variables;
+}
+
+// Optimizers of LibTorch that are not alike make other updates of equal gradients.
+std::string MirroredHome::why_different() const {
+  for (const auto& weak : attached_) {
+    const auto state = std::dynamic_pointer_cast<StateOfReplicas>(weak.lock());
+    const std::string difference = state ? state->difference() : std::string();
+    if (!difference.empty()) return ": the " + difference + std::string(kAlikeRemedy);
+  }
+  return std::string(kOutsideWriters);
 }
 
 MirroredHome::RunScope::RunScope(MirroredHome& home)
@@ -63,7 +80,7 @@ void MirroredHome::check_agreement(std::span<const Variable> variables) const {
     variable.adopt_outside_write();
     COHORT_CHECK(variable.agrees(), ErrorCode::failed_precondition,
                  "[variable.read] expected equal values of variable '", variable.name(),
-                 "' in all replicas of '", name_, "', got different ones", kOutsideWriters);
+                 "' in all replicas of '", name_, "', got different ones", why_different());
   }
 }
 
@@ -106,7 +123,7 @@ void MirroredHome::RunScope::finish_replicas() {
     COHORT_CHECK(!compares || variable->agrees(), ErrorCode::failed_precondition,
                  "[strategy.run] expected equal values of variable '", variable->name(),
                  "' in all replicas of '", home_.name_, "' after the run, got different ones",
-                 kOutsideWriters);
+                 home_.why_different());
     variable->note_writes();
   }
 }

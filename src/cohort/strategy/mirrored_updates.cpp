@@ -8,12 +8,14 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/detail/hyperparameter.h"
 #include "cohort/variable/detail/variable_state.h"
@@ -260,6 +262,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
                          std::span<const double> hyper) {
   const Place place = place_here();
   const bool is_reduced = place.kind == Place::Kind::replica && has_several_replicas();
+  if (place.component == 0) look_for_plain_rows();
   Reduced reduced;
   if (is_reduced) {
     for (const Update& update : updates) {
@@ -283,6 +286,20 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
   note_written(place, /*is_update=*/true);
   if (is_reduced || !has_workers()) return;
   for (const Update& update : updates) target_of(update.variable).variable.doubt_values();
+}
+
+// A run with distributed arguments does not end the search: a program may have steps of both kinds.
+void MirroredHome::look_for_plain_rows() {
+  if (plain_runs_left_ <= 0) return;
+  const std::size_t replicas = RunArguments::replicas_at_first_update_with_plain_rows();
+  if (replicas == 0 || --plain_runs_left_ != 0) return;
+  log_warn(
+      "[strategy.run] got no distributed argument in several steps that train variables. A "
+      "plain tensor that is given to run() or to a step of function() is whole in each "
+      "replica, and the gradients of the ",
+      replicas,
+      " replicas are added: give it an element of distribute_dataset(), or a PerReplica. A "
+      "program whose replicas shall all have the whole tensor is right; this line comes once");
 }
 
 void MirroredHome::note_written(const Place& place, bool is_update) {

@@ -139,5 +139,46 @@ TEST(MultiWorkerCalls, NameWorkersInDifferentIterators) {
       {"got the next step of iterator 1 on worker:0 and the next step of iterator 2 on worker:1"});
 }
 
+// Regression: the values became different, or the loss had no gradient, and the messages told of
+// optimizers of LibTorch and of variables on servers.
+TEST(MultiWorkerCalls, MinimizeBelongsInRun) {
+  const std::vector<std::string> texts = {
+      "[optimizer.minimize] expected a call in run() for variable 'v', which each of 2 workers has",
+      "call minimize() in the function that run() gets"};
+  for (const bool is_reduced : {false, true}) {
+    expect_on_both(
+        [&](auto& strategy) {
+          const Variable v = strategy.variable("v", at::ones({}));
+          const SGD sgd({v}, {.learning_rate = 1.0});
+          const PerReplica<at::Tensor> loss = strategy.run([&] { return v.tensor() * 2; });
+          sgd.minimize(is_reduced ? strategy.reduce("sum", loss) : loss.local_results()[0]);
+        },
+        texts);
+  }
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({}));
+        const SGD sgd({v}, {.learning_rate = 1.0});
+        strategy.run([&] {
+          get_replica_context()->merge_call([&](Strategy&) { sgd.minimize(v.tensor() * 2); });
+        });
+      },
+      texts);
+}
+
+// Regression: "all_reduce(sum) of tensor 1 1", which the program does not call.
+TEST(MultiWorkerCalls, AverageLossIsNamed) {
+  expect_on_both(
+      [](auto& strategy) {
+        const Variable v = strategy.variable("v", at::ones({}));
+        const SGD sgd({v}, {.learning_rate = 1.0});
+        strategy.run([&] {
+          if (strategy.worker() == 1) return sgd.minimize(v.tensor() * 2);
+          sgd.minimize(average_loss((v.tensor() * at::ones({3}))));
+        });
+      },
+      {"expected one call on all workers, got average_loss() on worker:0 and ", " on worker:1"});
+}
+
 }  // namespace
 }  // namespace cohort

@@ -59,8 +59,9 @@ TEST(MultiWorkerDrift, OfAnOptimizerOfLibTorchIsFoundAtTheEndOfARun) {
       EXPECT_THAT(text_of(error),
                   AllOf(HasSubstr("[strategy.run] expected equal values of variable '"),
                         HasSubstr("on all workers"), HasSubstr("an optimizer of LibTorch"),
-                        HasSubstr("or the options of the TorchOptimizers differ between the "
-                                  "workers; use minimize()")));
+                        HasSubstr("or the options or the state of the TorchOptimizers differ "
+                                  "between the workers, as after a load on one of them; use "
+                                  "minimize()")));
     }
   }
 }
@@ -92,6 +93,50 @@ TEST(MultiWorkerDrift, OfOptionsOfATorchOptimizerNamesThem) {
           << when;
     }
   }
+}
+
+// Regression: the gradient of the worker that trained the parameter was applied on both.
+TEST(MultiWorkerDrift, OfAParameterThatOneWorkerHasFrozenNamesIt) {
+  for (const int when : {0, 2}) {  // the step from which on it is frozen
+    const auto errors = run_workers(2, {}, [&](auto& strategy) {
+      const auto net = strategy.replicate(linear(), {.name = "net"});
+      const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+        return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.5));
+      });
+      for (int step = 0; step <= when; ++step) {
+        strategy.run([&] {
+          net->weight.requires_grad_(step < when || strategy.worker() == 1);
+          optimizer.minimize(net->forward(at::ones({4, 2})).sum() / 8);
+        });
+      }
+    });
+    for (const auto& error : errors) {
+      EXPECT_THAT(text_of(error),
+                  AllOf(HasSubstr("a step in which all but 'net/weight' require a gradient on "
+                                  "worker:0 and a step in which all parameters require a gradient "
+                                  "on worker:1"),
+                        HasSubstr("[strategy.TorchOptimizer] expected one call on all workers")))
+          << when;
+    }
+  }
+}
+
+// One that a worker's loss does not use has a gradient of zero there.
+TEST(MultiWorkerDrift, IsNoneWhereOneWorkerHasNoGradient) {
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    const auto net = strategy.replicate(linear(), {.name = "net"});
+    const TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+      return torch::optim::SGD(std::move(parameters), torch::optim::SGDOptions(0.5));
+    });
+    for (int step = 0; step < 4; ++step) {
+      strategy.run([&] {
+        const at::Tensor used = strategy.worker() == 0 ? net->bias : net->weight;
+        optimizer.minimize(used.sum() / 2);
+      });
+    }
+    net.snapshot();
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
 }
 
 TEST(MultiWorkerDrift, OfOptionsOfAGroupNamesTheGroup) {

@@ -245,6 +245,7 @@ TEST(MultiWorkerErrors, NameTheWorkerThatFailed) {
   EXPECT_THAT(text_of(errors[1]), HasSubstr("no data"));
 }
 
+// Regression: neither the limit nor what sets it was named.
 TEST(MultiWorkerErrors, NameTheWorkerThatDoesNotCome) {
   std::atomic<bool> has_ended = false;
   const auto errors =
@@ -265,7 +266,10 @@ TEST(MultiWorkerErrors, NameTheWorkerThatDoesNotCome) {
           has_ended.wait(false);
         }
       });
-  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("deadline_exceeded"), HasSubstr("worker:1")));
+  EXPECT_THAT(text_of(errors[0]), AllOf(HasSubstr("deadline_exceeded"), HasSubstr("worker:1"),
+                                        HasSubstr("waiting 0.2 s in variable, the limit of "
+                                                  "MultiWorkerMirroredOptions::timeout"),
+                                        HasSubstr("call rebuild() on each")));
 }
 
 TEST(MultiWorkerErrors, TellThatAWorkerHasLeft) {

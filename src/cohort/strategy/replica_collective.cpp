@@ -144,7 +144,7 @@ std::shared_ptr<const Outcome> merged(Strategy& strategy, const std::vector<cons
   const CollectiveCall& call = offers.front()->call;
   Contributions all = of_all_workers(
       StrategyAccess::workers(strategy), call.name(),
-      [&] { return call.text() + " of " + offers.front()->value.structure(); },
+      [&] { return call.text_with(offers.front()->value); },
       [&] { return contributions_of(offers); }, call.timeout);
   const auto outcome = std::make_shared<Outcome>();
   check_grad_modes(all.back(), call);
@@ -229,7 +229,8 @@ void set_graph(const ReplicaContext& context, const Offer& offer, const Outcome&
   CollectiveCall backward{.kind = Kind::reduce,
                           .op = call.kind == Kind::reduce ? call.op : ReduceOp::sum,
                           .timeout = call.timeout,
-                          .gradient_of = outcome.call};
+                          .gradient_of = outcome.call,
+                          .made_by = call.made_by};
   const auto node =
       make_node<Gradient>(context, std::move(backward), call.axis, std::move(segments));
   node->set_next_edges(torch::autograd::collect_next_edges(inputs));
@@ -240,7 +241,7 @@ void set_graph(const ReplicaContext& context, const Offer& offer, const Outcome&
 class RecordedCollective final : public StepCall {
  public:
   RecordedCollective(const CollectiveCall& call, const Offer& offer)
-      : text_(call.text() + " of " + offer.value.structure()),
+      : text_(call.text_with(offer.value)),
         call_(call),
         enables_grad_(offer.enables_grad),
         requires_graph_(offer.requires_graph) {
@@ -359,6 +360,7 @@ at::Tensor CollectiveCall::combined(const std::vector<Reduction::Parts>& parts,
 std::string CollectiveCall::text() const {
   std::string text = gradient_of ? "gradient of " : "";
   text += name();
+  if (!made_by.empty()) return text + "()";
   if (kind == Kind::gather) return text + "(axis " + std::to_string(axis) + ")";
   return text + (op == ReduceOp::sum ? "(sum)" : "(mean)");
 }
@@ -374,7 +376,8 @@ Nest call_together(const ReplicaContext& context, const CollectiveCall& call, co
     for (const void* offer : all) offers.push_back(static_cast<const Offer*>(offer));
     return merged(context.strategy(), offers);
   };
-  const std::string name = call.gradient_of ? call.text() : std::string(call.name());
+  const bool is_named = call.gradient_of || !call.made_by.empty();
+  const std::string name = is_named ? call.text() : std::string(call.name());
   const std::shared_ptr<const void> met =
       StrategyAccess::meet(context, {&typeid(Offer), &own, name}, merge);
   const Outcome& outcome = *static_cast<const Outcome*>(met.get());

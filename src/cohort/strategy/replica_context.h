@@ -215,7 +215,7 @@ COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
 
 }  // namespace cohort
 
-// What the replicas of a run have got, for the text of an error in one of them.
+// What the replicas of a run have got, for the text of an error in one of them, and for a warning.
 namespace cohort::internal {
 
 // While it exists, errors of the run that this thread begins tell about its arguments. Used only
@@ -233,15 +233,22 @@ class COHORT_API RunArguments {
   static std::string part_of(std::size_t replica, int first);
   // "running replica 1", and its part.
   static std::string text_of(std::size_t replica, int first);
+  // To be called by each update that an optimizer makes in the innermost run of this thread. How
+  // many replicas of this process have got the same rows, if this is the run's first update: no
+  // argument is distributed, and a tensor has two rows or more. 0: this is no such update.
+  static std::size_t replicas_at_first_update_with_plain_rows();
 
  protected:
   virtual void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const = 0;
+  // Whether some argument gives each replica a value of its own.
+  virtual bool is_distributed() const = 0;
   static void add(const at::Tensor& tensor, std::vector<at::Tensor>& tensors);
   static void add(const Nest& value, std::vector<at::Tensor>& tensors);
 
  private:
   RunArguments* const outer_;
   const std::size_t replicas_;
+  bool has_update_ = false;
 };
 
 // Those of run().
@@ -256,9 +263,17 @@ class ArgumentsOfRun final : public RunArguments {
     std::apply([&](auto&... each) { (add_component(component_of(each, replica), tensors), ...); },
                arguments_);
   }
+  bool is_distributed() const override {
+    return std::apply([](const auto&... each) { return (is_wrapped(each) || ...); }, arguments_);
+  }
   template <class C>
   static void add_component(const C& component, std::vector<at::Tensor>& tensors) {
     if constexpr (std::is_same_v<C, at::Tensor> || std::is_same_v<C, Nest>) add(component, tensors);
+  }
+  template <class Argument>
+  static bool is_wrapped(const Argument& argument) {
+    if constexpr (kIsPerReplica<Argument>) return argument.is_wrapped();
+    return false;
   }
 
   const std::tuple<A&...> arguments_;
@@ -274,6 +289,9 @@ class ArgumentsOfStep final : public RunArguments {
   void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
     for (const Nest& each : arguments_[replica]) add(each, tensors);
   }
+  // The arguments are of each replica already: a plain tensor is the same one in all. Numbers do
+  // not count, which become tensors in each.
+  bool is_distributed() const override;
 
   const std::vector<std::vector<Nest>>& arguments_;
 };

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "cohort/core/detail/exception_context.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/run_error.h"
@@ -158,6 +159,9 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors,
     throw named();
   } catch (const c10::Error&) {  // its what() would have a page of stack frames
     throw named();
+  } catch (...) {  // the program may catch its own types
+    if (!is_of_all) note_context(error, RunArguments::text_of(*failed, first));
+    throw;
   }
 }
 

@@ -137,6 +137,33 @@ TEST_F(ErrorsInRun, OfTheUsersOwnCodePassUnchanged) {
   }
 }
 
+// Regression: "unknown: mine" was all that a program printed.
+TEST_F(ErrorsInRun, OfTheUsersOwnCodeNameTheReplicaAsAnError) {
+  const auto failing = [](const at::Tensor& x) {
+    if (x.size(0) == 3) throw std::runtime_error("mine");
+  };
+  const auto text = [&](Strategy& strategy, const auto& rows) {
+    try {
+      strategy.run(failing, rows);
+    } catch (...) {
+      return std::string(current_error().what());
+    }
+    return std::string();
+  };
+  EXPECT_EQ(
+      text(two_, batch(4, 3)),
+      "unknown: mine\n  while running replica 1: replica 1 has 3 of 7 rows (float32[3, 4]); a "
+      "last batch may have too few rows: leave it out (batch() with drop_remainder), use "
+      "SyncBatchNorm in place of BatchNorm, or choose a batch size that leaves a larger one");
+  EXPECT_EQ(text(one_, torch::ones({3, 4})),
+            "unknown: mine\n  while running replica 0: replica 0 has 3 rows (float32[3, 4])");
+  try {
+    throw std::runtime_error("another");
+  } catch (...) {
+    EXPECT_STREQ(current_error().what(), "unknown: another");
+  }
+}
+
 TEST_F(ErrorsInRun, OfCohortNameTheReplicaAndWhatAllReplicasGet) {
   const auto step = [](const at::Tensor&) {
     if (get_replica_context()->local_replica_id() == 1) throw Error(ErrorCode::data_loss, "bad");

@@ -14,6 +14,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/strategy/internal/replica_collective.h"
 #include "cohort/strategy/internal/traced/step_count.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
@@ -112,7 +113,10 @@ at::Tensor normalized_together(const BatchNormCall& call) {
   const bool is_half = type == at::kHalf || type == at::kBFloat16;
   const at::Tensor x = is_half ? input.to(at::kFloat) : input;
   const Centered own = centered(x);
-  const at::Tensor all = get_replica_context()->all_gather(own.contribution.unsqueeze(0), 0);
+  const CollectiveCall gather{.kind = CollectiveCall::Kind::gather,
+                              .made_by = "SyncBatchNorm::forward"};
+  const at::Tensor all =
+      call_together(*get_replica_context(), gather, Nest(own.contribution.unsqueeze(0))).tensor();
   const Statistics statistics = statistics_of_all(all, input.size(1));
   if (ReplicaTrace* const trace = ReplicaTrace::current()) {
     traced_sum(*trace, "SyncBatchNorm", own.count, check_count);

@@ -287,5 +287,19 @@ TEST(SyncBatchNormModule, IsClonedAndPrintedAsItself) {
   EXPECT_THAT(text.str(), ::testing::HasSubstr("cohort::SyncBatchNorm<torch::nn::BatchNorm1d>(3,"));
 }
 
+// Regression: the message told of all_reduce() and all_gather(), which the program does not call.
+TEST(SyncBatchNormErrors, NameItWhereReplicasMakeOtherCalls) {
+  MirroredStrategy two({"CPU:0", "CPU:1"});
+  const auto net = two.replicate([] { return SyncBatchNorm<torch::nn::BatchNorm1d>(2); });
+  const auto step = [&] {
+    if (get_replica_context()->replica_id_in_sync_group() == 0) net->eval();
+    average_loss(net->forward(torch::ones({3, 2})).sum(1));
+  };
+  EXPECT_THAT([&] { two.run(step); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected the same call in all replicas, got average_loss() in local "
+                           "replica 0 and SyncBatchNorm::forward() in 1"));
+}
+
 }  // namespace
 }  // namespace cohort

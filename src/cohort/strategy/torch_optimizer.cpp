@@ -20,6 +20,7 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/reduction.h"
+#include "cohort/strategy/internal/state_of_replicas.h"
 #include "cohort/strategy/internal/strategy_access.h"
 #include "cohort/strategy/internal/undo/optimizer_gradients.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
@@ -79,7 +80,7 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
   if (home.has_workers()) {
     const TorchOptions own = options();
     home.gradients().sum("strategy.TorchOptimizer", "step", of_step, parts,
-                         {own.optimizer, own.names, own.values});
+                         {own.optimizer, own.names, own.values, &all[0].are_trained});
   }
   std::vector<at::Tensor> sums;
   for (const Reduction::Parts& each : parts) sums.push_back(gradient_of_sum(each));
@@ -87,7 +88,7 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
 }
 
 // The optimizers of all replicas, which are alike. Used while no step runs.
-class OptimizerState final : public AttachedState {
+class OptimizerState final : public StateOfReplicas {
  public:
   OptimizerState(std::string key, OptimizedParameters::StateFunctions functions,
                  const std::vector<std::vector<at::Tensor>>& tensors)
@@ -119,6 +120,14 @@ class OptimizerState final : public AttachedState {
                     error.what_without_backtrace(), "; make the same optimizers on all workers");
       }
     }
+  }
+
+  std::string difference() const override {
+    for (std::size_t replica = 1; replica < devices_.size(); ++replica) {
+      const std::string difference = functions_.difference(replica);
+      if (!difference.empty()) return key_ + " differs between the replicas, " + difference;
+    }
+    return {};
   }
 
  private:
@@ -293,6 +302,7 @@ void OptimizedParameters::leave_gradients(std::size_t replica) const {
   home_->optimizer_gradients().note_step(replica);
 }
 void OptimizedParameters::note_update(std::size_t replica) const {
+  if (replica == 0) home_->look_for_plain_rows();
   home_->undo().note_update(replica);
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <string_view>
 #include <type_traits>
 #include <utility>
@@ -19,8 +20,9 @@
 #include "cohort/variable/variable.h"
 
 namespace torch::optim {
+class Optimizer;
 class OptimizerParamGroup;
-}
+}  // namespace torch::optim
 namespace torch::serialize {
 class InputArchive;
 class OutputArchive;
@@ -44,6 +46,11 @@ struct TorchOptions {
 };
 COHORT_API TorchOptions
 options_of_groups(const std::vector<torch::optim::OptimizerParamGroup>& groups);
+// How the optimizer of a replica differs from that of the first one: "lr 0.1 in replica 0, 0.05 in
+// replica 1", or that its state does; empty if neither does.
+COHORT_API std::string difference_of_optimizers(const torch::optim::Optimizer& first,
+                                                const torch::optim::Optimizer& other,
+                                                std::size_t replica);
 
 // The parameters of a replicated module as ordinary tensors, those of each replica. A replica's are
 // used only from its thread.
@@ -58,10 +65,11 @@ class COHORT_API OptimizedParameters {
   void use_groups(const std::vector<Groups>& all);
   // How the state of the optimizers travels to other workers (rebuild()): `save` writes that of the
   // first replica, `load` reads it into that of any. If another worker has handed over a state, it
-  // is loaded now.
+  // is loaded now. `difference`: difference_of_optimizers().
   struct StateFunctions {
     std::function<void(torch::serialize::OutputArchive&)> save = {};
     std::function<void(torch::serialize::InputArchive&, std::size_t replica)> load = {};
+    std::function<std::string(std::size_t replica)> difference = {};
   };
   void hand_over_by(StateFunctions functions);
   // After the program has changed the optimizers: before the first run of a worker that has come
@@ -194,6 +202,11 @@ class TorchOptimizer {
            [copies = copies_](torch::serialize::InputArchive& from, std::size_t replica) {
              copies[replica]->state().clear();  // load() leaves what the other has not
              copies[replica]->load(from);
+           },
+           [copies = copies_](std::size_t replica) {
+             if constexpr (std::is_convertible_v<Optimizer*, torch::optim::Optimizer*>)
+               return internal::difference_of_optimizers(*copies[0], *copies[replica], replica);
+             return std::string();
            }});
     }
   }
@@ -232,7 +245,8 @@ class TorchOptimizer {
   // which some may be lost, until zero_grad(); after an error of Optimizer::step() itself, until a
   // for_each() has restored the state. Throws invalid_argument, in every replica, if they make it
   // for different optimizers, or gradients differ in shape or layout, or options of LibTorch's own
-  // optimizers differ between workers; unimplemented in a traced step.
+  // optimizers differ between workers, or a parameter requires a gradient on some of them alone;
+  // unimplemented in a traced step.
   //
   // Warns once if average_loss() was not called in the run of a replica that has computed the
   // gradients, since a mean of the replica's own rows then counts too much.

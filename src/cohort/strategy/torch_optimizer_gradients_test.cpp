@@ -9,6 +9,7 @@
 #include <stdexcept>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cohort/strategy/internal/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
@@ -18,6 +19,7 @@
 namespace cohort {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::Tensors;
 using testing::throws_error;
 
@@ -208,6 +210,41 @@ TEST_P(GradientsOfSteps, OfMinimizeAreThoseOfItsLossAndCanBeChanged) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Replicas, GradientsOfSteps, ::testing::Values(1, 2));
+
+// Regression: the message told of an optimizer of LibTorch that is none of cohort's.
+TEST(OptimizersOfReplicas, ThatDifferAreNamedWhereTheirParametersDiffer) {
+  using torch::optim::SGD;
+  const auto error_after = [](const std::function<void(SGD&, bool is_first)>& change) {
+    MirroredStrategy two({"CPU:0", "CPU:1"});
+    const auto net = two.replicate([] { return torch::nn::Linear(2, 1); }, {.name = "net"});
+    TorchOptimizer optimizer(net, [](std::vector<at::Tensor> parameters) {
+      return SGD(std::move(parameters), torch::optim::SGDOptions(0.25).momentum(0.5));
+    });
+    const auto step = [&] { optimizer.minimize(average_loss(net->forward(at::ones({4, 2})))); };
+    try {
+      two.run(step);
+      bool is_first = true;
+      optimizer.for_each([&](SGD& each) { change(each, std::exchange(is_first, false)); });
+      for (int i = 0; i < 4; ++i) two.run(step);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::failed_precondition);
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string start = "the TorchOptimizer of 'net/weight' differs between the replicas, ";
+  const std::string of_rates = error_after([](SGD& each, bool is_first) {
+    auto& options = static_cast<torch::optim::SGDOptions&>(each.param_groups()[0].options());
+    options.lr(is_first ? 0.125 : 0.25);
+  });
+  EXPECT_THAT(of_rates, HasSubstr(start + "lr 0.125 in replica 0, 0.25 in replica 1; "));
+  EXPECT_THAT(of_rates, HasSubstr("load states in for_each(), in the same way for each"));
+  EXPECT_THAT(error_after([](SGD& each, bool is_first) {
+                if (is_first) each.state().clear();
+              }),
+              HasSubstr(start + "whose state is another one in replica 1 than in replica 0"));
+  EXPECT_EQ(error_after([](SGD& each, bool) { each.state().clear(); }), "");
+}
 
 }  // namespace
 }  // namespace cohort

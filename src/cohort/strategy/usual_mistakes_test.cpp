@@ -545,37 +545,5 @@ TEST_F(UsualLosses, TheNumberOfOneReplicasRowsIsWarnedOfOnce) {
   EXPECT_EQ(warnings.count(text), 1);
 }
 
-constexpr const char* kPlainTensor =
-    "A plain tensor that is given to run() or to a step of function() is whole in each replica";
-
-// Regression: each replica trained on the whole batch without a word.
-TEST_F(UsualLosses, APlainTensorForDistributedRowsIsWarnedOfOnce) {
-  const SGD sgd({w, b}, {.learning_rate = 0.001});
-  const auto loss = [&](const at::Tensor& part) { return average_loss(predicted(part)); };
-  EXPECT_EQ(lines_of(kPlainTensor, two, sgd, loss, x), 1);
-  EXPECT_EQ(lines_of(kPlainTensor, two, sgd, loss, x), 0);
-  EXPECT_EQ(lines_of(kPlainTensor, two, SGD({w, b}), loss, parts), 0);
-}
-
-// Regression: only run() warned.
-TEST_F(UsualLosses, APlainTensorIsWarnedOfOnceInAFunction) {
-  const SGD sgd({w, b}, {.learning_rate = 0.001});
-  const auto lines = [&](const auto& step, const auto& rows) {
-    testing::Warnings warnings;
-    for (int i = 0; i < 5; ++i) step(rows);
-    return warnings.count(kPlainTensor);
-  };
-  const auto train = [&](const at::Tensor& part) {
-    sgd.minimize(average_loss(predicted(part).square()));
-  };
-  const auto add_one = [&](const at::Tensor& part) {
-    sgd.minimize(w.tensor().sum() + 0 * part.sum());
-  };
-  EXPECT_EQ(lines(two.function(train), parts), 0);
-  EXPECT_EQ(lines(two.function(add_one), parts), 0) << "equal gradients of other rows";
-  EXPECT_EQ(lines(two.function(train), x), 1);
-  EXPECT_EQ(lines(two.function(train), x), 0);
-}
-
 }  // namespace
 }  // namespace cohort

@@ -81,6 +81,7 @@ Contributions of_all_workers(StrategyWorkers* workers, std::string_view call,
     own = own_contributions();
     std::string request = request_of();
     // A worker whose nest has other leaves that are the same in its replicas sends other counts.
+    request += "\nvalues of so many replicas:";
     for (const std::vector<Parts>& of_leaf : own) request += " " + std::to_string(of_leaf.size());
     return {std::move(request), encoded(own)};
   };

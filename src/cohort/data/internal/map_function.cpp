@@ -215,6 +215,11 @@ bool takes(const function::ProgramInfo& info, const Fields& fields) {
                     });
 }
 
+std::string map_function_named(const std::string& name) {
+  constexpr std::string_view kUnnamed = "map function";  // of Dataset::map()
+  return name == kUnnamed ? "a map function" : "map function '" + name + "'";
+}
+
 std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std::size_t arity,
                                const std::string& name) {
   if (arity == 1 && fields.size() == 1 && structure.is_leaf()) return {Nest(fields[0])};

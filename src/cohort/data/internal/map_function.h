@@ -38,6 +38,9 @@ class MapFunction {
   virtual bool can_be_traced() const { return false; }
 };
 
+// For messages: "map function 'fold'", or "a map function" if the program has given no name.
+std::string map_function_named(const std::string& name);
+
 // The arguments for a function of `arity` parameters. A single parameter takes the whole element;
 // otherwise each takes an item of a tuple or a field. invalid_argument, naming the function, if the
 // numbers differ.

@@ -71,7 +71,8 @@ std::vector<Bytes> trace_programs(const MapFunction& fn, const Node& input) {
     if (specs_of(short_ones[0]) == specs_of(examples[0])) return programs;
     programs.push_back(trace_for(fn, input.structure(), short_ones));
   } catch (...) {
-    throw current_error().during("tracing map function '" + fn.name() + "' to ship its pipeline");
+    throw current_error().during("tracing " + map_function_named(fn.name()) +
+                                 " to ship its pipeline");
   }
   return programs;
 }

@@ -88,8 +88,8 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
       return learned_spec();
     } catch (...) {
       throw current_error().during(
-          "finding the element spec of map function '" + function_->name() +
-          "' with the first elements; where they may be bad, set MapOptions::output_spec");
+          "finding the element spec of " + map_function_named(function_->name()) +
+          " with the first elements; where they may be bad, set MapOptions::output_spec");
     }
   }
 

@@ -129,6 +129,21 @@ TEST(Map, NamesTheElementThatFails) {
               HasSubstr("mapping element 1 with 'map function'"));
 }
 
+// Regression: "map function 'map function'".
+TEST(Map, HasNoNameInAMessageIfTheProgramHasGivenNone) {
+  const auto failing = [](at::Tensor x) {
+    if (x.defined()) throw std::runtime_error("bad row");
+    return x;
+  };
+  const auto text = [](const Dataset& dataset) {
+    return std::string(error_of([&] { dataset.element_spec(); }).what());
+  };
+  EXPECT_THAT(text(rows(2).map(failing)),
+              HasSubstr("finding the element spec of a map function with the first elements"));
+  EXPECT_THAT(text(rows(2).map(Function(failing, {.name = "fold"}))),
+              HasSubstr("finding the element spec of map function 'fold' with"));
+}
+
 TEST(Map, CannotEndTheData) {
   const Dataset failing = rows(1).map([](at::Tensor x) {
     COHORT_CHECK(false, ErrorCode::out_of_range, "I am not the end");

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 #include <vector>
@@ -14,11 +13,6 @@
 #include "cohort/core/export.h"
 
 namespace cohort::internal {
-
-// Equal values of all replicas in so many steps are no accident.
-inline constexpr int kStepsToCompare = 3;
-// For run() and function(). `what` was the same in all `replicas` in these steps: "loss".
-COHORT_API void warn_of_equal_replicas(std::string_view what, std::size_t replicas);
 
 // Of one optimizer. Warns once of a loss that is a mean of a replica's rows, once of a step whose
 // loss may be one, and once if all local replicas have the same losses in the first steps, so that

@@ -277,13 +277,16 @@ class MirroredHome final : public VariableHome,
   // replicas combine their values in it, or would do so.
   bool is_update(const MirroredVariable& variable, Reach::Kind reach) const;
   AllOptimizerGradients& optimizer_gradients() { return optimizer_gradients_; }
-  // Whether no step of function() has warned before of replicas that compute the same.
-  bool is_first_with_equal_replicas() { return !has_warned_of_equal_replicas_.exchange(true); }
+  // To be called on replica 0's thread for each update of an optimizer. Warns once, after a few
+  // runs with updates in which each replica has got the same tensors (RunArguments).
+  void look_for_plain_rows();
 
  private:
   // Those whose replicas must have equal values.
   std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
   void restore_modes() const COHORT_REQUIRES(mutex_);
+  // Why the replicas may have other values of a variable, and what to do, for messages.
+  std::string why_different() const COHORT_REQUIRES(mutex_);
   // nullopt: this run is not compared.
   std::optional<ValuesBefore> values_before_run();
   void compare_with_workers(const std::optional<ValuesBefore>& before);
@@ -361,7 +364,8 @@ class MirroredHome final : public VariableHome,
   int open_runs_of_workers_ COHORT_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> runs_of_workers_ = 0;
   std::atomic<bool> has_warned_ = false;  // that this worker trains alone
-  std::atomic<bool> has_warned_of_equal_replicas_ = false;
+  // How many more runs must have updates with plain tensors until a warning. 0: it has come.
+  std::atomic<int> plain_runs_left_ = 3;
 };
 
 }  // namespace cohort::internal

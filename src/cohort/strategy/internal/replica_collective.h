@@ -37,15 +37,24 @@ struct CollectiveCall {
   // Only in the gradient of a call: an object that stands for that call; in run() it is the same
   // in all replicas.
   std::shared_ptr<const void> gradient_of = {};
+  // For messages: the call of the user's program that makes this one; empty: it is this one.
+  std::string_view made_by = {};
 
   // The contribution of one replica's value, and the result of all contributions.
   Reduction::Parts part_of(const at::Tensor& value) const;
   at::Tensor combined(
       const std::vector<Reduction::Parts>& parts,
       CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device) const;
-  std::string_view name() const { return kind == Kind::reduce ? "all_reduce" : "all_gather"; }
-  // "all_reduce(sum)", "gradient of all_gather(axis 0)"
+  std::string_view name() const {
+    if (!made_by.empty()) return made_by;
+    return kind == Kind::reduce ? "all_reduce" : "all_gather";
+  }
+  // "all_reduce(sum)", "average_loss()", "gradient of all_gather(axis 0)"
   std::string text() const;
+  // The same with the structure of the value, if the user's program has given it.
+  std::string text_with(const Nest& value) const {
+    return made_by.empty() ? text() + " of " + value.structure() : text();
+  }
 };
 
 // The call in a traced step, which combines values as they are.

@@ -86,6 +86,34 @@ std::string RunArguments::part_of(std::size_t replica, int first) {
   return text;
 }
 
+std::size_t RunArguments::replicas_at_first_update_with_plain_rows() {
+  RunArguments* const own = innermost_arguments;
+  if (own == nullptr || own->replicas_ < 2 || std::exchange(own->has_update_, true)) return 0;
+  if (own->is_distributed()) return 0;
+  std::vector<at::Tensor> tensors;
+  own->add_tensors(0, tensors);
+  const bool has_rows = std::any_of(tensors.begin(), tensors.end(), [](const at::Tensor& each) {
+    return each.dim() > 0 && each.size(0) >= 2;
+  });
+  return has_rows ? own->replicas_ : 0;
+}
+
+bool ArgumentsOfStep::is_distributed() const {
+  const auto are_one = [](const at::Tensor& a, const at::Tensor& b) {
+    const bool are_numbers = a.defined() && b.defined() && a.dim() == 0 && b.dim() == 0;
+    return are_numbers || a.is_same(b);
+  };
+  const std::vector<Nest>& first = arguments_[0];
+  for (std::size_t replica = 1; replica < arguments_.size(); ++replica) {
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      const std::vector<at::Tensor> a = first[i].flatten_tensors();
+      const std::vector<at::Tensor> b = arguments_[replica][i].flatten_tensors();
+      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), are_one)) return true;
+    }
+  }
+  return false;
+}
+
 std::string RunArguments::text_of(std::size_t replica, int first) {
   const std::string part = part_of(replica, first);
   return "running replica " + std::to_string(first + static_cast<int>(replica)) +

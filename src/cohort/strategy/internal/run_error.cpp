@@ -11,6 +11,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/core/detail/exception_context.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/replica_context.h"
 
@@ -86,11 +87,14 @@ std::exception_ptr error_of_replica(std::exception_ptr thrown) {
 void rethrow_of_only_replica(int first) {
   const std::exception_ptr thrown = std::current_exception();
   const std::exception_ptr error = error_of_replica(thrown);
-  if (error == thrown) std::rethrow_exception(thrown);
   try {
     std::rethrow_exception(error);
   } catch (const Error& unnamed) {
+    if (error == thrown) throw;
     throw Error(unnamed).during(RunArguments::text_of(0, first));
+  } catch (...) {
+    note_context(error, RunArguments::text_of(0, first));
+    throw;
   }
 }
 

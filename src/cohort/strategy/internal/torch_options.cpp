@@ -1,17 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// The options of LibTorch's optimizers, which workers compare.
+// The options and the state of LibTorch's optimizers, which workers and replicas compare.
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 
+#include <algorithm>
+#include <charconv>
+#include <iterator>
 #include <tuple>
 
 #include "cohort/strategy/torch_optimizer.h"
 
 namespace cohort::internal {
 namespace {
+
+using torch::optim::Optimizer;
+
+std::string digits_of(double value) {
+  char digits[32];
+  const auto end = std::to_chars(std::begin(digits), std::end(digits), value);
+  return {std::begin(digits), end.ptr};
+}
+
+std::string bytes_of(const c10::IValue& value) {
+  if (value.isInt()) return std::to_string(value.toInt());
+  if (value.isDouble()) return digits_of(value.toDouble());
+  if (!value.isTensor() || !value.toTensor().defined()) return {};
+  const at::Tensor tensor = value.toTensor().detach().cpu().contiguous();
+  return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
+}
+
+// The slots of a parameter, without their devices; empty if it has none, or if they cannot be read.
+std::string state_of(const Optimizer& optimizer, const at::Tensor& parameter) {
+  const auto& all = optimizer.state();
+  const auto found = all.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  if (found == all.end()) return {};
+  std::string bytes, state;
+  try {
+    torch::serialize::OutputArchive written;
+    found->second->serialize(written);
+    written.save_to([&](const void* data, std::size_t size) {
+      bytes.append(static_cast<const char*>(data), size);
+      return size;
+    });
+    torch::serialize::InputArchive read;
+    read.load_from(bytes.data(), bytes.size(), at::Device(at::kCPU));
+    for (const std::string& key : read.keys()) {
+      c10::IValue value;
+      if (read.try_read(key, value)) state += key + bytes_of(value);
+    }
+  } catch (const c10::Error&) {  // an optimizer of the user's without serialize()
+    return {};
+  }
+  return state;
+}
 
 void add(TorchOptions& all, std::string_view name, double value) {
   all.names.push_back(name);
@@ -79,6 +124,29 @@ TorchOptions options_of_groups(const std::vector<torch::optim::OptimizerParamGro
     if (const auto* adagrad = dynamic_cast<const AdagradOptions*>(&options)) add_of(all, *adagrad);
   }
   return all;
+}
+
+std::string difference_of_optimizers(const Optimizer& first, const Optimizer& other,
+                                     std::size_t replica) {
+  const auto& groups = first.param_groups();
+  const auto& of_other = other.param_groups();
+  const TorchOptions a = options_of_groups(groups), b = options_of_groups(of_other);
+  const std::string name = " in replica " + std::to_string(replica);
+  for (std::size_t i = 0; i < std::min(a.values.size(), b.values.size()); ++i) {
+    if (a.values[i] == b.values[i]) continue;
+    return std::string(a.names[i]) + " " + digits_of(a.values[i]) + " in replica 0, " +
+           digits_of(b.values[i]) + name;
+  }
+  for (std::size_t i = 0; i < std::min(groups.size(), of_other.size()); ++i) {
+    const std::vector<at::Tensor>& own = groups[i].params();
+    const std::vector<at::Tensor>& others = of_other[i].params();
+    for (std::size_t k = 0; k < std::min(own.size(), others.size()); ++k) {
+      if (own[k].device().type() != others[k].device().type()) continue;  // they round differently
+      if (state_of(first, own[k]) != state_of(other, others[k]))
+        return "whose state is another one" + name + " than in replica 0";
+    }
+  }
+  return {};
 }
 
 }  // namespace cohort::internal

@@ -2,20 +2,17 @@
 // Steps of update rules in a traced step. They do what MirroredHome::apply() does in a replica, bit
 // for bit.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/count_nonzero.h>
 #include <ATen/ops/empty_like.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
 #include <span>
 #include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/detail/loss_gradients.h"
-#include "cohort/optimizer/detail/loss_warnings.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/traced/replica_trace.h"
 #include "cohort/strategy/internal/traced/step_run.h"
@@ -89,24 +86,6 @@ const at::Tensor* only(const Gradients& all) {
   return found;
 }
 
-// Whether the replicas have got the same tensors, and at least one. Numbers do not count.
-bool have_same_rows(const StepReplica& replica) {
-  const std::vector<at::Tensor>& own = replica.inputs();
-  for (std::size_t r = 0; r < replica.count(); ++r) {
-    const std::vector<at::Tensor>& others = replica.inputs_of(r);
-    const bool are_same = std::equal(own.begin(), own.end(), others.begin(), others.end(),
-                                     [](const at::Tensor& a, const at::Tensor& b) {
-                                       const bool are_numbers = a.defined() && b.defined() &&
-                                                                a.dim() == 0 && b.dim() == 0;
-                                       return are_numbers || a.is_same(b);
-                                     });
-    if (!are_same) return false;
-  }
-  return replica.count() > 1 && std::any_of(own.begin(), own.end(), [](const at::Tensor& each) {
-           return each.defined() && each.dim() > 0;
-         });
-}
-
 class JoinedApply final : public JoinedCall {
  public:
   JoinedApply(const variable::UpdateRule& rule, std::string optimizer,
@@ -132,7 +111,6 @@ class JoinedApply final : public JoinedCall {
         replica.count() > 1 && elements_ >= kSharedElements && replica.workers() == nullptr;
     if (is_shared && replica.index() == 0) reserve_sums(own);
     replica.meet();
-    if (replica.index() == 0 && equal_steps_left_ > 0) look_for_plain_rows(replica);
     if (MirroredHome* const home = replica.workers()) {
       replica.over_workers([&] { sum_over_workers(replica, *home); });
       if (home->sharded_updates() == nullptr)
@@ -150,11 +128,16 @@ class JoinedApply final : public JoinedCall {
     replica.leave();
     counted.keep();
     replica.note_update();
+    if (replica.index() == 0) home_of_variables().look_for_plain_rows();
     return {};
   }
 
  private:
   SlotKey key() const { return {rule_, optimizer_}; }
+  // Variables of other homes are not updated in a step.
+  MirroredHome& home_of_variables() const {
+    return static_cast<MirroredHome&>(*updates_.front().handle.impl()->home());
+  }
 
   std::vector<double> numbers(CountedUpdates& counted) const {
     std::vector<double> numbers;
@@ -170,33 +153,6 @@ class JoinedApply final : public JoinedCall {
       if (const auto place = updates_[i].places[r]) all[r] = &replica.of(r).values[*place];
     }
     return all;
-  }
-
-  // As LossWarnings does it for run(). The gradients tell it, since the loss is not known here; but
-  // they may be equal where the rows are not, so the arguments must be the same tensors, too.
-  void look_for_plain_rows(const StepReplica& replica) const {
-    if (!have_same_rows(replica) || !have_same_gradients(replica)) {
-      equal_steps_left_ = 0;
-      return;
-    }
-    if (--equal_steps_left_ > 0) return;
-    const auto home =
-        std::static_pointer_cast<MirroredHome>(updates_.front().handle.impl()->home());
-    if (home->is_first_with_equal_replicas()) warn_of_equal_replicas("gradients", replica.count());
-  }
-
-  bool have_same_gradients(const StepReplica& replica) const {
-    bool are_zero = true;  // gradients of 0 change nothing
-    for (std::size_t i = 0; i < updates_.size(); ++i) {
-      const Gradients all = gradients(replica, i);
-      for (const at::Tensor* const each : all) {
-        if ((each == nullptr) != (all[0] == nullptr)) return false;
-        if (each != nullptr && !(each->is_cpu() && each->equal(*all[0]))) return false;
-      }
-      are_zero =
-          are_zero && (all[0] == nullptr || all[0]->count_nonzero().item<std::int64_t>() == 0);
-    }
-    return !are_zero;
   }
 
   void reserve_sums(StepOffer& offer) const {
@@ -308,8 +264,6 @@ class JoinedApply final : public JoinedCall {
   const std::vector<JoinedUpdate> updates_;
   std::int64_t elements_ = 0;
   bool is_of_one_value_ = false;  // some variable has one value for all replicas
-  // How many more steps must be equal until a warning. 0: they are not looked at.
-  mutable std::atomic<int> equal_steps_left_ = kStepsToCompare;
 };
 
 class ApplyCall final : public StepCall {

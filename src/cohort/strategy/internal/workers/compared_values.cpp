@@ -72,9 +72,10 @@ void compare_values(StrategyWorkers& workers, std::string_view call,
                                        : "on " + workers.name_of(0) + " and " + name,
                   ": something other than minimize() and assign*() has written into its tensor, "
                   "such as an optimizer of LibTorch, or a worker has assigned another value, or "
-                  "the options of the TorchOptimizers differ between the workers; use minimize() "
-                  "or a cohort::TorchOptimizer with the same options, make the same assignments on "
-                  "each worker, or restore the values of all");
+                  "the options or the state of the TorchOptimizers differ between the workers, as "
+                  "after a load on one of them; use minimize() or a cohort::TorchOptimizer with "
+                  "the same options and state, make the same assignments on each worker, or "
+                  "restore the values of all");
     }
   }
   for (const Variable& each : variables) target_of(each).variable.know_values();

@@ -2,6 +2,8 @@
 #include "cohort/strategy/internal/workers/strategy_workers.h"
 
 #include <algorithm>
+#include <chrono>
+#include <sstream>
 #include <utility>
 
 #include "cohort/core/detail/call_site.h"
@@ -44,6 +46,18 @@ std::string difference_of_runs(std::uint64_t first, std::uint64_t other,
   return ": " + group.member_name(other < first ? rank : 0) + " has made " +
          (count == 1 ? "one" : std::to_string(count)) + " run() less than " +
          group.member_name(other < first ? 0 : rank);
+}
+
+// How long a call has waited, and what can be done after a wait in vain.
+std::string text_of_wait(Duration wait, const WorkerRequest& request) {
+  const bool is_own = request.timeout && *request.timeout > Duration::zero();
+  const double seconds = std::chrono::duration<double>(wait).count();
+  std::ostringstream text;
+  text << "waiting " << seconds << " s in " << request.call << ", the limit of "
+       << (is_own ? "CommunicationOptions::timeout" : "MultiWorkerMirroredOptions::timeout")
+       << "; where a worker is slow by design, set a longer one on all; to go on with those that "
+          "are left, call rebuild() on each";
+  return text.str();
 }
 
 // What one worker does in a call, for the others.
@@ -183,6 +197,8 @@ void StrategyWorkers::together(const WorkerRequest& request, const std::optional
   } catch (const Error& error) {
     if (!is_of_all_members(error.code())) {
       begin_epoch();
+      if (error.code() == ErrorCode::deadline_exceeded)
+        throw Error(error).during(text_of_wait(wait, request));
       throw;
     }
     found = error;

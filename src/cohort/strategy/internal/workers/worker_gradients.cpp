@@ -29,10 +29,27 @@ constexpr std::size_t kPlansMax = 64;
 
 at::Tensor on_cpu(const at::Tensor& tensor) { return tensor.detach().cpu().contiguous(); }
 
-std::uint64_t hash_of(std::span<const double> numbers) {
-  std::uint64_t hash = numbers.size();
-  for (const double number : numbers) hash = mix_seed(hash, std::bit_cast<std::uint64_t>(number));
+std::uint64_t hash_of(const StepNumbers& numbers) {
+  std::uint64_t hash = numbers.values.size();
+  for (const double number : numbers.values)
+    hash = mix_seed(hash, std::bit_cast<std::uint64_t>(number));
+  if (numbers.are_trained == nullptr) return hash;
+  for (std::size_t i = 0; i < numbers.are_trained->size(); ++i) {
+    if (!(*numbers.are_trained)[i]) hash = mix_seed(hash, i);
+  }
   return hash;
+}
+
+// `names`: of the variables.
+std::string text_of_frozen(const StepNumbers& numbers, const std::vector<std::string>& names) {
+  if (numbers.are_trained == nullptr) return {};
+  std::string frozen;
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (!(*numbers.are_trained)[i]) frozen += (frozen.empty() ? "'" : ", '") + names[i] + "'";
+  }
+  return "\na step in which " +
+         (frozen.empty() ? "all parameters require" : "all but " + frozen + " require") +
+         " a gradient";
 }
 
 // With all digits, so that the texts differ if the numbers do.
@@ -211,10 +228,10 @@ void WorkerGradients::agree(Plan& plan, const Step& step, const StepNumbers& num
 
 std::string WorkerGradients::text_of(const Plan& plan, const StepNumbers& numbers) const {
   return plan.text + "\na step after " + std::to_string(workers_->num_elements()) +
-         " elements of distributed datasets" + internal::text_of(numbers) + "\ngradients " +
-         (sends_bfloat16_ ? "as bfloat16 " : "") + "in packs of " +
-         std::to_string(bytes_per_pack_) + " bytes, " + (sends_early_ ? "" : "not ") +
-         "overlapped with the backward pass";
+         " elements of distributed datasets" + text_of_frozen(numbers, plan.names) +
+         internal::text_of(numbers) + "\ngradients " + (sends_bfloat16_ ? "as bfloat16 " : "") +
+         "in packs of " + std::to_string(bytes_per_pack_) + " bytes, " +
+         (sends_early_ ? "" : "not ") + "overlapped with the backward pass";
 }
 
 // In place: the sums are in memory of their own.
@@ -276,7 +293,7 @@ void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>
 bool WorkerGradients::reduce_planned(Plan& plan, const Step& step, const StepNumbers& numbers) {
   const std::size_t count = step.variables.size();
   StepHeader header(count, static_cast<std::uint64_t>(workers_->count()), plan.early != nullptr);
-  header.set_alike(StepHeader::kSteps, mix_seed(mix_seed(plan.fingerprint, hash_of(numbers.values)),
+  header.set_alike(StepHeader::kSteps, mix_seed(mix_seed(plan.fingerprint, hash_of(numbers)),
                                                 workers_->num_elements()));
   if (std::has_single_bit(plan.steps + 1)) {
     std::uint64_t hash = mix_seed(0, step.state());

@@ -33,6 +33,9 @@ struct StepNumbers {
   std::string_view optimizer;
   std::span<const std::string_view> names;
   std::span<const double> values;
+  // Whether each variable requires a gradient, where that must be equal, too; nullptr: a variable
+  // that requires none is not in the step.
+  const std::vector<bool>* are_trained = nullptr;
 };
 // Those of an update rule, in its order.
 inline StepNumbers numbers_of(const variable::UpdateRule& rule, std::span<const double> values) {
