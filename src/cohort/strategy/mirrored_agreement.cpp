@@ -10,6 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/strategy/internal/mirrored_home.h"
+#include "cohort/strategy/internal/module_memory.h"
 #include "cohort/strategy/internal/state_of_replicas.h"
 #include "cohort/strategy/internal/workers/compared_values.h"
 
@@ -119,12 +120,21 @@ void MirroredHome::RunScope::finish_replicas() {
   if (--home_.open_runs_ > 0) return;  // another one changes variables
   const bool compares = std::has_single_bit(++home_.runs_);
   if (!compares && !home_.has_handed_out_) return;
+  if (compares) home_.check_memory_of_variables();
   for (const auto& variable : home_.agreeing()) {
     COHORT_CHECK(!compares || variable->agrees(), ErrorCode::failed_precondition,
                  "[strategy.run] expected equal values of variable '", variable->name(),
                  "' in all replicas of '", home_.name_, "' after the run, got different ones",
                  home_.why_different());
     variable->note_writes();
+  }
+}
+
+void MirroredHome::check_memory_of_variables() const {
+  if (kind_ == VariableKind::plain) return;
+  for (const auto& [name, weak] : by_name_) {
+    const auto variable = std::dynamic_pointer_cast<MirroredVariable>(weak.lock());
+    if (variable && variable->size() > 1) check_memory_of_components(name, variable->tensors());
   }
 }
 

@@ -7,11 +7,14 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
+#include <set>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/detail/contexts.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
+#include "cohort/strategy/internal/module_memory.h"
 #include "cohort/strategy/internal/workers/sharded_updates.h"
 #include "cohort/strategy/internal/workers/worker_gradients.h"
 #include "cohort/strategy/strategy.h"
@@ -109,17 +112,12 @@ std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
   return handed;
 }
 
-// Throws unless the factory has made the same module for each replica.
+// Throws unless the factory has made a new and the same module for each replica.
 void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copies) {
+  separate_memory(copies);
   const std::vector<NamedTensor>& first = copies.at(0);
   for (std::size_t replica = 1; replica < copies.size(); ++replica) {
     const std::vector<NamedTensor>& other = copies[replica];
-    for (std::size_t i = 0; i < std::min(first.size(), other.size()); ++i) {
-      COHORT_CHECK(!first[i].tensor.is_alias_of(other[i].tensor), ErrorCode::invalid_argument,
-                   "[strategy.replicate] expected a new module from each call of the factory, got "
-                   "one with the memory of an earlier one ('",
-                   other[i].name, "'); make the module inside the factory");
-    }
     const auto same = [](const NamedTensor& a, const NamedTensor& b) {
       return a.name == b.name && a.is_trainable == b.is_trainable &&
              TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
@@ -195,6 +193,7 @@ void MirroredHome::keep_module(const std::shared_ptr<ModuleUse>& module) {
   const Lock lock(mutex_);
   sweep_modules_(modules_, [](const auto& each) { return each.expired(); });
   modules_.push_back(module);
+  note_storages(*module);
   has_modules_ = true;
 }
 
@@ -225,6 +224,26 @@ void MirroredHome::check_used_modules() {
     ModuleUse& use = *saved.module;
     if (std::has_single_bit(use.runs + 1)) check_same_tensors(use, "run");
     ++use.runs;
+  }
+  if (replicas_ > 1) check_memory_of_used();
+}
+
+// Only a module with new memory costs more than a comparison of addresses. All its copies are
+// looked at, since a replica may have got the memory in an earlier run.
+void MirroredHome::check_memory_of_used() {
+  std::set<std::string> changed;
+  for (const SavedModes& saved : saved_modes_) {
+    if (!has_known_storages(*saved.module)) changed.insert(saved.module->name);
+  }
+  if (changed.empty()) return;
+  std::map<std::string, std::vector<std::shared_ptr<ModuleUse>>> copies;
+  for (const auto& weak : modules_) {
+    auto module = weak.lock();
+    if (module && changed.contains(module->name)) copies[module->name].push_back(std::move(module));
+  }
+  for (const auto& [name, all] : copies) {
+    check_memory_of_replicas(all, kind_ == VariableKind::plain);
+    for (const auto& each : all) note_storages(*each);
   }
 }
 

@@ -104,15 +104,6 @@ std::shared_ptr<void> seed_default_generator(std::uint64_t seed) {
   return std::make_shared<GeneratorState>(seed);
 }
 
-void make_row_major(const std::vector<NamedTensor>& tensors) {
-  for (const NamedTensor& each : tensors) {
-    at::Tensor tensor = each.tensor;
-    const bool is_dense = tensor.defined() && tensor.layout() == at::kStrided;
-    if (!is_dense || tensor.is_contiguous()) continue;
-    tensor.set_data(tensor.detach().contiguous());
-  }
-}
-
 std::vector<at::Tensor> values_of(const std::vector<Variable>& variables) {
   return read_values(variables);
 }
@@ -158,10 +149,11 @@ std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,
   return values;
 }
 
-void check_new_module(const void* made, const void* earlier) {
-  COHORT_CHECK(made != earlier, ErrorCode::invalid_argument,
-               "[strategy.snapshot] expected a new module from each call of the factory that "
-               "replicate() got, got the same one again; make the module inside the factory");
+void check_new_module(std::string_view call, const void* made, const void* earlier) {
+  COHORT_CHECK(
+      made != earlier, ErrorCode::invalid_argument, "[strategy.", call,
+      "] expected a new module from each call of the factory that replicate() got, got the "
+      "same one again; make the module inside the factory");
 }
 
 }  // namespace cohort::internal

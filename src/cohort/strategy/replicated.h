@@ -46,11 +46,16 @@ struct ModuleModes {
 struct ModuleUse {
   std::string name = {};  // of the replicated module
   ModuleModes modes = {};
+  std::size_t replica = 0;                // of this process
   std::vector<NamedTensor> made_of = {};  // those that have become variables
+  // The memory of `made_of` when the factory had returned them; may have been freed since.
+  std::vector<const void*> first_memory = {};
   // Those of now; nullopt if the module was destroyed.
   std::function<std::optional<std::vector<NamedTensor>>()> tensors = {};
   std::atomic<std::uint64_t> last_run = 0;  // a number that the home has given to it
   std::atomic<std::uint64_t> runs = 0;      // that have used it and were completed
+  // Storages of `made_of` when it was known that no other replica has them. Its home locks them.
+  std::vector<const void*> known_storages = {};
 };
 // Throws failed_precondition if the module has registered, replaced or lost a parameter or buffer
 // since it was made: what is no variable is neither trained nor saved. The time grows with their
@@ -90,9 +95,16 @@ COHORT_API std::vector<at::Tensor> snapshot_values(const ModuleHome& home,
 COHORT_API void set_values(const std::vector<Variable>& variables,
                            const std::vector<at::Tensor>& values);
 
-// Throws invalid_argument if the factory has returned a module of replicate() again, whose tensors
-// would change with those of the snapshot.
-COHORT_API void check_new_module(const void* made, const void* earlier);
+// Throws invalid_argument if the factory has returned an earlier module again, whose tensors would
+// change with those of the new one.
+COHORT_API void check_new_module(std::string_view call, const void* made, const void* earlier);
+// Gives the tensors of a snapshot's module memory of their own where they have that of the `live`
+// modules or of another variable, as where the factory calls set_data() with a captured tensor.
+// Throws invalid_argument, naming the tensor, if one is itself a tensor of those.
+COHORT_API void make_independent(const std::vector<NamedTensor>& made,
+                                 const std::vector<std::shared_ptr<ModuleUse>>& live);
+// Where the tensors are, as far as two of them can be in one place; null for one without memory.
+COHORT_API std::vector<const void*> memory_of(const std::vector<NamedTensor>& tensors);
 
 // A module of one replica.
 struct ModuleCopy {
@@ -165,18 +177,27 @@ std::vector<NamedTensor> tensors_of(Module& module) {
   return tensors;
 }
 
-// Copies tensors of other memory orders (channels_last) to row-major order, which servers use.
+// Copies tensors of other memory orders (channels_last), and expanded ones, to row-major order,
+// which servers use. Throws invalid_argument for an expanded one whose memory something else has,
+// too: it would see no more what is written there.
 COHORT_API void make_row_major(const std::vector<NamedTensor>& tensors);
 
 // The tensors of module i of Replicated<M>::Shared, in row-major order. Adds its use to `shared`.
+// The errors of check_new_module() and make_row_major().
 template <class Shared>
 ModuleCopy copy_of(const std::shared_ptr<Shared>& shared, std::size_t i, const std::string& name) {
+  for (std::size_t earlier = 0; earlier < i; ++earlier)
+    check_new_module("replicate", &module_of(shared->modules[i]),
+                     &module_of(shared->modules[earlier]));
   std::vector<NamedTensor> tensors = tensors_of(module_of(shared->modules[i]));
+  std::vector<const void*> first_memory = memory_of(tensors);
   make_row_major(tensors);
   const std::weak_ptr<Shared> weak = shared;
   auto use = std::make_shared<ModuleUse>();
   use->name = name;
+  use->replica = i;
   use->made_of = tensors;
+  use->first_memory = std::move(first_memory);
   use->tensors = [weak, i]() -> std::optional<std::vector<NamedTensor>> {
     const auto alive = weak.lock();
     if (!alive) return std::nullopt;
@@ -247,8 +268,9 @@ class Replicated {
   // The module of the current replica. What train() and eval() change ends with the run or step in
   // which it was got: do not keep the pointer for later ones. Its parameters and buffers stay those
   // of the factory's module: run() throws failed_precondition after the first, second, fourth, …
-  // run that has used the module if one was registered or replaced since. Throws
-  // failed_precondition outside a replica and a step.
+  // run that has used the module if one was registered or replaced since; and after any run if
+  // set_data() has given the tensors of two replicas one memory. Throws failed_precondition outside
+  // a replica and a step.
   auto* operator->() const {
     shared_->home->check_module_use(shared_->uses.front()->name);
     const std::size_t here = shared_->home->component_here();
@@ -261,14 +283,18 @@ class Replicated {
   const std::vector<Variable>& variables() const { return shared_->variables; }
 
   // Returns a new ordinary module with the current values, for evaluation and saving. Runs the
-  // factory again. With replicas in this process, a buffer has the mean of the replicas, or the
-  // first one's integers; no run may be in progress. On parameter servers, reads from each server,
-  // each time under ClusterOptions::data_timeout. Call join() first: while steps run, the values
-  // may be those of different moments. All workers of a MultiWorkerMirroredStrategy make this call;
-  // the place in the program is for messages on the others. Throws unavailable or
-  // deadline_exceeded, naming the server; failed_precondition inside a step, inside a different
-  // strategy's scope, if the workers have different values, and if a parameter or buffer was
-  // registered or replaced since replicate().
+  // factory again. The module shares no memory with the strategy: where the factory gives captured
+  // memory by set_data(), it gets its own. A captured tensor itself, as in from_pretrained(), is an
+  // invalid_argument: register its clone(); save_values() saves without a module.
+  //
+  // With replicas in this process, a buffer has the mean of the replicas, or the first one's
+  // integers; no run may be in progress. On parameter servers, reads from each server, each time
+  // under ClusterOptions::data_timeout. Call join() first: while steps run, the values may be those
+  // of different moments. All workers of a MultiWorkerMirroredStrategy make this call; the place in
+  // the program is for messages on the others. Throws unavailable or deadline_exceeded, naming the
+  // server; failed_precondition inside a step, inside a different strategy's scope, if the workers
+  // have different values, and if a parameter or buffer was registered or replaced since
+  // replicate().
   M snapshot(const char* file = __builtin_FILE(), int line = __builtin_LINE()) const {
     shared_->home->check_outside_step("snapshot");
     for (const auto& use : shared_->uses) internal::check_same_tensors(*use, "snapshot");
@@ -277,11 +303,12 @@ class Replicated {
       return shared_->factory();
     }();
     for (M& own : shared_->modules)
-      internal::check_new_module(&internal::module_of(copy), &internal::module_of(own));
-    const std::vector<at::Tensor> values =
-        internal::snapshot_values(*shared_->home, shared_->variables, file, line);
+      internal::check_new_module("snapshot", &internal::module_of(copy), &internal::module_of(own));
     const std::vector<internal::NamedTensor> tensors =
         internal::tensors_of(internal::module_of(copy));
+    internal::make_independent(tensors, shared_->uses);
+    const std::vector<at::Tensor> values =
+        internal::snapshot_values(*shared_->home, shared_->variables, file, line);
     for (std::size_t i = 0; i < tensors.size(); ++i) tensors[i].tensor.data().copy_(values.at(i));
     return copy;
   }

@@ -142,9 +142,9 @@ class COHORT_API Strategy {
   // Steps use the module through the returned handle. Each step begins in the mode in which factory
   // left the module; train() and eval() inside a step hold until its end. A tensor that the module
   // registers under several names (tied weights) becomes one variable with the first name; a weight
-  // in channels_last order becomes row-major. Throws as variable() does, and already_exists if two
-  // tensors share memory (set_data): register one tensor under both names; invalid_argument if the
-  // factory makes different modules. If it throws, no variable is created.
+  // in channels_last order becomes row-major. Throws as variable() does; already_exists if a tensor
+  // shares memory with another variable: clone() a captured one; invalid_argument if the factory
+  // makes different modules, or two that have one tensor. If it throws, no variable is created.
   template <class Factory>
   auto replicate(Factory factory, const ReplicateOptions& options = {}) {
     using M = std::invoke_result_t<Factory&>;

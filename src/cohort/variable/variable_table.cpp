@@ -51,7 +51,8 @@ void VariableTable::check_new_locked(const Variable& variable) const {
       other == nullptr, ErrorCode::already_exists,
       "[variable.create] expected memory of its own, got that ", "of variable '",
       other->variable.name(), "' (variable '", variable.name(),
-      "'); register one tensor under both names of the model, which makes it one variable");
+      "'); register one tensor under both names of the model, which makes it one variable, and "
+      "clone() a tensor that the factory of a model has captured");
 }
 
 const VariableTable::Entry* VariableTable::find(std::string_view name) const {

@@ -72,6 +72,8 @@ TEST_F(VariableTableTest, TwoVariablesOfOneMemoryAreRefused) {
   EXPECT_THAT(
       [&] { add("tied", first.tensor().detach()); },
       throws_error(ErrorCode::already_exists, "that of variable 'embedding' (variable 'tied')"));
+  EXPECT_THAT([&] { add("tied", first.tensor().detach()); },
+              throws_error(ErrorCode::already_exists, "clone() a tensor that the factory"));
 }
 
 TEST_F(VariableTableTest, ASliceOfALargerTensorIsRefused) {

@@ -199,8 +199,8 @@ class MirroredHome final : public VariableHome,
   void check_parameters_agree(std::string_view call) const;
   void note_module_use(const std::shared_ptr<ModuleUse>& module) override;
   // At the end of a run without an error, while its ModesScope is open: check_same_tensors() of the
-  // modules that it has used, after the first, second, fourth, … run of each. Of runs at the same
-  // time, the last one does this for all.
+  // modules that it has used, after the first, second, fourth, … run of each; and after each run
+  // check_memory_of_replicas(). Of runs at the same time, the last one does this for all.
   void check_used_modules();
   void check_outside_step(std::string_view call) const override;
 
@@ -222,9 +222,10 @@ class MirroredHome final : public VariableHome,
   // Around a run; a run inside a run does nothing here, and of runs at the same time the first
   // begins and the last ends. What was written in place outside, into the tensors of variables, is
   // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
-  // become different without a call that may do so: something wrote into their tensors. It compares
-  // after the first, second, fourth, … run, which costs nothing in a long training. The constructor
-  // compares after a run that has failed, and throws until the values were made equal.
+  // become different without a call that may do so: something wrote into their tensors; and if
+  // set_data() has given them one memory. It compares after the first, second, fourth, … run, which
+  // costs nothing in a long training. The constructor compares after a run that has failed, and
+  // throws until the values were made equal.
   //
   // Where there are several workers, finish() compares theirs, too, if variables have changed in
   // the first, second, fourth, … run and no call in it has combined values of the workers.
@@ -287,6 +288,9 @@ class MirroredHome final : public VariableHome,
   void restore_modes() const COHORT_REQUIRES(mutex_);
   // Why the replicas may have other values of a variable, and what to do, for messages.
   std::string why_different() const COHORT_REQUIRES(mutex_);
+  void check_memory_of_used() COHORT_REQUIRES(mutex_);
+  // Throws failed_precondition if replicas have got one memory for a variable.
+  void check_memory_of_variables() const COHORT_REQUIRES(mutex_);
   // nullopt: this run is not compared.
   std::optional<ValuesBefore> values_before_run();
   void compare_with_workers(const std::optional<ValuesBefore>& before);
