@@ -215,7 +215,10 @@ std::string text_of_torch_error(const c10::Error& error) {
     text += "; this process has no CUDA device: leave out .cuda() and torch::kCUDA";
   if (is_overwritten_value(text)) {
     text +=
-        "; where an optimizer has updated a variable since the forward pass: compute the gradients "
+        "; something has written in place into a value that the backward pass needs: where the "
+        "step has done so (mul_(), sub_(), …), also into another part of a tensor whose views are "
+        "the values of several replicas, write into a clone() or use the operator without '_'; "
+        "where an optimizer has updated a variable since the forward pass, compute the gradients "
         "of all optimizers before the first update (compute_gradients(), then apply_gradients()), "
         "or call forward() again after it";
   }

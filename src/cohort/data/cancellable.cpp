@@ -4,6 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/detail/source_ahead.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/iterator.h"
@@ -42,6 +43,12 @@ std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
                                                   std::shared_ptr<OpenedFiles> files) {
   const StageContext context =
       StageContext(options, Purpose::run, dataset.options(), stop).noting(std::move(files));
+  return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
+}
+
+std::unique_ptr<ElementSource> source_ahead(const Dataset& dataset, const IterationOptions& options,
+                                            std::stop_token stop) {
+  const StageContext context = StageContext(options, Purpose::run, dataset.options(), stop).ahead();
   return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
 }
 

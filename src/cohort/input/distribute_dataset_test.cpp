@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/TensorBody.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
@@ -59,6 +60,24 @@ TEST_F(DistributeDataset, OffCutsTheStreamAnew) {
   EXPECT_EQ(
       drained(mirror(dataset, 4)),
       "([0,1] | [2] | [3] | [4]); ([5,6] | [7] | [8] | [9]); ([10,11] | [12] | [] | []); end");
+}
+
+// Regression: the parts were views of one batch, which have one version counter, so the backward
+// pass of a replica failed if another one had written into its own part in the meantime.
+TEST_F(DistributeDataset, AWriteIntoAPartIsNoWriteIntoTheOthers) {
+  for (const AutoShardPolicy policy : {AutoShardPolicy::automatic, AutoShardPolicy::off}) {
+    for (const Dataset& dataset :
+         {Dataset::range(4).batch(4), Dataset::range(4).batch(4).rebatch({2})}) {
+      const auto element = mirror(with_policy(dataset, policy), 2).iterator().get_next();
+      const at::Tensor first = element[0].tensor(), second = element[1].tensor();
+      const auto version = second._version();
+      first.add_(10);
+      EXPECT_EQ(second._version(), version) << dataset.cardinality();
+      EXPECT_TRUE(first.is_alias_of(second)) << "nothing is copied";
+      EXPECT_FALSE(first.requires_grad());
+      EXPECT_EQ(first.scalar_type(), at::kLong);
+    }
+  }
 }
 
 // Decision 0015.

@@ -1,10 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/distributed_dataset.h"
 
+#include <ATen/core/TensorBody.h>
+
 #include <utility>
 
 #include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/data/detail/batch_parts.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/current_distribution.h"
 #include "cohort/input/internal/distributed_iterator_state.h"
@@ -74,6 +78,15 @@ PerReplica<Nest> distributed_values(const input::InputHost& host, const ValueFun
                                "[input.values] the value of replica " + std::to_string(i));
   }
   if (!host.wraps_values) return PerReplica<Nest>::bare(std::move(values.front()));
+  // The function may cut one tensor in parts for the replicas.
+  for (Nest& value : values) {
+    value = value.map_leaves([](const Nest& leaf) {
+      const bool is_dense = leaf.is_tensor() && leaf.tensor().defined() &&
+                            !StringTensor::is(leaf.tensor()) &&
+                            leaf.tensor().layout() == at::kStrided;
+      return is_dense ? Nest(data::with_own_version(leaf.tensor())) : leaf;
+    });
+  }
   return PerReplica<Nest>(std::move(values));
 }
 

@@ -4,12 +4,15 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/true_divide.h>
 
 #include <algorithm>
 #include <bit>
+#include <limits>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -26,6 +29,50 @@ bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFl
 at::ScalarType mean_type(at::ScalarType type) {
   if (type == at::kInt || type == at::kLong) return at::kDouble;
   return at::isIntegralType(type, true) || is_half(type) ? at::kFloat : type;
+}
+
+// The smallest and the largest number of an integer type that is narrower than int64.
+struct Range {
+  std::int64_t smallest = 0;
+  std::int64_t largest = 0;
+};
+template <class T>
+constexpr Range kRangeOf{std::numeric_limits<T>::min(), std::numeric_limits<T>::max()};
+
+// nullopt for other types.
+std::optional<Range> narrow_range(at::ScalarType type) {
+  switch (type) {
+    case at::kByte:
+      return kRangeOf<std::uint8_t>;
+    case at::kChar:
+      return kRangeOf<std::int8_t>;
+    case at::kShort:
+      return kRangeOf<std::int16_t>;
+    case at::kInt:
+      return kRangeOf<std::int32_t>;
+    default:
+      return std::nullopt;
+  }
+}
+
+// Sums of narrow integers are computed in int64. One that their type cannot hold would wrap.
+void check_fits(const at::Tensor& sums, at::ScalarType type, std::string_view call) {
+  const std::optional<Range> range = narrow_range(type);
+  if (!range || sums.scalar_type() == type || sums.numel() == 0) return;
+  const auto [smallest, largest] = at::aminmax(sums);
+  for (const at::Tensor& extreme : {smallest, largest}) {
+    const auto sum = extreme.item<std::int64_t>();
+    COHORT_CHECK(sum >= range->smallest && sum <= range->largest, ErrorCode::invalid_argument, "[",
+                 call, "] expected a sum that ", dtype_name(type), " can hold, from ",
+                 range->smallest, " to ", range->largest, ", got ", sum,
+                 "; convert the values before they are added, with to(at::kLong)");
+  }
+}
+
+// All elements that the tensor has, or of a sparse one will have when its rows are added.
+at::Tensor sums_of(const Reduction::Parts& sum) {
+  if (!sum.is_sparse() || !narrow_range(sum.type)) return sum.value;
+  return at::_sparse_coo_tensor_unsafe(sum.indices, sum.value, sum.sizes).coalesce()._values();
 }
 
 std::string text_of(const Reduction::Parts& parts) {
@@ -73,9 +120,11 @@ std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) c
   return axes;
 }
 
-// Half precision is added in float32 and rounded once, as Group::all_reduce() does.
+// Half precision is added in float32 and rounded once, as Group::all_reduce() does. Integers are
+// added in int64, so that result() sees a sum that their type cannot hold.
 at::ScalarType Reduction::working_type(at::ScalarType type) const {
   if (op_ == ReduceOp::mean) return mean_type(type);
+  if (narrow_range(type)) return at::kLong;
   return is_half(type) ? at::kFloat : type;
 }
 
@@ -162,6 +211,7 @@ std::size_t left_of_tree(std::size_t count) { return std::bit_floor(count - 1); 
 at::Tensor Reduction::result(const Parts& sum) const {
   at::Tensor value = sum.value;
   if (op_ == ReduceOp::mean) value = at::true_divide(value, static_cast<double>(sum.count));
+  if (op_ == ReduceOp::sum) check_fits(sums_of(sum), sum.type, call_);
   if (op_ == ReduceOp::sum || at::isFloatingType(sum.type)) value = value.to(sum.type);
   return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
 }

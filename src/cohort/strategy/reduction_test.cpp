@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <string>
 
 #include "cohort/collective/group.h"
 #include "cohort/strategy/strategy_extended.h"
@@ -61,6 +62,63 @@ TEST_F(ReduceAlong, AMeanOfIntegersIsExact) {
             at::kDouble);
   const Values halves({at::full({3000}, 1, at::kHalf), at::full({1}, 1, at::kHalf)});
   EXPECT_EQ(number(two_.reduce(ReduceOp::mean, halves, 0)), 1) << "counts above 2048";
+}
+
+// Regression: sums of narrow integers wrapped without a word: 255 + 255 of uint8 was 254.
+TEST_F(ReduceAlong, ASumThatItsTypeCannotHoldIsRefused) {
+  const auto twice = [](at::ScalarType type, double value) {
+    return Values({at::full({2}, value, type), at::full({2}, value, type)});
+  };
+  const auto refused = [&](const Values& values, const Axes& axis, const std::string& words) {
+    EXPECT_THAT([&] { two_.reduce("sum", values, axis); },
+                throws_error(ErrorCode::invalid_argument, words));
+  };
+  refused(twice(at::kByte, 255), Axes::none(), "a sum that uint8 can hold, from 0 to 255, got 510");
+  refused(twice(at::kByte, 100), 0, "got 400; convert the values before they are added");
+  refused(twice(at::kChar, -100), Axes::none(), "int8 can hold, from -128 to 127, got -200");
+  refused(twice(at::kShort, 30000), Axes::none(), "int16 can hold");
+  refused(twice(at::kInt, 2e9), Axes::none(), "got 4000000000");
+  EXPECT_EQ(number(two_.reduce("sum", twice(at::kLong, 2e9), 0)), 8e9);
+  const at::Tensor most = two_.reduce("sum", twice(at::kByte, 127));
+  EXPECT_EQ(most.scalar_type(), at::kByte);
+  EXPECT_TRUE(most.equal(at::full({2}, 254, at::kByte)));
+  const Values cancelling({at::full({2}, 100, at::kChar), at::full({2}, -100, at::kChar)});
+  EXPECT_EQ(number(two_.reduce("sum", cancelling, 0)), 0) << "200 is no result";
+  EXPECT_EQ(number(two_.reduce("mean", twice(at::kByte, 255), 0)), 255);
+  EXPECT_EQ(two_.reduce("sum", Values({at::zeros({0, 2}, at::kByte), at::zeros({0, 2}, at::kByte)}))
+                .size(1),
+            2);
+  EXPECT_THAT(
+      [&] { OneDeviceStrategy().reduce("sum", Values::bare(at::full({4}, 200, at::kByte)), 0); },
+      throws_error(ErrorCode::invalid_argument, "got 800"));
+}
+
+TEST_F(ReduceAlong, ASumOverWorkersThatItsTypeCannotHoldIsRefused) {
+  InProcessWorkers workers(2);
+  testing::on_workers<int>(2, [&](int rank) {
+    MultiWorkerMirroredStrategy strategy(workers.group(rank), {.devices = {"CPU:0"}});
+    const auto sum_of = [&](double value) {
+      return strategy.reduce("sum", Values({at::full({1}, value, at::kByte)}));
+    };
+    EXPECT_THAT([&] { sum_of(200); }, throws_error(ErrorCode::invalid_argument, "got 400"));
+    const at::Tensor fits = sum_of(100);
+    EXPECT_EQ(fits.scalar_type(), at::kByte);
+    EXPECT_EQ(number(fits), 200);
+    return 0;
+  });
+}
+
+TEST_F(ReduceAlong, ASumOfSparseRowsThatItsTypeCannotHoldIsRefused) {
+  const auto rows = [](std::int64_t index) {
+    return at::sparse_coo_tensor(at::full({1, 1}, index, at::kLong), at::full({1}, 200, at::kByte),
+                                 {3});
+  };
+  EXPECT_THAT(
+      [&] {
+        two_.reduce("sum", Values({rows(1), rows(1)}));
+      },
+      throws_error(ErrorCode::invalid_argument, "got 400"));
+  EXPECT_EQ(number(two_.reduce("sum", Values({rows(1), rows(2)})).to_dense().max()), 200);
 }
 
 // RED-10

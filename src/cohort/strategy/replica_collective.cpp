@@ -4,6 +4,7 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -301,8 +302,12 @@ Tensors example_of(ReplicaTrace& trace, const Offer& offer,
   Tensors results;
   for (const at::Tensor& leaf : offer.leaves) {
     // Throws for a leaf that cannot be combined, such as one without the axis.
-    const at::Tensor of_equal_parts =
-        call.combined(std::vector(trace.replicas(), call.part_of(leaf)));
+    // The numbers do not matter. A sum of equal integers might be larger than their type can hold.
+    const bool is_whole = leaf.defined() && !StringTensor::is(leaf) &&
+                          leaf.layout() == at::kStrided &&
+                          at::isIntegralType(leaf.scalar_type(), /*includeBool=*/false);
+    const at::Tensor of_equal_parts = call.combined(
+        std::vector(trace.replicas(), call.part_of(is_whole ? at::zeros_like(leaf) : leaf)));
     if (call.kind == Kind::reduce) {
       results.push_back(of_equal_parts);
       continue;

@@ -101,6 +101,13 @@ TEST_F(Collectives, SumAndMeanInMemoryOfEachReplica) {
   }
 }
 
+// Regression: sums of narrow integers wrapped without a word.
+TEST_F(Collectives, ASumThatItsTypeCannotHoldIsRefusedInAllReplicas) {
+  expect_all_refuse([] { here().all_reduce("sum", at::full({2}, 100, at::kByte)); },
+                    ErrorCode::invalid_argument,
+                    "a sum that uint8 can hold, from 0 to 255, got 300");
+}
+
 TEST_F(Collectives, OfOneReplicaAreCopiesOfAnyValue) {
   OneDeviceStrategy one;
   for (Strategy* strategy : {static_cast<Strategy*>(&one), &default_strategy()}) {

@@ -536,6 +536,16 @@ TEST_F(StrategyFunctionTest, SharesOneValueInCentralStorage) {
               throws_error(ErrorCode::invalid_argument, "expected an aggregation"));
 }
 
+// Regression: sums of narrow integers wrapped without a word. A trace adds no real values.
+TEST_F(StrategyFunctionTest, RefusesASumThatItsTypeCannotHold) {
+  const auto step = two_.function([](const at::Tensor& x) {
+    return get_replica_context()->all_reduce("sum", x.to(at::kByte));
+  });
+  EXPECT_THAT(numbers_of(step(values(200, 3))), ElementsAre(203, 203));
+  EXPECT_THAT([&] { step(values(200, 100)); },
+              throws_error(ErrorCode::invalid_argument, "uint8 can hold, from 0 to 255, got 300"));
+}
+
 TEST_F(StrategyFunctionTest, RunsOnSeveralThreadsAtOnce) {
   const Variable v = make(3);
   const auto step = two_.function([&](const at::Tensor& x) {

@@ -2,8 +2,12 @@
 // How a batch is split into parts.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <algorithm>
 #include <cstdint>
+
+#include "cohort/core/export.h"
 
 namespace cohort::data {
 
@@ -24,5 +28,13 @@ inline RowRange part_of_batch(std::int64_t rows, std::int64_t index, std::int64_
   const std::int64_t begin = index * step;
   return {begin, begin + std::min(step, rows - begin)};
 }
+
+// Rows [begin, end) of a field of numbers, in the field's memory. Each part counts the writes into
+// it for itself: with views of one tensor, a replica that writes into its part in place would make
+// the backward passes of the others fail, since LibTorch has one such count for all views. A field
+// that requires a gradient has views, through which the gradient flows.
+COHORT_API at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end);
+// The same for a tensor that may be a view of another one; other tensors are returned as they are.
+COHORT_API at::Tensor with_own_version(const at::Tensor& tensor);
 
 }  // namespace cohort::data

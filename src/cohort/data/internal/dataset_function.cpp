@@ -4,12 +4,16 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/internal/call_scope.h"
 #include "cohort/data/internal/graph_template.h"
 #include "cohort/data/internal/map_function.h"
 #include "cohort/data/internal/spec_inference.h"
 
 namespace cohort::data {
 namespace {
+
+// Calls that the program has not asked for leave its random numbers alone.
+constexpr CallRandom kOfPreviews{.seed = 0, .is_own = true};
 
 // The value of a scalar whose dtype `fits`; `expected` describes it in the error.
 template <class Fits>
@@ -84,6 +88,7 @@ IterationOptions DatasetFunction::preview_options() const {
 
 void DatasetFunction::check(const Node& input, std::string_view op) const {
   if (is_in_call || !is_free_to_draw(input)) return;
+  const CallScope scope(kOfPreviews, 0);
   const Nest structure = input.structure();
   std::optional<Error> refusal;
   bool is_for_the_run = false;  // a call succeeded, or failed with another code
@@ -106,6 +111,7 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
 }
 
 ElementSpec DatasetFunction::element_spec(const Node& input) const {
+  const CallScope scope(kOfPreviews, 0);
   const ElementSpec& elements = input.spec();
   // Uses real elements if all ranks are known: a function may look its element up in a table, which
   // has no entry for a made-up one.
@@ -151,6 +157,7 @@ ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {
 
 const Node& DatasetFunction::example(const Node& input) const {
   example_once_.call([&] {
+    const CallScope scope(kOfPreviews, 0);
     const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
     example_ = call(input.structure(), examples[0]);
   });

@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/detail/batch_parts.h"
 
 namespace cohort::data {
 
@@ -27,7 +28,7 @@ at::Tensor select_row(const at::Tensor& field, std::int64_t row) {
 
 at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
   if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
-  return field.narrow(0, begin, end - begin);
+  return rows_of_batch(field, begin, end);
 }
 
 at::Tensor join_rows(std::span<const at::Tensor> parts) {

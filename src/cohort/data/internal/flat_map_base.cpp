@@ -54,8 +54,12 @@ bool OpenDataset::next(Fields& fields) {
 std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uint64_t index) {
   try {
     once_.call([this] { input_structure_ = node_.input().structure(); });
-    NodePtr made = node_.dataset_function()->call(input_structure_, element);
-    const StageContext context = context_.made_of(index, made->options());
+    NodePtr made;
+    {
+      const CallScope scope(random_, index);
+      made = node_.dataset_function()->call(input_structure_, element);
+    }
+    const StageContext context = context_.made_of(index, made->options(), random_.seed);
     return std::make_unique<OpenDataset>(node_, std::move(made), context);
   } catch (...) {
     Error error = current_error();

@@ -10,6 +10,7 @@
 #include "cohort/core/bytes.h"
 #include "cohort/core/detail/mutex.h"
 #include "cohort/core/detail/once.h"
+#include "cohort/data/internal/call_scope.h"
 #include "cohort/data/internal/dataset_function.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/data/internal/stage.h"
@@ -69,7 +70,7 @@ class OpenDataset {
 class DatasetOpener {
  public:
   DatasetOpener(const FlatMapBase& node, StageContext context)
-      : node_(node), context_(std::move(context)) {}
+      : node_(node), context_(std::move(context)), random_(CallRandom::of(node_, context_)) {}
 
   // The dataset of the input's element number `index`. Throws what the function throws, naming the
   // element.
@@ -84,6 +85,7 @@ class DatasetOpener {
  private:
   const FlatMapBase& node_;
   StageContext context_;
+  const CallRandom random_;
   Once once_;
   Nest input_structure_;
 };

@@ -143,6 +143,8 @@ class ProgramFunction final : public MapFunction {
     return {.fields = program->run(fields, {}, host, seed), .structure = output_.structure};
   }
 
+  bool is_code() const override { return false; }
+
   Attributes attributes(const Node&) const override {
     Nest::Items programs(bytes_.begin(), bytes_.end());
     return {
@@ -177,6 +179,11 @@ class ProgramFunction final : public MapFunction {
 };
 
 }  // namespace
+
+CallRandom random_of(const MapFunction& function, const Node& op, const StageContext& context) {
+  if (function.is_code() && context.has_own_random_numbers()) return CallRandom::of(op, context);
+  return {.seed = context.random_seed()};
+}
 
 const MapFunction* map_function_of(const Node& node) {
   const auto* owner = dynamic_cast<const HasMapFunction*>(&node);

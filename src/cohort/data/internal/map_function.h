@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/call_scope.h"
 #include "cohort/data/internal/node.h"
 #include "cohort/function/detail/frozen_tensor.h"
 #include "cohort/function/detail/prepared_program.h"
@@ -28,18 +29,23 @@ class MapFunction {
 
   virtual ~MapFunction() = default;
   virtual const std::string& name() const = 0;
-  // `structure` is the element's. `seed` seeds the random ops of programs; C++ code draws from
-  // LibTorch's generator. A deserialized function may wait for a missing program (ProgramSupply).
+  // `structure` is the element's. `seed` seeds the random ops of programs; C++ code draws from the
+  // generator of the thread (CallScope). A deserialized function may wait for a missing program
+  // (ProgramSupply).
   virtual Result call(const Nest& structure, const Fields& fields, std::uint64_t seed) const = 0;
   // Serializes it as the function of `map`, traced for the elements that the input of `map` yields.
   // Throws if it cannot be traced.
   virtual Attributes attributes(const Node& map) const = 0;
   // True for C++ of this process.
   virtual bool can_be_traced() const { return false; }
+  // False for programs, whose random numbers follow from the seeds of their calls alone.
+  virtual bool is_code() const { return true; }
 };
 
 // For messages: "map function 'fold'", or "a map function" if the program has given no name.
 std::string map_function_named(const std::string& name);
+// The random numbers of a running op that calls `function`.
+CallRandom random_of(const MapFunction& function, const Node& op, const StageContext& context);
 
 // The arguments for a function of `arity` parameters. A single parameter takes the whole element;
 // otherwise each takes an item of a tuple or a field. invalid_argument, naming the function, if the

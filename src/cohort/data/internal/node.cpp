@@ -11,6 +11,7 @@
 #include "cohort/data/internal/sharding/selection.h"
 #include "cohort/data/internal/stage.h"
 #include "cohort/data/internal/stage_profiler.h"
+#include "cohort/function/detail/generator_scope.h"
 
 namespace cohort::data {
 
@@ -28,14 +29,28 @@ StageContext::StageContext(IterationOptions options, Purpose purpose,
       cancellation_(std::make_shared<Cancellation>(stop)),
       seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
       purpose_(purpose) {
+  if (purpose == Purpose::run) function_seed_ = function::hash_of_generator();
   if (options_->collect_stats && purpose == Purpose::run)
     profiler_ = std::make_shared<StageProfiler>();
 }
 
 std::uint64_t StageContext::random_seed() const { return mix_seed(mix_seed(seed_, path_), epoch_); }
 
-StageContext StageContext::with_own_cancellation() const {
+std::uint64_t StageContext::function_seed(const Node& op) const {
+  const std::uint64_t iteration =
+      purpose_ == Purpose::run ? iterations_->of(&op, path_, [&] { return op.next_iteration(); })
+                               : 0;
+  return mix_seed(mix_seed(mix_seed(function_seed_, path_), epoch_), iteration);
+}
+
+StageContext StageContext::ahead() const {
   StageContext context = *this;
+  context.is_ahead_ = true;
+  return context;
+}
+
+StageContext StageContext::with_own_cancellation() const {
+  StageContext context = ahead();
   context.cancellation_ = std::make_shared<Cancellation>(cancellation_->token());
   return context;
 }
@@ -80,8 +95,10 @@ StageContext StageContext::input_in_epoch(std::size_t i, std::uint64_t epoch) co
   return context;
 }
 
-StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& made) const {
+StageContext StageContext::made_of(std::uint64_t element, const DatasetOptions& made,
+                                   std::uint64_t function_seed) const {
   StageContext context = *this;
+  context.function_seed_ = function_seed;
   context.path_ = mix_seed(mix_seed(path_, "made of"), element);
   // The made nodes live only as long as their stage, so their iteration numbers, whose keys are
   // node addresses, must not outlive it.

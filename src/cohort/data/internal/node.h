@@ -2,6 +2,7 @@
 // One op of a dataset graph, and the context in which it starts to run.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -52,7 +53,7 @@ class PassNumber {
   std::optional<std::uint64_t> number_ COHORT_GUARDED_BY(mutex_);
 };
 
-// The iteration number of each shuffle of one running pipeline. Thread-safe.
+// The iteration number of each shuffle and function of one running pipeline. Thread-safe.
 class Iterations {
  public:
   explicit Iterations(std::shared_ptr<const PassNumber> pass) : pass_(std::move(pass)) {}
@@ -116,8 +117,19 @@ class StageContext {
 
   // Never null.
   const std::shared_ptr<Cancellation>& cancellation() const { return cancellation_; }
-  // The same context with a new child Cancellation, for the input of a stage that owns threads.
+  // The same context with a new child Cancellation, for the input of a stage that owns threads. It
+  // is one of ahead().
   StageContext with_own_cancellation() const;
+
+  // The same context for stages that run in threads of the library, beside their consumer.
+  StageContext ahead() const;
+  // Whether C++ functions must not draw random numbers from LibTorch's default generator: which
+  // ones they got beside the consumer would depend on the timing, and a preview is nothing that a
+  // program has asked for. CallScope gives them a generator.
+  bool has_own_random_numbers() const { return is_ahead_ || purpose_ != Purpose::run; }
+  // The seed for the functions of `op`: follows from torch::manual_seed() and what was drawn before
+  // the pipeline was started, the op, the number of the iteration, and the epoch.
+  std::uint64_t function_seed(const Node& op) const;
 
   // If not null, a later op draws only these elements of this op.
   const std::shared_ptr<const Selection>& selection() const { return selection_; }
@@ -131,8 +143,9 @@ class StageContext {
   // For the i-th input of a repeat, in an epoch.
   StageContext input_in_epoch(std::size_t i, std::uint64_t epoch) const;
   // For a dataset that the op makes from its input's element number `element`; `made` are the
-  // options of that dataset.
-  StageContext made_of(std::uint64_t element, const DatasetOptions& made) const;
+  // options of that dataset, and `function_seed` is that of the op.
+  StageContext made_of(std::uint64_t element, const DatasetOptions& made,
+                       std::uint64_t function_seed) const;
 
  private:
   std::shared_ptr<const IterationOptions> options_;
@@ -148,6 +161,8 @@ class StageContext {
   std::uint64_t path_ = 0;
   std::uint64_t epoch_ = 0;
   bool keeps_path_ = false;  // input(0) has the same path
+  bool is_ahead_ = false;
+  std::uint64_t function_seed_ = 0;  // before the op and the iteration are mixed in
   Purpose purpose_;
 };
 
@@ -195,6 +210,8 @@ class Node : public std::enable_shared_from_this<Node> {
   std::string pipeline() const;
   // Not null for an op that makes a dataset from each element.
   virtual const DatasetFunction* dataset_function() const { return nullptr; }
+  // The number of the next iteration that runs the op's functions.
+  std::uint64_t next_iteration() const { return next_iteration_++; }
 
  protected:
   virtual std::unique_ptr<Stage> make_stage(const StageContext& context) const = 0;
@@ -209,6 +226,7 @@ class Node : public std::enable_shared_from_this<Node> {
   mutable ElementSpec spec_;
   mutable Once fingerprint_once_;
   mutable std::uint64_t fingerprint_ = 0;
+  mutable std::atomic<std::uint64_t> next_iteration_ = 0;
 };
 
 }  // namespace cohort::data

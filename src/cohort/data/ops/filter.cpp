@@ -57,6 +57,7 @@ class FilterNode final : public Node, public HasMapFunction {
     MapFunction::Result result;
     try {
       const c10::NoGradGuard no_grad;
+      const CallScope scope({.is_own = true}, 0);  // leaves the program's random numbers alone
       const std::optional<Fields> example = zeros_of(*elements);
       if (!example) return;
       result = predicate_->call(elements->structure, *example, 0);
@@ -75,12 +76,12 @@ class FilterNode final : public Node, public HasMapFunction {
 class FilterStage final : public Stage {
  public:
   // Ends after it rejected `passed_over_max` elements in a row.
-  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, std::uint64_t seed,
+  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, const CallRandom& random,
               std::int64_t passed_over_max)
       : Stage(node),
         filter_(node),
         input_(std::move(input)),
-        seed_(seed),
+        random_(random),
         passed_over_max_(passed_over_max) {}
 
   bool next(Fields& fields) override {
@@ -94,13 +95,13 @@ class FilterStage final : public Stage {
   }
 
   void save(ByteWriter& writer) const override {
-    writer.u64(seed_);
+    writer.u64(random_.seed);
     writer.varint(next_index_);
     input_->save(writer);
   }
 
   void restore(ByteReader& reader) override {
-    seed_ = reader.u64();
+    random_.seed = reader.u64();
     next_index_ = reader.varint();
     input_->restore(reader);
   }
@@ -110,8 +111,9 @@ class FilterStage final : public Stage {
     if (!structure_) structure_ = filter_.input().structure();
     try {
       const c10::NoGradGuard no_grad;
+      const CallScope scope(random_, index);
       const MapFunction::Result result =
-          filter_.map_function().call(*structure_, fields, mix_seed(seed_, index));
+          filter_.map_function().call(*structure_, fields, mix_seed(random_.seed, index));
       check(result, filter_.map_function().name());
       return result.fields[0].item<bool>();
     } catch (...) {
@@ -127,7 +129,7 @@ class FilterStage final : public Stage {
 
   const FilterNode& filter_;
   std::unique_ptr<Stage> input_;
-  std::uint64_t seed_;
+  CallRandom random_;
   std::int64_t passed_over_max_;
   std::uint64_t next_index_ = 0;
   std::optional<Nest> structure_;
@@ -138,7 +140,7 @@ std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const
   constexpr std::int64_t kPreviewedMax = 10'000;
   const bool is_bounded = context.purpose() != Purpose::run && has_endless_input(*this);
   return std::make_unique<FilterStage>(
-      *this, input().start(context.input(0)), context.random_seed(),
+      *this, input().start(context.input(0)), random_of(*predicate_, *this, context),
       is_bounded ? kPreviewedMax : std::numeric_limits<std::int64_t>::max());
 }
 

@@ -3,6 +3,7 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/internal/attribute_reader.h"
+#include "cohort/data/internal/call_scope.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/nest_to_tensor.h"
 #include "cohort/data/internal/op_registry.h"
@@ -30,12 +31,14 @@ void check(const ElementSpec& spec) {
 
 class GeneratorStage final : public Stage {
  public:
-  GeneratorStage(const Node& node, MakeGenerator make) : Stage(node), make_(std::move(make)) {}
+  GeneratorStage(const Node& node, MakeGenerator make, const CallRandom& random)
+      : Stage(node), make_(std::move(make)), random_(random) {}
 
   bool next(Fields& fields) override {
     if (is_at_end_) return false;
     const std::uint64_t index = next_index_++;
     try {
+      const CallScope scope(random_, index);
       if (!generator_) generator_ = made();
       Nest item;
       if (generator_(item)) {
@@ -78,6 +81,7 @@ class GeneratorStage final : public Stage {
   }
 
   MakeGenerator make_;
+  const CallRandom random_;
   Generator generator_;
   std::uint64_t next_index_ = 0;
   bool is_at_end_ = false;
@@ -107,8 +111,8 @@ class GeneratorNode final : public Node {
 
   NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
 
-  std::unique_ptr<Stage> make_stage(const StageContext&) const override {
-    return std::make_unique<GeneratorStage>(*this, make_);
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return std::make_unique<GeneratorStage>(*this, make_, CallRandom::of(*this, context));
   }
 
  protected:

@@ -96,6 +96,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
  private:
   ElementSpec learned_spec() const {
     const c10::NoGradGuard no_grad;
+    const CallScope scope({.is_own = true}, 0);  // leaves the program's random numbers alone
     IterationOptions options;
     if (origin_ == Origin::wire)
       options.data_dirs.emplace();  // a peer's graph opens nothing before it is run
@@ -136,13 +137,14 @@ class MapCalls {
       : map_(node), selection_(std::move(selection)) {}
 
   // Maps the stage's element `number`.
-  void operator()(Fields& fields, std::uint64_t number, std::uint64_t stage_seed) {
+  void operator()(Fields& fields, std::uint64_t number, const CallRandom& random) {
     const std::uint64_t index = position_of(selection_.get(), number);
     try {
       const c10::NoGradGuard no_grad;
       input_once_.call([this] { input_structure_ = map_.input().structure(); });
+      const CallScope scope(random, index);
       MapFunction::Result result =
-          map_.map_function().call(input_structure_, fields, mix_seed(stage_seed, index));
+          map_.map_function().call(input_structure_, fields, mix_seed(random.seed, index));
       check(result.structure);
       fields = std::move(result.fields);
     } catch (...) {
@@ -187,28 +189,28 @@ class MapStage final : public NumberedStage {
   MapStage(const MapNode& node, std::unique_ptr<Stage> input, const StageContext& context)
       : NumberedStage(node, std::move(input)),
         calls_(node, context.selection()),
-        seed_(context.random_seed()) {}
+        random_(random_of(node.map_function(), node, context)) {}
 
   bool next(Fields& fields) override {
     const std::uint64_t number = take_numbers();
     if (!input().next(fields)) return false;
-    calls_(fields, number, seed_);
+    calls_(fields, number, random_);
     return true;
   }
 
   void save(ByteWriter& writer) const override {
-    writer.u64(seed_);
+    writer.u64(random_.seed);
     NumberedStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
-    seed_ = reader.u64();
+    random_.seed = reader.u64();
     NumberedStage::restore(reader);
   }
 
  private:
   MapCalls calls_;
-  std::uint64_t seed_;
+  CallRandom random_;
 };
 
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
@@ -218,16 +220,17 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   const StageContext before = context.with_own_cancellation();
   const auto calls =
       std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
+  const CallRandom random = random_of(*function_, *this, before);
   return start_parallel_calls(
       *this, before.cancellation(), input().start(before.input(0)),
-      [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
-                                                std::uint64_t seed) {
+      [calls, is_own = random.is_own, entry = entry_of(*this, context)](
+          Fields& fields, std::uint64_t index, std::uint64_t seed) {
         const ScopedWork working(entry);
-        (*calls)(fields, index, seed);
+        (*calls)(fields, index, {.seed = seed, .is_own = is_own});
       },
       {.calls = options_.num_parallel_calls,
        .is_deterministic = context.is_deterministic(options_.deterministic),
-       .seed = context.random_seed()},
+       .seed = random.seed},
       context.dataset_options());
 }
 

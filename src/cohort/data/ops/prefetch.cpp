@@ -201,11 +201,12 @@ class PrefetchNode final : public Node {
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    if (context.purpose() != Purpose::run || buffer_size_ == 0)
+      return input().start(context.input(0));
     const StageContext before = context.with_own_cancellation();
     std::unique_ptr<Stage> from = input().start(before.input(0));
     // Computing row numbers is cheaper than passing them between threads.
-    if (context.purpose() != Purpose::run || buffer_size_ == 0 || from->rows() != nullptr)
-      return from;
+    if (from->rows() != nullptr) return from;
     const std::int64_t elements = buffer_size_ < 0 ? kTunedElements : buffer_size_;
     return std::make_unique<PrefetchStage>(*this, before.cancellation(), std::move(from),
                                            static_cast<std::size_t>(elements));

@@ -4,6 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/internal/call_scope.h"
 #include "cohort/data/internal/nest_codec.h"
 #include "cohort/data/internal/op_registry.h"
 #include "cohort/data/internal/positions/numbered_stage.h"
@@ -30,10 +31,11 @@ void check(const TypedFunction& function, const ElementSpec& spec) {
 class TypedMapStage final : public NumberedStage {
  public:
   TypedMapStage(const Node& node, const TypedFunction& function, std::unique_ptr<Stage> input,
-                std::shared_ptr<const Selection> selection)
+                const StageContext& context)
       : NumberedStage(node, std::move(input)),
         function_(function),
-        selection_(std::move(selection)) {}
+        selection_(context.selection()),
+        random_(CallRandom::of(node, context)) {}
 
   bool next(Fields& fields) override {
     if (!input().next(fields)) return false;
@@ -74,6 +76,7 @@ class TypedMapStage final : public NumberedStage {
     const std::uint64_t first = take_numbers(count);
     std::int64_t at = 0;
     try {
+      const CallScope scope(random_, first);
       function_.loop(in_.data(), out_.data(), count, &at);
     } catch (...) {
       const std::string during =
@@ -90,6 +93,7 @@ class TypedMapStage final : public NumberedStage {
 
   const TypedFunction& function_;
   std::shared_ptr<const Selection> selection_;
+  const CallRandom random_;
   std::vector<const void*> in_;
   std::vector<void*> out_;
   Fields results_;
@@ -121,7 +125,7 @@ class TypedMapNode final : public Node {
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     return std::make_unique<TypedMapStage>(*this, *function_, input().start(context.input(0)),
-                                           context.selection());
+                                           context);
   }
 
   ElementSpec make_spec() const override {

@@ -11,6 +11,7 @@
 #include "cohort/data/detail/graph_fingerprint.h"
 #include "cohort/data/detail/guesses_sizes.h"
 #include "cohort/data/detail/reshuffled.h"
+#include "cohort/data/detail/source_ahead.h"
 #include "cohort/data/iterator.h"
 #include "cohort/input/detail/input_host.h"
 #include "cohort/input/internal/read_ahead.h"
@@ -165,8 +166,7 @@ std::unique_ptr<data::ElementSource> InputDistribution::open(ShardingMode shardi
   const Dataset dataset = dataset_of(sharding_mode, id);
   std::stop_source stop;
   return std::make_unique<ReadAhead>(
-      stop,
-      ahead == 0 ? dataset.source(run) : data::cancellable_source(dataset, run, stop.get_token()),
+      stop, ahead == 0 ? dataset.source(run) : data::source_ahead(dataset, run, stop.get_token()),
       ahead);
 }
 

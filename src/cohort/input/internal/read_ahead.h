@@ -18,7 +18,7 @@ namespace cohort::input {
 // its thread, which alone uses the source while it runs. Used from one thread at a time.
 class ReadAhead final : public data::ElementSource {
  public:
-  // 0: no thread. `source` must have been opened with the token of `source_stop`, so that the
+  // 0: no thread. Else `source` is a source_ahead() with the token of `source_stop`, so that the
   // destructor need not wait until the source has found its next element.
   ReadAhead(std::stop_source source_stop, std::unique_ptr<data::ElementSource> source,
             std::size_t elements_max);

@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/cat.h>
-#include <ATen/ops/narrow.h>
 
 #include <algorithm>
 
@@ -14,11 +13,11 @@
 namespace cohort::input {
 namespace {
 
-// Views, not copies.
+// In the memory of the field.
 at::Tensor rows_of(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
   if (begin == 0 && end == field.size(0)) return field;
   if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
-  return at::narrow(field, 0, begin, end - begin);
+  return data::rows_of_batch(field, begin, end);
 }
 
 std::int64_t row_count(const at::Tensor& field) {

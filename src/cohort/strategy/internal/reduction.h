@@ -47,6 +47,7 @@ class Reduction {
   // one. Parts without a value count as nothing;
   // at least one has a value. Throws invalid_argument if shapes, types or layouts differ.
   Parts sum(const std::vector<Parts>& all) const;
+  // Throws invalid_argument for a sum of integers that their type cannot hold.
   at::Tensor result(const Parts& sum) const;
 
  private:

@@ -2,23 +2,16 @@
 // The random numbers of replicas that run at the same time.
 //
 // With LibTorch's default generator, which replica gets which numbers would depend on the timing of
-// their threads. So each replica has a generator of its own: operators that are called without a
-// generator (dropout, rand, normal_, …) take that one. On a GPU they take another one of the
-// replica; only cuDNN's layers (LSTM with dropout) and its fused attention draw from the GPU's
-// default generator, since they take no other.
+// their threads. So each replica has a GeneratorScope.
 #pragma once
-
-#include <ATen/core/Generator.h>
-#include <c10/core/Device.h>
 
 #include <atomic>
 #include <cstdint>
-#include <exception>
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "cohort/core/detail/mutex.h"
+#include "cohort/function/detail/generator_scope.h"
 
 namespace cohort::internal {
 
@@ -56,8 +49,8 @@ class RunSeed {
  private:
   void draw(int updates) COHORT_REQUIRES(mutex_);
 
-  RunSeed* const outer_;              // of this thread
-  ReplicaRandomScope* const caller_;  // the replica in which the run began; nullptr: none
+  RunSeed* const outer_;                    // of this thread
+  function::GeneratorScope* const caller_;  // in which the run began; nullptr: none
   const std::uint64_t default_seed_;
   const int exceptions_;                 // that were in flight when it was made
   std::atomic<int> updates_ = 0;         // of the first replica
@@ -71,33 +64,23 @@ class RunSeed {
 // What RunSeed::of() returns for the replica if `base` was drawn.
 std::uint64_t replica_seed(std::uint64_t base, int replica);
 
-// While it exists, operators on this thread draw from the generator of the replica.
-class ReplicaRandomScope {
+// While it exists, operators on this thread draw from the generators of the replica.
+class ReplicaRandomScope final : public function::GeneratorScope {
  public:
   ReplicaRandomScope(RunSeed& seed, int replica);
-  ~ReplicaRandomScope();
-  ReplicaRandomScope(const ReplicaRandomScope&) = delete;
-  ReplicaRandomScope& operator=(const ReplicaRandomScope&) = delete;
+  ~ReplicaRandomScope() override;
 
-  // The innermost scope of this thread; nullptr outside of all.
+  // The innermost one of this thread; nullptr outside of all.
   static ReplicaRandomScope* current();
-  // Made at the first call.
-  const at::Generator& generator();
-  // Undefined before that.
-  const at::Generator& made_generator() const { return generator_; }
-  // That of the device; a GPU has one of its own, with the same seed.
-  const at::Generator& generator(c10::Device device);
 
  private:
   friend class RunSeed;
+  std::uint64_t seed() override { return seed_.of(replica_, updates_); }
 
   RunSeed& seed_;
   const int replica_;
   int updates_ = 0;  // that the replica has completed
   ReplicaRandomScope* const outer_;
-  const bool had_key_;
-  at::Generator generator_;
-  std::vector<at::Generator> of_gpus_;
 };
 
 }  // namespace cohort::internal

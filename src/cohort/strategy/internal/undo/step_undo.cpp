@@ -195,7 +195,7 @@ void StepUndo::save_generators() {
     const std::lock_guard<std::mutex> lock(generator.mutex());
     saved.save(generator);
   };
-  const ReplicaRandomScope* const caller = ReplicaRandomScope::current();
+  const function::GeneratorScope* const caller = function::GeneratorScope::current();
   if (caller == nullptr) {
     save(at::detail::getDefaultCPUGenerator(), *of_cpu_);
   } else if (caller->made_generator().defined()) {
