@@ -331,6 +331,15 @@ TEST_F(DistributeDataset, EveryPassSaysWhoReadsWhat) {
   EXPECT_THAT(lines[0], ::testing::HasSubstr("worker 0 of 1 (2 replicas) reads the whole dataset"));
 }
 
+// Regression: a table beside the rows of a batch was cut among the replicas without a word.
+TEST_F(DistributeDataset, AFieldWithAnotherNumberOfRowsIsRefused) {
+  const Dataset with_table = Dataset::range(8).batch(4).map(
+      [](const at::Tensor& rows) { return std::make_tuple(rows, at::ones({3})); });
+  EXPECT_THAT([&] { mirror(with_table, 2).iterator().get_next(); },
+              throws_error(ErrorCode::invalid_argument,
+                           "expected 4 rows in every field, as in field 0, got"));
+}
+
 // The message showed -1 as 18446744073709551615.
 TEST(PerReplicaValue, SaysWhereReplicasAreCountedFrom) {
   const PerReplica<int> values(std::vector<int>{1, 2});

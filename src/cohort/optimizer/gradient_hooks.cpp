@@ -71,6 +71,10 @@ thread_local bool is_calling = false;
 
 }  // namespace
 
+std::size_t num_hooks(const at::Tensor& tensor) {
+  return tensor.defined() ? torch::autograd::impl::hooks(tensor).size() : 0;
+}
+
 bool is_in_left_out_hooks() { return is_calling; }
 
 bool has_left_out_hooks([[maybe_unused]] const at::Tensor& tensor) {

@@ -9,8 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <functional>
-#include <numeric>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,10 +19,6 @@ namespace {
 namespace generated = torch::autograd::generated;
 using torch::autograd::Node;
 using Sizes = std::vector<std::int64_t>;
-
-std::int64_t elements_of(const Sizes& sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
-}
 
 // What a node has made one number of.
 struct Reduced {
@@ -97,8 +91,8 @@ LossForm form_of(const Term& term, const Reduced& reduced) {
   const auto is_number = [&](std::int64_t count) {
     return std::abs(factor * static_cast<double>(count) - 1) < kRounding;
   };
-  const bool is_mean =
-      is_divided && (is_number(elements_of(reduced.sizes)) || is_number(reduced.sizes.front()));
+  // The number of elements of several for each row may be that of the global batch's rows.
+  const bool is_mean = is_divided && is_number(reduced.sizes.front());
   return is_mean ? LossForm::computed_mean : LossForm::scaled;
 }
 

@@ -35,15 +35,20 @@ TEST_F(LossForms, OfAMeanThatOtherStepsFollow) {
 }
 
 // Regression: only mean() was seen.
-TEST_F(LossForms, OfASumThatIsDividedByTheNumberOfItsRowsOrElements) {
-  EXPECT_EQ(form_of(x.sum() / x.numel()), LossForm::computed_mean);
+TEST_F(LossForms, OfASumThatIsDividedByTheNumberOfItsRows) {
+  EXPECT_EQ(form_of(x.flatten().sum() / x.numel()), LossForm::computed_mean);
   EXPECT_EQ(form_of(x.sum() / x.size(0)), LossForm::computed_mean);
   EXPECT_EQ(form_of(x.sum(1).sum(0) * (1.0F / 4)), LossForm::computed_mean);
   const at::Tensor entropy = at::cross_entropy_loss(x, labels, {}, at::Reduction::Sum);
   EXPECT_EQ(form_of(entropy / 4), LossForm::computed_mean);
   EXPECT_EQ(form_of(entropy / 12), LossForm::scaled);
-  EXPECT_EQ(form_of(at::mse_loss(x, at::zeros({4, 3}), at::Reduction::Sum) / 12),
+  EXPECT_EQ(form_of(at::mse_loss(x, at::zeros({4, 3}), at::Reduction::Sum) / 4),
             LossForm::computed_mean);
+}
+
+// Regression: a sum that the program divided by the rows of all replicas was taken for a mean.
+TEST_F(LossForms, OfASumThatIsDividedByTheNumberOfItsElements) {
+  EXPECT_EQ(form_of(x.sum() / x.numel()), LossForm::scaled);
 }
 
 TEST_F(LossForms, OfASumOrOfWhatTheProgramHasScaled) {

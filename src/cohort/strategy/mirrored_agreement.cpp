@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Detects writes into the tensors of variables that no method of Variable made: LibTorch lets any
 // code write into a tensor.
+#include <atomic>
 #include <bit>
 #include <exception>
 #include <memory>
@@ -9,6 +10,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/module_memory.h"
 #include "cohort/strategy/internal/state_of_replicas.h"
@@ -113,6 +115,24 @@ void MirroredHome::RunScope::finish() {
   if (is_over_workers_) home_.compare_with_workers(before_);
 }
 
+namespace {
+
+// A hook changes the gradient of its own replica, and these are added.
+void warn_of_different_hooks(const MirroredVariable& variable) {
+  static std::atomic<bool> has_warned = false;
+  const std::size_t first = num_hooks(variable.component(0));
+  for (std::size_t replica = 1; replica < variable.size(); ++replica) {
+    const std::size_t other = num_hooks(variable.component(replica));
+    if (other == first || has_warned.exchange(true)) continue;
+    log_warn("[strategy.run] expected as many hooks on the tensor of variable '", variable.name(),
+             "' in all replicas, got ", first, " in replica 0 and ", other, " in replica ", replica,
+             "; a hook changes the gradient of its own replica alone. Call register_hook() in the "
+             "factory of replicate(), or in run() in each replica; this line comes once");
+  }
+}
+
+}  // namespace
+
 void MirroredHome::RunScope::finish_replicas() {
   if (!is_open_) return;
   is_open_ = false;
@@ -127,6 +147,7 @@ void MirroredHome::RunScope::finish_replicas() {
                  "' in all replicas of '", home_.name_, "' after the run, got different ones",
                  home_.why_different());
     variable->note_writes();
+    warn_of_different_hooks(*variable);
   }
 }
 

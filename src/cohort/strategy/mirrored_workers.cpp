@@ -102,10 +102,12 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
     workers_->exchange({.call = "save_values", .combines = false}, write_once);
   } catch (const Error& error) {
     if (has_failed || !is_task_loss(error)) throw;
-    // A new group may have saved newer values, and the program may have lost what belongs to these
-    // values. Only after a rebuild() that has failed there is no other place for them.
-    if (!run_gate_.is_closed())
+    // If the first worker is lost, so is what it alone was to save beside these values. Only after
+    // a rebuild() that has failed there is no other place for them.
+    if (workers_->own() != 0 && !run_gate_.is_closed())
       throw Error(error).during("save_values(), which has written no file");
+    log_warn("[strategy.save_values] expected other workers to compare values with, got: ",
+             error.what(), "; the file has those of this worker");
     write();
   }
 }

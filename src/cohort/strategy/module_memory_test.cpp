@@ -276,5 +276,20 @@ TEST(ModuleMemory, AnExpandedBufferWhoseMemoryAnotherTensorHasIsRefused) {
                    "expected memory for each element of buffer 'scale', got that expand()"));
 }
 
+// Regression: the values of other shapes were broadcast into the snapshot, or left out.
+TEST(SnapshotOfAnotherModule, IsRefusedByName) {
+  for (const int replicas : {1, 2}) {
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
+    int rows = 1;
+    const auto net =
+        strategy.replicate([&] { return torch::nn::Linear(4, rows); }, {.name = "net"});
+    net.snapshot();
+    rows = 3;
+    EXPECT_THAT([&] { net.snapshot(); },
+                throws_error(ErrorCode::failed_precondition,
+                             "with 'weight' float32[1, 4], got 'weight' float32[3, 4]"));
+  }
+}
+
 }  // namespace
 }  // namespace cohort

@@ -11,6 +11,7 @@
 #include "cohort/strategy/internal/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/testing/warnings.h"
 
 namespace cohort {
 namespace {
@@ -71,6 +72,22 @@ TEST_P(ParameterHooks, ChangeTheGradientsOfMinimize) {
 TEST_P(ParameterHooks, ChangeComputedGradients) {
   strategy_.run([&] { sgd_.apply_gradients(sgd_.compute_gradients(loss())); });
   expect_values_after(1);
+}
+
+// Regression: a hook that was registered on Variable::tensor() outside of run() changed the
+// gradient of replica 0 alone, without a word.
+TEST(HooksOfOneReplica, AreWarnedOfOnce) {
+  constexpr const char* kLine = "expected as many hooks on the tensor of variable 'pair/a'";
+  MirroredStrategy strategy({"CPU:0", "CPU:1"});
+  const auto model = strategy.replicate([] { return Pair(); }, {.name = "pair"});
+  const SGD sgd(model.parameters(), {.learning_rate = 0.5});
+  const auto train = [&] { strategy.run([&] { sgd.minimize((model->a + model->b).sum() / 2); }); };
+  testing::Warnings warnings;
+  train();
+  EXPECT_EQ(warnings.count(kLine), 0);
+  model.parameters().front().tensor().register_hook([](const at::Tensor& g) { return g * 2; });
+  for (int i = 0; i < 3; ++i) train();
+  EXPECT_EQ(warnings.count(kLine), 1);
 }
 
 // Regression: step() called them, and minimize() did not.

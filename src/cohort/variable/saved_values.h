@@ -16,8 +16,8 @@ namespace cohort {
 
 // Writes the value of each variable under its key, as Variable::read() gives it in cross-replica
 // context, into one safetensors file. Of several workers, all make the call, the first one writes
-// the file, and all throw its errors. If a worker is lost meanwhile, the others throw that error
-// and write nothing: call it again after rebuild(), or, if rebuild() has failed, on each worker.
+// the file, and all throw its errors. If a worker is lost meanwhile, all but the first one throw
+// that error: call it again after rebuild(), or, if rebuild() has failed, on each worker.
 // The file appears whole or not at all: an old one of this name stays until then.
 // Throws failed_precondition in a replica context; invalid_argument for a value that safetensors
 // cannot hold; the errors of the file system.

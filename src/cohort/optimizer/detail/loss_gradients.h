@@ -27,6 +27,9 @@ COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                                   std::span<const Variable> variables,
                                                   GradientSink* sink = nullptr);
 
+// How many hooks are registered on the tensor.
+COHORT_API std::size_t num_hooks(const at::Tensor& tensor);
+
 // Whether this thread calls hooks of an input for loss_gradients(), which adds nothing to grad().
 COHORT_API bool is_in_left_out_hooks();
 

@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
 #include "cohort/function/detail/local_tensors.h"
 
 namespace cohort::internal {
@@ -151,8 +152,8 @@ class OtherTensors {
   throw_error(ErrorCode::failed_precondition,
               "[strategy.run] expected memory of its own for each replica's tensor of variable '",
               variable, "', got one memory for replicas ", replica, " and ", other,
-              ", to which set_data() has given the same tensor; call set_data(value.clone()) in "
-              "each replica, or Variable::assign()");
+              ", to which set_data() has given one tensor, or parts of one; call "
+              "set_data(value.clone()) in each replica, or Variable::assign()");
 }
 
 }  // namespace
@@ -178,8 +179,32 @@ void make_row_major(const std::vector<NamedTensor>& tensors) {
   }
 }
 
+namespace {
+
+std::string described(const std::vector<NamedTensor>& tensors, std::size_t i) {
+  if (i >= tensors.size()) return "no more parameters and buffers";
+  const at::Tensor& tensor = tensors[i].tensor;
+  return "'" + tensors[i].name + "' " +
+         (tensor.defined() ? TensorSpec::of(tensor).to_string() : "without a tensor");
+}
+
+// The factory may depend on what the program has changed since replicate().
+void check_is_same_module(const std::vector<NamedTensor>& made, const ModuleUse& live) {
+  const std::vector<NamedTensor>& expected = live.made_of;
+  for (std::size_t i = 0; i < std::max(made.size(), expected.size()); ++i) {
+    const std::string got = described(made, i), wanted = described(expected, i);
+    COHORT_CHECK(got == wanted, ErrorCode::failed_precondition,
+                 "[strategy.snapshot] expected that the factory of '", live.name,
+                 "' makes the module that it made in replicate(), with ", wanted, ", got ", got,
+                 "; has something that it captures changed since? save_values() saves the values");
+  }
+}
+
+}  // namespace
+
 void make_independent(const std::vector<NamedTensor>& made,
                       const std::vector<std::shared_ptr<ModuleUse>>& live) {
+  if (!live.empty()) check_is_same_module(made, *live.front());
   OtherTensors others;
   for (const auto& module : live) {
     others.add(module->made_of);
