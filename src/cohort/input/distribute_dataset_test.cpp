@@ -337,7 +337,7 @@ TEST_F(DistributeDataset, AFieldWithAnotherNumberOfRowsIsRefused) {
       [](const at::Tensor& rows) { return std::make_tuple(rows, at::ones({3})); });
   EXPECT_THAT([&] { mirror(with_table, 2).iterator().get_next(); },
               throws_error(ErrorCode::invalid_argument,
-                           "expected 4 rows in every field, as in field 0, got"));
+                           "expected 4 rows in every field of a batch, as in field 0, got 3"));
 }
 
 // The message showed -1 as 18446744073709551615.
