@@ -4,6 +4,10 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/narrow.h>
 
+#include <atomic>
+
+#include "cohort/core/log.h"
+
 namespace cohort::data {
 
 at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
@@ -12,6 +16,18 @@ at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64
 
 at::Tensor with_own_version(const at::Tensor& tensor) {
   return tensor.is_view() && !tensor.requires_grad() ? tensor.variable_data() : tensor;
+}
+
+void warn_of_other_rows(std::span<const at::Tensor> fields) {
+  static std::atomic<bool> has_warned = false;
+  for (std::size_t i = 1; i < fields.size(); ++i) {
+    if (fields[i].size(0) == fields[0].size(0) || has_warned.exchange(true)) continue;
+    log_warn("[data.rebatch_split] expected ", fields[0].size(0),
+             " rows in every field of a batch, as in field 0, got ", fields[i].size(0),
+             " in field ", i,
+             ", which is cut into parts for itself; what is not of the rows, such as a table, "
+             "should be an argument of run(), or captured. This line comes once");
+  }
 }
 
 }  // namespace cohort::data

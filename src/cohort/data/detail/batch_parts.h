@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <span>
 
 #include "cohort/core/export.h"
 
@@ -36,5 +37,9 @@ inline RowRange part_of_batch(std::int64_t rows, std::int64_t index, std::int64_
 COHORT_API at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end);
 // The same for a tensor that may be a view of another one; other tensors are returned as they are.
 COHORT_API at::Tensor with_own_version(const at::Tensor& tensor);
+
+// Warns once in a process of a field, none a scalar, with another number of rows than the first
+// one: it is cut into parts for itself, as in tf, so that they have rows of other elements.
+COHORT_API void warn_of_other_rows(std::span<const at::Tensor> fields);
 
 }  // namespace cohort::data

@@ -52,7 +52,12 @@ class RebatchSplitStage final : public Stage {
   bool read() {
     Fields batch;
     if (!input_->next(batch)) return false;
-    row_count(batch, "rebatch_split");
+    for (std::size_t i = 0; i < batch.size(); ++i) {
+      COHORT_CHECK(batch[i].dim() > 0, ErrorCode::invalid_argument,
+                   "[data.rebatch_split] expected batches, got the scalar ",
+                   TensorSpec::of(batch[i]).to_string(), " in field ", i, "; batch() first");
+    }
+    warn_of_other_rows(batch);
     batch_ = std::move(batch);
     given_ = 0;
     return true;

@@ -20,19 +20,10 @@ at::Tensor rows_of(const at::Tensor& field, std::int64_t begin, std::int64_t end
   return data::rows_of_batch(field, begin, end);
 }
 
-// A table beside the rows of a batch would be cut into parts, too.
-void check_same_rows(const Fields& batch) {
-  for (std::size_t i = 0; i < batch.size(); ++i) {
-    COHORT_CHECK(batch[i].dim() > 0, ErrorCode::invalid_argument,
-                 "[input.rebatch] expected batches, got a scalar in field ", i,
-                 "; batch() the dataset first");
-    COHORT_CHECK(batch[i].size(0) == batch[0].size(0), ErrorCode::invalid_argument,
-                 "[input.rebatch] expected ", batch[0].size(0),
-                 " rows in every field of a batch, as in field 0, got ", batch[i].size(0),
-                 " in field ", i,
-                 ", since each replica gets a part of the rows; give run() what is not of the rows "
-                 "as an argument of its own, or let the step capture it");
-  }
+std::int64_t row_count(const at::Tensor& field) {
+  COHORT_CHECK(field.dim() > 0, ErrorCode::invalid_argument,
+               "[input.rebatch] expected batches, got a scalar; batch() the dataset first");
+  return field.size(0);
 }
 
 class WholeBatches final : public Rebatcher {
@@ -52,6 +43,7 @@ class WholeBatches final : public Rebatcher {
   std::deque<Fields> given_;
 };
 
+// Splits each field on its own, whatever the sizes of the others.
 class SplitBatches final : public Rebatcher {
  public:
   SplitBatches(std::int64_t parts, std::vector<std::int64_t> own)
@@ -66,7 +58,8 @@ class SplitBatches final : public Rebatcher {
     if (next_own_ == own_.size()) {
       Fields batch;
       if (!batches.next(batch)) return false;
-      check_same_rows(batch);
+      for (const at::Tensor& field : batch) row_count(field);
+      data::warn_of_other_rows(batch);
       batch_ = std::move(batch);
       next_own_ = 0;
     }
@@ -151,8 +144,12 @@ class SizedBatches final : public Rebatcher {
 
   void add(Fields batch) {
     if (batch.empty()) return;
-    check_same_rows(batch);
-    const std::int64_t rows = batch.front().size(0);
+    const std::int64_t rows = row_count(batch.front());
+    for (const at::Tensor& field : batch) {
+      COHORT_CHECK(row_count(field) == rows, ErrorCode::invalid_argument,
+                   "[input.rebatch] expected fields with equally many rows, got ", rows, " and ",
+                   field.size(0));
+    }
     if (rows > 0) pending_.push_back({std::move(batch), 0, rows});
     pending_rows_ = 0;
     for (const Piece& piece : pending_) pending_rows_ += piece.size();
