@@ -35,21 +35,25 @@ class CancellableSource final : public ElementSource {
   std::stop_token stop_;
 };
 
+std::unique_ptr<ElementSource> started(const Dataset& dataset, const StageContext& context,
+                                       std::stop_token stop) {
+  return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
+}
+
 }  // namespace
 
 std::unique_ptr<ElementSource> cancellable_source(const Dataset& dataset,
                                                   const IterationOptions& options,
                                                   std::stop_token stop,
                                                   std::shared_ptr<OpenedFiles> files) {
-  const StageContext context =
-      StageContext(options, Purpose::run, dataset.options(), stop).noting(std::move(files));
-  return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
+  const StageContext context(options, Purpose::run, dataset.options(), stop);
+  return started(dataset, context.noting(std::move(files)), std::move(stop));
 }
 
 std::unique_ptr<ElementSource> source_ahead(const Dataset& dataset, const IterationOptions& options,
                                             std::stop_token stop) {
-  const StageContext context = StageContext(options, Purpose::run, dataset.options(), stop).ahead();
-  return std::make_unique<CancellableSource>(dataset.node()->start(context), std::move(stop));
+  const StageContext context(options, Purpose::run, dataset.options(), stop);
+  return started(dataset, context.ahead(), std::move(stop));
 }
 
 }  // namespace cohort::data

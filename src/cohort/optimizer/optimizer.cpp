@@ -96,6 +96,7 @@ struct Optimizer::State final : AttachedState {
 
   const std::vector<Variable> variables;
   const std::unordered_set<const VariableImpl*> members;  // the same
+  std::vector<Variable> first_of_homes;                   // one of each home
   const variable::UpdateRule& rule;
   const optimizer::ClaimedName claimed;
   mutable internal::LossWarnings warnings;
@@ -156,14 +157,19 @@ struct Optimizer::State final : AttachedState {
              " of the other workers; give all workers the same number");
   }
   // Of each home of its variables. `self`: this.
-  void attach_to_homes(const std::shared_ptr<State>& self) const {
+  void attach_to_homes(const std::shared_ptr<State>& self) {
     std::vector<std::shared_ptr<VariableHome>> homes;
     for (const Variable& variable : variables) {
       std::shared_ptr<VariableHome> home = variable.impl()->home();
       if (std::find(homes.begin(), homes.end(), home) != homes.end()) continue;
       home->attach(self);
       homes.push_back(std::move(home));
+      first_of_homes.push_back(variable);
     }
+  }
+  void check_can_minimize() const {
+    for (const Variable& variable : first_of_homes)
+      variable.impl()->home()->check_can_minimize(variable.name());
   }
   bool keeps_newer_values() const {
     return std::any_of(variables.begin(), variables.end(), [](const Variable& variable) {
@@ -238,8 +244,7 @@ void Optimizer::minimize(const at::Tensor& loss) const {
   check_can_update(state_->variables, "optimizer.minimize");
   // Before the loss is looked at: one that was summed over workers outside of run() has no
   // gradient, which says nothing of the reason.
-  const VariableImpl& first = *state_->variables.front().impl();
-  if (first.home()->reduces_over_replicas()) first.check_tensor_is_current("optimizer.minimize");
+  state_->check_can_minimize();
   std::unique_ptr<GradientSink> sink;  // it lives until the update is made
   state_->apply(state_->gradients(loss, &sink), /*are_temporary=*/true);
 }

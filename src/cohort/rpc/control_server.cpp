@@ -272,8 +272,7 @@ class TaskServer final : public ControlServer {
     acceptor_->close_ports();
     const bool have_ended = adapter_.stop(deadline);
     // Channels over gRPC stay open, so the server must stay too.
-    if (!frames_)
-      shut_down_grpc(have_ended ? Deadline::after(kAnswerTime) : Deadline::after(Duration::zero()));
+    if (!frames_) shut_down_grpc(Deadline::after(have_ended ? kAnswerTime : Duration::zero()));
   }
 
  private:
@@ -339,7 +338,7 @@ class TaskServer final : public ControlServer {
   }
 
   // gRPC sends an answer after the call has returned, and a peer that is gone never takes it.
-  static constexpr auto kAnswerTime = std::chrono::seconds(1);
+  static constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
   const std::shared_ptr<RefusalLog> refusals_;
   internal::Http2Visitors visitors_;

@@ -30,6 +30,21 @@ constexpr std::string_view kAlikeRemedy =
 
 constexpr std::uint64_t kRunsBeforeWarning = 16;
 
+// A hook changes the gradient of its own replica, and these are added.
+void warn_of_different_hooks(const MirroredVariable& variable) {
+  static std::atomic<bool> has_warned = false;
+  if (has_warned) return;
+  const std::size_t first = num_hooks(variable.component(0));
+  for (std::size_t replica = 1; replica < variable.size(); ++replica) {
+    const std::size_t other = num_hooks(variable.component(replica));
+    if (other == first || has_warned.exchange(true)) continue;
+    log_warn("[strategy.run] expected as many hooks on the tensor of variable '", variable.name(),
+             "' in all replicas, got ", first, " in replica 0 and ", other, " in replica ", replica,
+             "; a hook changes the gradient of its own replica alone. Call register_hook() in the "
+             "factory of replicate(), or in run() in each replica; this line comes once");
+  }
+}
+
 }  // namespace
 
 std::vector<std::shared_ptr<MirroredVariable>> MirroredHome::agreeing() {
@@ -114,24 +129,6 @@ void MirroredHome::RunScope::finish() {
   finish_replicas();
   if (is_over_workers_) home_.compare_with_workers(before_);
 }
-
-namespace {
-
-// A hook changes the gradient of its own replica, and these are added.
-void warn_of_different_hooks(const MirroredVariable& variable) {
-  static std::atomic<bool> has_warned = false;
-  const std::size_t first = num_hooks(variable.component(0));
-  for (std::size_t replica = 1; replica < variable.size(); ++replica) {
-    const std::size_t other = num_hooks(variable.component(replica));
-    if (other == first || has_warned.exchange(true)) continue;
-    log_warn("[strategy.run] expected as many hooks on the tensor of variable '", variable.name(),
-             "' in all replicas, got ", first, " in replica 0 and ", other, " in replica ", replica,
-             "; a hook changes the gradient of its own replica alone. Call register_hook() in the "
-             "factory of replicate(), or in run() in each replica; this line comes once");
-  }
-}
-
-}  // namespace
 
 void MirroredHome::RunScope::finish_replicas() {
   if (!is_open_) return;

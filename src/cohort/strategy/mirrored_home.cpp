@@ -117,24 +117,13 @@ void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copi
   separate_memory(copies);
   const std::vector<NamedTensor>& first = copies.at(0);
   for (std::size_t replica = 1; replica < copies.size(); ++replica) {
-    const std::vector<NamedTensor>& other = copies[replica];
-    const auto same = [](const NamedTensor& a, const NamedTensor& b) {
-      return a.name == b.name && a.is_trainable == b.is_trainable &&
-             TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
-    };
-    const auto different =
-        std::mismatch(first.begin(), first.end(), other.begin(), other.end(), same).first;
-    const auto i = static_cast<std::size_t>(different - first.begin());
-    const auto text = [&](const std::vector<NamedTensor>& tensors) {
-      if (i >= tensors.size()) return std::to_string(tensors.size()) + " parameters and buffers";
-      const bool is_frozen = !tensors[i].is_buffer && !tensors[i].is_trainable;
-      return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string() +
-             (is_frozen ? ", which is frozen," : "");
-    };
-    COHORT_CHECK(i == first.size() && i == other.size(), ErrorCode::invalid_argument,
-                 "[strategy.replicate] expected the same module for each replica, got ",
-                 text(first), " for replica 0 and ", text(other), " for replica ", replica,
-                 "; the factory must not depend on how often it is called");
+    const std::optional<ModuleDifference> difference =
+        difference_of_modules(first, copies[replica], /*compares_training=*/true);
+    if (!difference) continue;
+    throw_error(ErrorCode::invalid_argument,
+                "[strategy.replicate] expected the same module for each replica, got ",
+                difference->first, " for replica 0 and ", difference->other, " for replica ",
+                replica, "; the factory must not depend on how often it is called");
   }
 }
 
@@ -327,6 +316,17 @@ void MirroredHome::check_use(std::string_view method, std::string_view variable)
                "] expected the values of the present group of workers, got old ones, or a mixture, "
                "that a rebuild() of '",
                name_, "' has left when it failed; call rebuild() again");
+}
+
+void MirroredHome::check_can_minimize(const std::string& variable) const {
+  if (!has_workers() || is_in_replica()) return;
+  check_use("tensor", variable);  // another strategy may be current
+  throw_error(ErrorCode::failed_precondition,
+              "[optimizer.minimize] expected a call in run() for variable '", variable,
+              "', which each of ", workers_->count(),
+              " workers has, got one outside of run(), or in a merge_call(), where only the "
+              "gradient of this worker's losses is known; call minimize() in the function that "
+              "run() gets");
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {

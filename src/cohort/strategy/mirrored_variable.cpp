@@ -17,7 +17,6 @@
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
 #include "cohort/strategy/internal/strategy_access.h"
-#include "cohort/strategy/internal/workers/strategy_workers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/variable/detail/rows.h"
 #include "cohort/variable/detail/validation.h"
@@ -137,21 +136,11 @@ std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method, name_); }
 
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
-  const bool is_in_replica = home_->is_in_replica();
-  if (call == "optimizer.minimize" && home_->has_workers() && !is_in_replica) {
-    home_->check_use("tensor", name_);  // another strategy may be current
-    throw_error(ErrorCode::failed_precondition,
-                "[optimizer.minimize] expected a call in run() for variable '", name_,
-                "', which each of ", home_->workers()->count(),
-                " workers has, got one outside of run(), or in a merge_call(), where only the "
-                "gradient of this worker's losses is known; call minimize() in the function that "
-                "run() gets");
-  }
   if (!is_on_read()) return;
   COHORT_CHECK(!SyncOnReadScope::is_here(), ErrorCode::unimplemented, "[", call,
                "] expected a call outside of a SyncOnReadScope for variable '", name_,
                "', whose value is there the one of all replicas; end the scope before");
-  COHORT_CHECK(is_in_replica, ErrorCode::failed_precondition, "[", call,
+  COHORT_CHECK(home_->is_in_replica(), ErrorCode::failed_precondition, "[", call,
                "] expected a replica context for variable '", name_,
                "', whose replicas have different values; use read(), which combines them");
 }

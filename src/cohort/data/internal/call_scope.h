@@ -24,6 +24,10 @@ struct CallRandom {
   }
 };
 
+// Those of calls that the program has not asked for, as to find a spec. They leave the random
+// numbers of the program alone.
+inline constexpr CallRandom kRandomOfPreviews{.seed = 0, .is_own = true};
+
 // A call of the op's function. While it exists, the function draws random numbers that follow from
 // the seed and the number of the call, not from which thread makes it, or when; without is_own, it
 // draws as the caller does.

@@ -12,9 +12,6 @@
 namespace cohort::data {
 namespace {
 
-// Calls that the program has not asked for leave its random numbers alone.
-constexpr CallRandom kOfPreviews{.seed = 0, .is_own = true};
-
 // The value of a scalar whose dtype `fits`; `expected` describes it in the error.
 template <class Fits>
 c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
@@ -88,7 +85,7 @@ IterationOptions DatasetFunction::preview_options() const {
 
 void DatasetFunction::check(const Node& input, std::string_view op) const {
   if (is_in_call || !is_free_to_draw(input)) return;
-  const CallScope scope(kOfPreviews, 0);
+  const CallScope scope(kRandomOfPreviews, 0);
   const Nest structure = input.structure();
   std::optional<Error> refusal;
   bool is_for_the_run = false;  // a call succeeded, or failed with another code
@@ -111,7 +108,7 @@ void DatasetFunction::check(const Node& input, std::string_view op) const {
 }
 
 ElementSpec DatasetFunction::element_spec(const Node& input) const {
-  const CallScope scope(kOfPreviews, 0);
+  const CallScope scope(kRandomOfPreviews, 0);
   const ElementSpec& elements = input.spec();
   // Uses real elements if all ranks are known: a function may look its element up in a table, which
   // has no entry for a made-up one.
@@ -157,7 +154,7 @@ ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {
 
 const Node& DatasetFunction::example(const Node& input) const {
   example_once_.call([&] {
-    const CallScope scope(kOfPreviews, 0);
+    const CallScope scope(kRandomOfPreviews, 0);
     const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
     example_ = call(input.structure(), examples[0]);
   });

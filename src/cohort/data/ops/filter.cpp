@@ -57,7 +57,7 @@ class FilterNode final : public Node, public HasMapFunction {
     MapFunction::Result result;
     try {
       const c10::NoGradGuard no_grad;
-      const CallScope scope({.is_own = true}, 0);  // leaves the program's random numbers alone
+      const CallScope scope(kRandomOfPreviews, 0);
       const std::optional<Fields> example = zeros_of(*elements);
       if (!example) return;
       result = predicate_->call(elements->structure, *example, 0);

@@ -96,7 +96,7 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
  private:
   ElementSpec learned_spec() const {
     const c10::NoGradGuard no_grad;
-    const CallScope scope({.is_own = true}, 0);  // leaves the program's random numbers alone
+    const CallScope scope(kRandomOfPreviews, 0);
     IterationOptions options;
     if (origin_ == Origin::wire)
       options.data_dirs.emplace();  // a peer's graph opens nothing before it is run

@@ -9,7 +9,7 @@ namespace cohort::internal {
 enum class LossForm {
   // Something else is computed from the rows, so it may be a mean.
   unknown,
-  // A sum that is not divided by the number of its own elements, which is a sum over the replicas
+  // A sum that is not divided by the number of its own rows, which is a sum over the replicas
   // or a mean over the global batch; or a mean with a factor below 1, which may scale it.
   scaled,
   // A mean, after steps of which one may be wanted: -mean, 2 * mean, sum / (number of its rows).

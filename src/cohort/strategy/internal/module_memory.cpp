@@ -156,6 +156,17 @@ class OtherTensors {
               "set_data(value.clone()) in each replica, or Variable::assign()");
 }
 
+// The factory may depend on what the program has changed since replicate().
+void check_is_same_module(const std::vector<NamedTensor>& made, const ModuleUse& live) {
+  const std::optional<ModuleDifference> difference =
+      difference_of_modules(live.made_of, made, /*compares_training=*/false);
+  if (!difference) return;
+  throw_error(ErrorCode::failed_precondition, "[strategy.snapshot] expected that the factory of '",
+              live.name, "' makes the module that it made in replicate(), with ", difference->first,
+              ", got ", difference->other,
+              "; has something that it captures changed since? save_values() saves the values");
+}
+
 }  // namespace
 
 std::vector<const void*> memory_of(const std::vector<NamedTensor>& tensors) {
@@ -163,6 +174,26 @@ std::vector<const void*> memory_of(const std::vector<NamedTensor>& tensors) {
   memory.reserve(tensors.size());
   for (const NamedTensor& each : tensors) memory.push_back(memory_of(each.tensor));
   return memory;
+}
+
+std::optional<ModuleDifference> difference_of_modules(const std::vector<NamedTensor>& first,
+                                                      const std::vector<NamedTensor>& other,
+                                                      bool compares_training) {
+  const auto is_same = [&](const NamedTensor& a, const NamedTensor& b) {
+    return a.name == b.name && (!compares_training || a.is_trainable == b.is_trainable) &&
+           TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
+  };
+  const auto different =
+      std::mismatch(first.begin(), first.end(), other.begin(), other.end(), is_same).first;
+  const auto i = static_cast<std::size_t>(different - first.begin());
+  if (i == first.size() && i == other.size()) return std::nullopt;
+  const auto text = [&](const std::vector<NamedTensor>& tensors) {
+    if (i >= tensors.size()) return std::to_string(tensors.size()) + " parameters and buffers";
+    const bool is_frozen = !tensors[i].is_buffer && !tensors[i].is_trainable;
+    return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string() +
+           (is_frozen ? ", which is frozen," : "");
+  };
+  return ModuleDifference{text(first), text(other)};
 }
 
 void make_row_major(const std::vector<NamedTensor>& tensors) {
@@ -178,29 +209,6 @@ void make_row_major(const std::vector<NamedTensor>& tensors) {
     tensor.set_data(tensor.detach().contiguous());
   }
 }
-
-namespace {
-
-std::string described(const std::vector<NamedTensor>& tensors, std::size_t i) {
-  if (i >= tensors.size()) return "no more parameters and buffers";
-  const at::Tensor& tensor = tensors[i].tensor;
-  return "'" + tensors[i].name + "' " +
-         (tensor.defined() ? TensorSpec::of(tensor).to_string() : "without a tensor");
-}
-
-// The factory may depend on what the program has changed since replicate().
-void check_is_same_module(const std::vector<NamedTensor>& made, const ModuleUse& live) {
-  const std::vector<NamedTensor>& expected = live.made_of;
-  for (std::size_t i = 0; i < std::max(made.size(), expected.size()); ++i) {
-    const std::string got = described(made, i), wanted = described(expected, i);
-    COHORT_CHECK(got == wanted, ErrorCode::failed_precondition,
-                 "[strategy.snapshot] expected that the factory of '", live.name,
-                 "' makes the module that it made in replicate(), with ", wanted, ", got ", got,
-                 "; has something that it captures changed since? save_values() saves the values");
-  }
-}
-
-}  // namespace
 
 void make_independent(const std::vector<NamedTensor>& made,
                       const std::vector<std::shared_ptr<ModuleUse>>& live) {

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensors of modules have the same memory. A factory of replicate() may use a tensor that it
+// What the modules of one factory are made of: the same tensors, and which of them have the same
+// memory. A factory of replicate() may use a tensor that it
 // has captured in each module that it makes, and set_data() gives a tensor any memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,6 +28,15 @@ void check_memory_of_replicas(const std::vector<std::shared_ptr<ModuleUse>>& cop
 // The same for the components of a variable.
 void check_memory_of_components(const std::string& variable,
                                 const std::vector<at::Tensor>& tensors);
+
+// The first parameters or buffers in which two modules of one factory differ, for messages; nullopt
+// if they do not.
+struct ModuleDifference {
+  std::string first, other;
+};
+std::optional<ModuleDifference> difference_of_modules(const std::vector<NamedTensor>& first,
+                                                      const std::vector<NamedTensor>& other,
+                                                      bool compares_training);
 
 // Whether no tensor of the module has got other memory since note_storages().
 bool has_known_storages(const ModuleUse& module);

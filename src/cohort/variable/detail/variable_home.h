@@ -67,6 +67,9 @@ class COHORT_API VariableHome {
   // Throws if the calling thread must not call `method`: "read", "tensor", "assign", "scatter" or
   // "apply". `variable`: the name of one with which it is called, for the message.
   virtual void check_use(std::string_view method, std::string_view variable) const = 0;
+  // Throws failed_precondition if the gradients of a loss that this thread has computed are not all
+  // that Optimizer::minimize() must apply to the variable.
+  virtual void check_can_minimize(const std::string& /*variable*/) const {}
   // Whether assign() and apply() in a replica context combine the values of all replicas.
   virtual bool reduces_over_replicas() const { return false; }
   // Whether other processes have the same variables and make the same calls.
