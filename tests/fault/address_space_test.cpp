@@ -9,10 +9,14 @@
 
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
+#include "cohort/testing/worker_config.h"
 
 namespace cohort {
 namespace {
@@ -94,6 +98,23 @@ TEST(AddressSpace, AChiefWithoutRoomForThreadsOfOpenBlasEnds) {
   for (const char* kibibytes : {"500000", "620000", "650000"}) {
     testing::RunningProgram launch = train_with_limited_chief(kibibytes);
     launch.wait();  // fails after a minute
+  }
+}
+
+// It was silent in its first product of matrices, in which OpenBLAS waited for memory.
+TEST(AddressSpace, AWorkerOfASynchronousStrategyWithTooLittleSaysSoAtItsStart) {
+  const std::vector<rpc::ReservedPort> ports(1);
+  const std::string cluster = testing::tf_config_of(testing::loopback_addresses(ports), 0);
+  for (const std::string& config : {std::string(), cluster}) {
+    SCOPED_TRACE(config);
+    std::vector<std::pair<std::string, std::string>> environment;
+    if (!config.empty()) environment.emplace_back("TF_CONFIG", config);
+    testing::RunningProgram worker(
+        {"/bin/sh", "-c", "ulimit -v $0; exec \"$@\"",
+         TORCH_VERSION_MAJOR >= 2 ? "550000" : "700000", TRAINING_WORKER, "10", "3000", "tcp"},
+        environment);
+    EXPECT_EQ(worker.wait().to_string(), "exit code 75") << worker.out() << worker.err();
+    EXPECT_THAT(worker.err(), HasSubstr("ulimit -v"));
   }
 }
 

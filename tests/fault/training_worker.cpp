@@ -7,6 +7,8 @@
 // With REBUILD_EVERY, workers that have lost one look each so many steps whether it has come back.
 // With `fork` it has a child process, which lives some seconds longer than it.
 // LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
+// SAVE_TO=FILE: it saves the number of the step there after each hundred steps.
+// SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
 #include <ATen/TensorOperators.h>
@@ -28,6 +30,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -145,6 +148,21 @@ void fork_child() {
   ::_exit(0);
 }
 
+bool must_save(std::int64_t saved, std::int64_t steps) {
+  return std::getenv("SAVE_TO") != nullptr && saved < steps;
+}
+
+void save_now_and_then(const Model& model, std::int64_t& saved) {
+  const char* const file = std::getenv("SAVE_TO");
+  const std::int64_t step = step_of(model);
+  if (file == nullptr || step % 100 != 0 || step == saved) return;
+  const char* const signal = std::getenv("SIGNAL_AT_SAVE");
+  if (signal != nullptr && saved == 0) ::raise(std::atoi(signal));
+  save_values(file, {{"num_steps", model.num_steps}});
+  saved = step;
+  say("saved");
+}
+
 int train(const Arguments& arguments) {
   const std::int64_t steps = std::stoll(arguments.values.at(0));
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
@@ -156,6 +174,7 @@ int train(const Arguments& arguments) {
   Model model(strategy);
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();
+  std::int64_t saved = 0;
   if (arguments.values.size() > 4) fork_child();
   const auto rebuild = [&] {
     for (int attempt = 1;; ++attempt) {
@@ -170,8 +189,10 @@ int train(const Arguments& arguments) {
     say("rebuilt: worker " + std::to_string(strategy.worker()) + " of " +
         std::to_string(strategy.num_workers()) + " at step " + std::to_string(step_of(model)));
   };
-  while (step_of(model) < steps) {
+  while (step_of(model) < steps || must_save(saved, steps)) {
     try {
+      save_now_and_then(model, saved);
+      if (step_of(model) == steps) break;
       model.step(strategy, strategy.worker(), strategy.num_workers());
       const std::int64_t step = step_of(model);
       say("step " + std::to_string(step));

@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -20,6 +22,7 @@
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/running_program.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/worker_config.h"
 #include "cohort/testing/worker_processes.h"
@@ -27,6 +30,7 @@
 namespace cohort {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using testing::RunningProgram;
@@ -39,21 +43,30 @@ enum class Way : std::uint8_t { direct, through_proxies };
 // The workers of one job, which are the processes of a list.
 class Job {
  public:
-  explicit Job(std::string backend, std::string steps = std::to_string(kSteps),
-               std::string rebuild_every = "1000000", int forking = -1, Way way = Way::direct,
-               int workers = kWorkers)
-      : arguments_{TRAINING_WORKER, std::move(steps), "3000", std::move(backend),
-                   std::move(rebuild_every)},
-        forking_(forking),
-        ports_(static_cast<std::size_t>(workers)) {
+  struct Options {
+    int steps = kSteps;
+    int rebuild_every = 1'000'000;
+    int workers = kWorkers;
+    Way way = Way::direct;
+    int forking = -1;          // the worker that has a child process
+    std::string save_to = {};  // workers save in this file
+    int signalled = -1;        // the worker that gets a signal when it is about to save
+    int signal = 0;
+  };
+  explicit Job(std::string backend) : Job(std::move(backend), Options()) {}
+  Job(std::string backend, Options options)
+      : arguments_{TRAINING_WORKER, std::to_string(options.steps), "3000", std::move(backend),
+                   std::to_string(options.rebuild_every)},
+        options_(std::move(options)),
+        ports_(static_cast<std::size_t>(options_.workers)) {
     addresses_ = testing::loopback_addresses(ports_);
-    for (int i = 0; i < workers && way == Way::through_proxies; ++i) {
+    for (int i = 0; i < options_.workers && options_.way == Way::through_proxies; ++i) {
       std::string& address = addresses_[static_cast<std::size_t>(i)];
       proxies_.push_back(std::make_unique<testing::FaultyProxy>());
       proxies_.back()->set_target(address);
       address = proxies_.back()->address();
     }
-    for (int i = 0; i < workers; ++i) workers_.push_back(start(i));
+    for (int i = 0; i < options_.workers; ++i) workers_.push_back(start(i));
   }
   // Before this worker.
   testing::FaultyProxy& proxy(int i) { return *proxies_[static_cast<std::size_t>(i)]; }
@@ -68,18 +81,26 @@ class Job {
       const rpc::ReservedPort& own = ports_[static_cast<std::size_t>(i)];
       environment.emplace_back("LISTEN_AT", std::to_string(own.number()));
     }
+    if (!options_.save_to.empty()) environment.emplace_back("SAVE_TO", options_.save_to);
+    if (i == options_.signalled)
+      environment.emplace_back("SIGNAL_AT_SAVE", std::to_string(options_.signal));
     std::vector<std::string> words = arguments_;
-    if (i == forking_) words.push_back("fork");
+    if (i == options_.forking) words.push_back("fork");
     return std::make_unique<RunningProgram>(words, environment);
   }
 
   const std::vector<std::string> arguments_;
-  const int forking_;  // the worker that has a child process
+  const Options options_;
   std::vector<rpc::ReservedPort> ports_;
   std::vector<std::string> addresses_;
   std::vector<std::unique_ptr<testing::FaultyProxy>> proxies_;
   std::vector<std::unique_ptr<RunningProgram>> workers_;
 };
+
+std::string bytes_of(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
 
 // The number at the end of the line that begins so.
 double number_after(const std::string& text, const std::string& words) {
@@ -146,9 +167,40 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
   EXPECT_THAT(victim.err(), HasSubstr("they have ended"));
 }
 
+// Regression: the first worker replaced what the others had saved by its older values.
+TEST_P(LostWorker, ThatIsStoppedBeforeItSavesLeavesTheFileOfTheOthers) {
+  for (const int victim : {0, 2}) {
+    const testing::TemporaryFolder folder;
+    const std::string file = folder.file("values");
+    Job job(GetParam(), {.save_to = file, .signalled = victim, .signal = SIGSTOP});
+    RunningProgram& other = job.worker(1);
+    EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
+    const std::string saved = bytes_of(file);
+    EXPECT_NE(saved, "");
+    job.worker(victim).signal(SIGCONT);
+    EXPECT_EQ(job.worker(victim).wait().to_string(), "exit code 75") << job.worker(victim).err();
+    EXPECT_THAT(
+        job.worker(victim).out(),
+        AllOf(HasSubstr("the others have gone on without this worker"), Not(HasSubstr("saved\n"))));
+    EXPECT_EQ(bytes_of(file), saved);
+  }
+}
+
+// Regression: if the first worker was left, it saved alone and went on with the next step, while the
+// others saved again.
+TEST_P(LostWorker, ThatIsKilledBeforeItSavesIsNoneForTheOthers) {
+  for (const int victim : {0, 2}) {
+    const testing::TemporaryFolder folder;
+    const std::string file = folder.file("values");
+    Job job(GetParam(), {.save_to = file, .signalled = victim, .signal = SIGKILL});
+    expect_survivors(job, {.victim = victim});
+    EXPECT_NE(bytes_of(file), "");
+  }
+}
+
 TEST_P(LostWorker, OfTwoIsKilledAndTheOtherGoesOn) {
   for (const int victim : {0, 1}) {
-    Job job(GetParam(), std::to_string(kSteps), "1000000", -1, Way::direct, 2);
+    Job job(GetParam(), {.workers = 2});
     ASSERT_TRUE(job.worker(victim).await("step 50\n")) << job.worker(victim).err();
     job.worker(victim).signal(SIGKILL);
     RunningProgram& other = job.worker(1 - victim);
@@ -160,7 +212,7 @@ TEST_P(LostWorker, OfTwoIsKilledAndTheOtherGoesOn) {
 
 // The other one cannot know whether the first one trains on.
 TEST_P(LostWorker, ThatIsTheFirstOfTwoIsStoppedAndNobodyTrainsAlone) {
-  Job job(GetParam(), std::to_string(kSteps), "1000000", -1, Way::direct, 2);
+  Job job(GetParam(), {.workers = 2});
   RunningProgram& first = job.worker(0);
   RunningProgram& other = job.worker(1);
   ASSERT_TRUE(first.await("step 50\n")) << first.err();
@@ -173,7 +225,7 @@ TEST_P(LostWorker, ThatIsTheFirstOfTwoIsStoppedAndNobodyTrainsAlone) {
 }
 
 TEST_P(LostWorker, ThatStartsAgainJoinsWhenTheOthersRebuild) {
-  Job job(GetParam(), "6000", "100");
+  Job job(GetParam(), {.steps = 6000, .rebuild_every = 100});
   const Loss loss = random_loss();
   SCOPED_TRACE("worker " + std::to_string(loss.victim) + " at step " + std::to_string(loss.step));
   ASSERT_TRUE(job.worker(loss.victim).await("step " + std::to_string(loss.step) + "\n"));
@@ -194,7 +246,7 @@ TEST_P(LostWorker, ThatStartsAgainJoinsWhenTheOthersRebuild) {
 TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   {
     const Loss loss = random_loss();
-    Job job(GetParam(), std::to_string(kSteps), "1000000", loss.victim);
+    Job job(GetParam(), {.forking = loss.victim});
     ASSERT_TRUE(job.worker(loss.victim).await("step " + std::to_string(loss.step) + "\n"))
         << job.worker(loss.victim).err();
     job.worker(loss.victim).signal(SIGKILL);
@@ -248,7 +300,7 @@ class DamagedLink : public testing::LeavesNoProcess,
 
 TEST_P(DamagedLink, BetweenWorkersNeverMakesAWrongNumber) {
   std::mt19937 random(seed_.value());
-  Job job("tcp", std::to_string(kSteps), "50", -1, Way::through_proxies);
+  Job job("tcp", {.rebuild_every = 50, .way = Way::through_proxies});
   // Nobody connects to the last worker but to ask whether it lives.
   const int place = static_cast<int>(random() % (kWorkers - 1));
   const int step = 1 + static_cast<int>(random() % (kSteps - 100));

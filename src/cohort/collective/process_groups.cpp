@@ -85,10 +85,10 @@ class ProcessGroups::State {
   explicit State(ProcessGroupOptions options)
       : options_(checked(std::move(options))),
         self_(identity_of(options_)),
-        formation_(self_, names_of(options_),
-                   {.allow_minority = options_.allow_minority,
-                    .share_memory = options_.backend != GroupBackend::tcp,
-                    .has_ended = formation::has_ended}),
+        rules_{.allow_minority = options_.allow_minority,
+               .share_memory = options_.backend != GroupBackend::tcp,
+               .has_ended = formation::has_ended},
+        formation_(self_, names_of(options_), rules_),
         listening_(formation::listen_at(own().address)),
         addresses_(formation::bound_addresses(listening_)),
         listener_(
@@ -108,11 +108,9 @@ class ProcessGroups::State {
   Membership form(Deadline deadline, Duration return_wait) {
     COHORT_CHECK(!is_forming_.exchange(true), ErrorCode::failed_precondition,
                  "[collective.form] expected one call at a time, got a second one");
-    const std::shared_ptr<Group> group = group_.lock();
-    if (auto* const ended = dynamic_cast<EndedGroup*>(group.get())) ended->look_for_end();
+    const bool is_given_up = this->is_given_up();
     // From here on the process tells others that it is in no group.
     const std::vector<Member> missed = table_->missed();
-    const bool is_given_up = table_->is_given_up();
     formation_.look();
     table_->end();
     struct Stop {
@@ -145,6 +143,18 @@ class ProcessGroups::State {
       }
     } const remember{*this, former};
     return enter(former.run(), last, deadline);
+  }
+
+  bool have_others_ended(Deadline deadline) {
+    formation::Former former(options_.tasks, self_, formation_, {.last = formation_.last()},
+                             deadline, Duration::zero(), silent_);
+    return former.have_others_ended(rules_);
+  }
+
+  bool is_given_up() {
+    const std::shared_ptr<Group> group = group_.lock();
+    if (auto* const ended = dynamic_cast<EndedGroup*>(group.get())) ended->look_for_end();
+    return table_->is_given_up();
   }
 
  private:
@@ -202,6 +212,7 @@ class ProcessGroups::State {
 
   const ProcessGroupOptions options_;
   const Identity self_;
+  const formation::RosterRules rules_;
   // Groups may be used after this object.
   const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();
   formation::Formation formation_;
@@ -212,7 +223,7 @@ class ProcessGroups::State {
   std::uint64_t proposed_ = 0;
   formation::PastGroup pending_;           // as in Join
   std::set<int> silent_;                   // AbsentTask::was_silent since the last group
-  std::weak_ptr<Group> group_;             // the last one; used only by form()
+  std::weak_ptr<Group> group_;             // the last one; not used by two threads
   std::vector<FileDescriptor> listening_;  // until the listener has them
   const std::vector<std::uint64_t> addresses_;
   formation::Listener listener_;
@@ -225,6 +236,12 @@ ProcessGroups::~ProcessGroups() = default;
 
 Membership ProcessGroups::form(Deadline deadline, Duration return_wait) {
   return state_->form(deadline, return_wait);
+}
+
+bool ProcessGroups::is_given_up() { return state_->is_given_up(); }
+
+bool ProcessGroups::have_others_ended(Deadline deadline) {
+  return state_->have_others_ended(deadline);
 }
 
 }  // namespace cohort::collective

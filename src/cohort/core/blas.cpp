@@ -56,15 +56,16 @@ void warn_of_slow_blas() {
   static_cast<void>(kOnce);
 }
 
-void take_blas_memory() {
+void take_blas_memory(std::size_t threads) {
   constexpr std::size_t kBytes = std::size_t{128} << 20;  // what OpenBLAS maps for a thread
   if (!has_address_limit()) return;
-  static std::atomic<bool> is_taken{false};
-  if (is_taken) return;
-  check_address_room(kBytes, "to multiply matrices (BLAS)");
+  static std::atomic<std::size_t> checked{0};  // BLAS keeps what it has taken
+  const std::size_t before = checked;
+  if (threads <= before) return;
+  check_address_room((threads - before) * kBytes, "to multiply matrices (BLAS)");
   const at::Tensor square = at::ones({256, 256});  // for small ones, OpenBLAS needs none
   at::mm(square, square);
-  is_taken = true;
+  checked = threads;
 }
 
 }  // namespace cohort

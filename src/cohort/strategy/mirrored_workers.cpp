@@ -55,6 +55,20 @@ std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
   return values;
 }
 
+// Throws the loss of others in `call`, which saves what all train, unless this worker goes on alone.
+// Only the first worker does, since programs let it save, and only if the others have ended, so
+// that nobody makes the call again with it. After a rebuild() that has failed, there is no other
+// place for the values than each worker. One that the others go on without may have older values
+// than they have saved meanwhile.
+void check_goes_on_alone(const Error& loss, std::string_view call, const StrategyWorkers& workers,
+                         const RunGate& gate) {
+  const bool is_given_up = workers.is_given_up();
+  if (!is_given_up && gate.is_closed()) return;
+  if (!is_given_up && workers.own() == 0 && workers.have_others_ended()) return;
+  throw Error(loss).during(std::string(call) +
+                           (is_given_up ? "; the others have gone on without this worker" : ""));
+}
+
 }  // namespace
 
 void MirroredHome::check_values_agree(std::string_view call,
@@ -67,15 +81,14 @@ void MirroredHome::check_values_agree(std::string_view call,
   compare_values(*workers_, call, own, [] { return std::string(); });
 }
 
-// Programs let the first worker alone save what they train. So it goes on if others have ended or
-// are lost; but if it may be lost itself, the others must not end as if it had saved.
 void MirroredHome::check_snapshot(std::span<const Variable> variables) const {
   try {
     check_values_agree("snapshot", variables);
   } catch (const Error& error) {
     const bool are_others_gone =
         error.code() == ErrorCode::unavailable || error.code() == ErrorCode::aborted;
-    if (!are_others_gone || (workers_->own() != 0 && !run_gate_.is_closed())) throw;
+    if (!are_others_gone) throw;
+    check_goes_on_alone(error, "snapshot()", *workers_, run_gate_);
     log_warn("[strategy.snapshot] expected other workers to compare values with, got: ",
              error.what(), "; the values are those of this worker");
   }
@@ -102,10 +115,10 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
     workers_->exchange({.call = "save_values", .combines = false}, write_once);
   } catch (const Error& error) {
     if (has_failed || !is_task_loss(error)) throw;
-    // If the first worker is lost, so is what it alone was to save beside these values. Only after
-    // a rebuild() that has failed there is no other place for them.
-    if (workers_->own() != 0 && !run_gate_.is_closed())
-      throw Error(error).during("save_values(), which has written no file");
+    const bool is_writer = workers_->own() == 0;  // it may have written the file before
+    check_goes_on_alone(error,
+                        is_writer ? "save_values()" : "save_values(), which has written no file",
+                        *workers_, run_gate_);
     log_warn("[strategy.save_values] expected other workers to compare values with, got: ",
              error.what(), "; the file has those of this worker");
     write();

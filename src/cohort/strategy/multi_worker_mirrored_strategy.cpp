@@ -137,7 +137,9 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
   if (resolver_ != nullptr)
     groups_ =
         groups_of(static_cast<const SimpleResolver&>(*resolver_), options, home()->replicas());
-  if (groups_ != nullptr) join_group({timeout(), options.return_timeout}, /*begins=*/true);
+  if (groups_ == nullptr) return;
+  home()->workers()->ask_groups(groups_);
+  join_group({timeout(), options.return_timeout}, /*begins=*/true);
 }
 
 MultiWorkerMirroredStrategy::~MultiWorkerMirroredStrategy() = default;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <utility>
 
+#include "cohort/core/detail/blas.h"
 #include "cohort/core/detail/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/input/detail/input_host.h"
@@ -131,6 +132,7 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
                                          CrossDeviceOps cross_device_ops)
     : threads_(std::make_unique<internal::ReplicaThreads>()) {
   host.devices = replica_devices(device_names, cpus, host.strategy);
+  take_blas_memory(host.devices.size());  // before the others wait for this process
   host.check_context = check_outside_replicas;
   workers_ = std::make_shared<internal::StrategyWorkers>(host.group ? host.group->split() : nullptr,
                                                          host.timeout, host.num_local_replicas(),

@@ -82,6 +82,13 @@ class COHORT_API ProcessGroups {
   // that was left out waits until the deadline. Throws deadline_exceeded if they do not.
   Membership form(Deadline deadline, Duration return_wait = Duration::zero());
 
+  // Whether members of the last group have ended it because of this process, and said so: they go
+  // on without it. Not during form() or a call of that group.
+  bool is_given_up();
+  // Whether the processes of all other members of the last group are known to have ended, as in
+  // form(). Waits until the deadline for those that may just be ending. As is_given_up().
+  bool have_others_ended(Deadline deadline);
+
  private:
   class State;
   std::unique_ptr<State> state_;

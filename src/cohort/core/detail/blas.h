@@ -3,6 +3,7 @@
 // slower than OpenBLAS, and only the speed shows that it is in use.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -20,8 +21,8 @@ COHORT_API void warn_of_slow_blas(const std::string& file);
 // The same for the loaded library, once per process. Thread-safe.
 COHORT_API void warn_of_slow_blas();
 // Where the address space is limited, makes BLAS take the memory with which one thread at a time
-// multiplies matrices, and throws resource_exhausted if there is too little: OpenBLAS would wait
-// for it for ever, inside of the first product. Thread-safe.
-COHORT_API void take_blas_memory();
+// multiplies matrices, and throws resource_exhausted if there is too little for `threads` of them:
+// OpenBLAS would wait for it for ever, inside of the first product. Thread-safe.
+COHORT_API void take_blas_memory(std::size_t threads = 1);
 
 }  // namespace cohort

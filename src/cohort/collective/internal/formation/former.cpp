@@ -59,6 +59,24 @@ Proposal Former::run() {
   }
 }
 
+bool Former::have_others_ended(const RosterRules& rules) {
+  const PastGroup& last = join_.last;
+  forget_answers();
+  while (true) {
+    std::vector<int> left;
+    bool is_one_forming = false;
+    for (std::size_t i = 0; i < last.members.size(); ++i) {
+      const int task = last.members[i].task;
+      if (task == self_.self.task || is_gone(last, i, absent_[task], rules)) continue;
+      left.push_back(task);
+      is_one_forming = is_one_forming || absent_[task].kind == AbsentTask::Kind::forming;
+    }
+    if (left.empty()) return true;
+    if (is_one_forming || deadline_.has_expired()) return false;
+    note_answers(left);
+  }
+}
+
 Conversation& Former::with(int task) {
   return conversations_.try_emplace(task, tasks_[static_cast<std::size_t>(task)].address)
       .first->second;

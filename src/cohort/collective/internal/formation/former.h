@@ -31,6 +31,9 @@ class Former {
   // come; failed_precondition, the first time, if another program answers for a task, or a process
   // of this job has other options.
   Proposal run();
+  // Whether all other members of the last group are known to have ended. Waits until the deadline
+  // for those that may just be ending, but not for one that forms the next group.
+  bool have_others_ended(const RosterRules& rules);
   // As the members number_max, proposed_max and pending have become.
   const Join& join() const { return join_; }
   const std::set<int>& silent() const { return silent_; }

@@ -33,6 +33,16 @@ bool share_one(const std::vector<std::uint64_t>& a, const std::vector<std::uint6
 
 }  // namespace
 
+bool is_gone(const PastGroup& last, std::size_t i, const AbsentTask& task,
+             const RosterRules& rules) {
+  if (i >= last.places.size()) return false;
+  const Place& place = last.places[i];
+  if (rules.has_ended && rules.has_ended(place)) return !task.was_silent || rules.share_memory;
+  const bool is_other = task.incarnation != 0 && task.incarnation != last.members[i].incarnation;
+  const bool is_dead = task.kind == AbsentTask::Kind::dead && !task.was_silent;
+  return (is_dead || is_other) && share_one(task.addresses, place.addresses);
+}
+
 Roster::Roster(int num_tasks, Member leader, const Join& own, TimePoint now, RosterRules rules)
     : num_tasks_(num_tasks), leader_(leader), started_(now), rules_(std::move(rules)) {
   join(leader, own, 0, now);
@@ -148,11 +158,7 @@ bool Roster::is_gone(const PastGroup& last, std::size_t i, const Absent& absent)
   const auto found = joined_.find(member.task);
   if (found != joined_.end()) return share_one(found->second.join.addresses, place.addresses);
   const auto state = absent.find(member.task);
-  const AbsentTask task = state == absent.end() ? AbsentTask{} : state->second;
-  if (rules_.has_ended && rules_.has_ended(place)) return !task.was_silent || rules_.share_memory;
-  const bool is_other = task.incarnation != 0 && task.incarnation != member.incarnation;
-  const bool is_dead = task.kind == AbsentTask::Kind::dead && !task.was_silent;
-  return (is_dead || is_other) && share_one(task.addresses, place.addresses);
+  return formation::is_gone(last, i, state == absent.end() ? AbsentTask{} : state->second, rules_);
 }
 
 bool Roster::is_shut_out(const Joined& joined, const PastGroup& last) const {

@@ -43,6 +43,10 @@ struct RosterRules {
   std::function<bool(const Place&)> has_ended = {};
 };
 
+// Whether the process of a member of `last` that has not come is known to have ended.
+bool is_gone(const PastGroup& last, std::size_t i, const AbsentTask& task,
+             const RosterRules& rules);
+
 // Gathers the processes that join, proposes a group to them, and commits it when all have accepted.
 // A process that is lost meanwhile is left out, and the next proposal has a larger number.
 // Thread-compatible.

@@ -8,9 +8,13 @@
 
 #include "cohort/core/detail/call_site.h"
 #include "cohort/core/detail/error_bytes.h"
+#include "cohort/strategy/internal/workers/worker_groups.h"
 
 namespace cohort::internal {
 namespace {
+
+// How long a process may take from the end of its group to its own end.
+constexpr std::chrono::seconds kEndingTime(2);
 
 // Whether all members of a group throw an error of this code, and can make further calls.
 bool is_of_all_members(ErrorCode code) {
@@ -118,6 +122,16 @@ std::shared_ptr<collective::Group> StrategyWorkers::group() const {
 std::string StrategyWorkers::name_of(int worker) const {
   const std::shared_ptr<collective::Group> current = group();
   return current ? current->member_name(worker) : "worker:" + std::to_string(worker);
+}
+
+bool StrategyWorkers::is_given_up() const {
+  const std::shared_ptr<WorkerGroups> groups = groups_.lock();
+  return groups != nullptr && groups->is_given_up();
+}
+
+bool StrategyWorkers::have_others_ended() const {
+  const std::shared_ptr<WorkerGroups> groups = groups_.lock();
+  return groups == nullptr || groups->have_others_ended(Deadline::after(kEndingTime));
 }
 
 void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {

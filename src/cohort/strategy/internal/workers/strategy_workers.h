@@ -25,6 +25,8 @@
 
 namespace cohort::internal {
 
+class WorkerGroups;
+
 // What a worker does in a call. All workers must have the same `text`; it may have several lines,
 // of which messages name the first that differs. It refers to texts of the caller.
 struct WorkerRequest {
@@ -63,6 +65,14 @@ class COHORT_API StrategyWorkers {
   // Goes on with other workers; no call may run. What was agreed on with the earlier ones no longer
   // counts.
   void use(std::shared_ptr<collective::Group> group);
+  // Who forms this worker's groups, if it is a process of a cluster. To be set before the first
+  // call.
+  void ask_groups(std::weak_ptr<WorkerGroups> groups) { groups_ = std::move(groups); }
+  // After a call that has failed: whether the others go on without this worker, so that its values
+  // may be older than theirs.
+  bool is_given_up() const;
+  // After a call that has failed: whether there is nobody with whom this worker could form a group.
+  bool have_others_ended() const;
   // How many groups there were before.
   std::uint64_t group_number() const { return group_number_.load(std::memory_order_relaxed); }
   // Changes with each group, and with each call that has failed.
@@ -117,6 +127,7 @@ class COHORT_API StrategyWorkers {
   const int local_replicas_;
   std::atomic<bool> shards_ = false;
   const std::shared_ptr<input::WorkerCalls> calls_;
+  std::weak_ptr<WorkerGroups> groups_;  // none: the workers are one group for ever
   std::atomic<int> count_ = 1;
   std::atomic<int> own_ = 0;
   std::atomic<std::uint64_t> group_number_ = 0;

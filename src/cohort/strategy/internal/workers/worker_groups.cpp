@@ -16,6 +16,8 @@ class GroupsOfProcesses final : public WorkerGroups {
   collective::Membership form(Deadline deadline, Duration return_wait) override {
     return groups_.form(deadline, return_wait);
   }
+  bool is_given_up() override { return groups_.is_given_up(); }
+  bool have_others_ended(Deadline deadline) override { return groups_.have_others_ended(deadline); }
 
  private:
   collective::ProcessGroups groups_;

@@ -21,6 +21,10 @@ class WorkerGroups {
   virtual collective::Membership form(Deadline deadline, Duration return_wait) = 0;
   // Throws if there can be no group but the first one.
   virtual void check_forms_again() const {}
+  // Whether the others have ended the last group because of this process, and go on without it.
+  virtual bool is_given_up() { return false; }
+  // Whether all others of the last group have ended; true if there can be no group but the first.
+  virtual bool have_others_ended(Deadline /*deadline*/) { return true; }
 };
 
 // Throws the errors of collective::ProcessGroups.
