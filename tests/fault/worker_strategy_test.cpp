@@ -186,8 +186,8 @@ TEST_P(LostWorker, ThatIsStoppedBeforeItSavesLeavesTheFileOfTheOthers) {
   }
 }
 
-// Regression: if the first worker was left, it saved alone and went on with the next step, while the
-// others saved again.
+// Regression: if the first worker was left, it saved alone and went on with the next step, while
+// the others saved again.
 TEST_P(LostWorker, ThatIsKilledBeforeItSavesIsNoneForTheOthers) {
   for (const int victim : {0, 2}) {
     const testing::TemporaryFolder folder;

@@ -55,9 +55,9 @@ std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
   return values;
 }
 
-// Throws the loss of others in `call`, which saves what all train, unless this worker goes on alone.
-// Only the first worker does, since programs let it save, and only if the others have ended, so
-// that nobody makes the call again with it. After a rebuild() that has failed, there is no other
+// Throws the loss of others in `call`, which saves what all train, unless this worker goes on
+// alone. Only the first worker does, since programs let it save, and only if the others have ended,
+// so that nobody makes the call again with it. After a rebuild() that has failed, there is no other
 // place for the values than each worker. One that the others go on without may have older values
 // than they have saved meanwhile.
 void check_goes_on_alone(const Error& loss, std::string_view call, const StrategyWorkers& workers,

@@ -235,10 +235,11 @@ class TorchOptimizer {
   //     torch::nn::utils::clip_grad_norm_(own.param_groups()[0].params(), 1.0);
   //   });
   //
-  // The numbers are those of LibTorch's step() after zero_grad(/*set_to_none=*/true), the default
-  // from version 2 on, and the same backward(). What else is in grad() does not count: what was there when run() began, and what the loss of another
-  // optimizer, which has made its step since, has left. If gradients of several runs shall add up,
-  // call zero_grad() before the first backward(), and step() in the last run.
+  // The numbers are those of LibTorch's step() after zero_grad(true), which leaves no gradient (the
+  // default from version 2 on), and the same backward(). What else is in grad() does not count:
+  // what was there when run() began, and what the loss of another optimizer, which has made its
+  // step since, has left. If gradients of several runs shall add up, call zero_grad() before the
+  // first backward(), and step() in the last run.
   //
   // Throws failed_precondition outside of a replica of the module's strategy, if another replica
   // returns without this call; after a run that failed, if gradients add up over several runs, of
