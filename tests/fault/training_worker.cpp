@@ -8,7 +8,9 @@
 // With `fork` it has a child process, which lives some seconds longer than it.
 // LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
 // SAVE_TO=FILE: it saves the number of the step there after each hundred steps.
-// SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time.
+// SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time, and with
+// SIGNAL_IN_SAVE when it has written all bytes and waits for the disk.
+// REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
 #include <ATen/TensorOperators.h>
@@ -16,6 +18,7 @@
 #include <ATen/ops/clamp.h>
 #include <ATen/ops/floor.h>
 #include <ATen/ops/matmul.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/remainder.h>
 #include <ATen/ops/round.h>
@@ -37,6 +40,7 @@
 #include <cstring>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cohort/cohort.h"
 #include "cohort/testing/worker_config.h"
@@ -78,6 +82,8 @@ struct Model {
     const at::Tensor all = inputs_of(num_steps.read().item<std::int64_t>());
     const at::Tensor inputs = at::tensor_split(all, workers)[static_cast<std::size_t>(worker)];
     strategy.run([&] {
+      if (std::getenv("REPLICAS") != nullptr)
+        at::matmul(at::ones({512, 512}, at::kFloat), at::ones({512, 512}, at::kFloat));
       const at::Tensor hidden = at::clamp(inputs.matmul(rounded(first.tensor())), -1, 1);
       const at::Tensor out = hidden.matmul(rounded(second.tensor()));
       adam.minimize(average_loss((out - targets_of(inputs)).square().sum(1)));
@@ -123,6 +129,9 @@ MultiWorkerMirroredOptions options_of(std::string backend, Duration timeout) {
     options.overlaps_communication = true;
   }
   options.backend = testing::backend_of(backend);
+  const char* const replicas = std::getenv("REPLICAS");
+  for (int i = 0; replicas != nullptr && i < std::atoi(replicas); ++i)
+    options.devices.push_back("CPU:" + std::to_string(i));
   return options;
 }
 
@@ -224,6 +233,13 @@ extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockadd
   if (port != nullptr && to.ss_family == AF_INET && in.sin_port != 0)
     in.sin_port = htons(static_cast<std::uint16_t>(std::atoi(port)));
   return static_cast<int>(::syscall(SYS_bind, fd, &to, size));
+}
+
+extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
+  static bool has_come = false;
+  const char* const signal = std::getenv("SIGNAL_IN_SAVE");
+  if (signal != nullptr && !std::exchange(has_come, true)) ::raise(std::atoi(signal));
+  return static_cast<int>(::syscall(SYS_fsync, fd));
 }
 
 int main(int argc, char** argv) { return cohort::run_main(argc, argv, cohort::train); }

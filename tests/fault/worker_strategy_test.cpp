@@ -50,8 +50,9 @@ class Job {
     Way way = Way::direct;
     int forking = -1;          // the worker that has a child process
     std::string save_to = {};  // workers save in this file
-    int signalled = -1;        // the worker that gets a signal when it is about to save
+    int signalled = -1;        // the worker that gets a signal when it saves
     int signal = 0;
+    std::string signal_when = "SIGNAL_AT_SAVE";
   };
   explicit Job(std::string backend) : Job(std::move(backend), Options()) {}
   Job(std::string backend, Options options)
@@ -83,7 +84,7 @@ class Job {
     }
     if (!options_.save_to.empty()) environment.emplace_back("SAVE_TO", options_.save_to);
     if (i == options_.signalled)
-      environment.emplace_back("SIGNAL_AT_SAVE", std::to_string(options_.signal));
+      environment.emplace_back(options_.signal_when, std::to_string(options_.signal));
     std::vector<std::string> words = arguments_;
     if (i == options_.forking) words.push_back("fork");
     return std::make_unique<RunningProgram>(words, environment);
@@ -168,21 +169,31 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
 }
 
 // Regression: the first worker replaced what the others had saved by its older values.
-TEST_P(LostWorker, ThatIsStoppedBeforeItSavesLeavesTheFileOfTheOthers) {
-  for (const int victim : {0, 2}) {
+TEST_P(LostWorker, ThatIsStoppedInASaveLeavesTheFileOfTheOthers) {
+  struct Stop {
+    int victim = 0;
+    std::string when;
+  };
+  for (const Stop& stop :
+       {Stop{0, "SIGNAL_AT_SAVE"}, Stop{2, "SIGNAL_AT_SAVE"}, Stop{0, "SIGNAL_IN_SAVE"}}) {
+    SCOPED_TRACE(std::to_string(stop.victim) + " " + stop.when);
     const testing::TemporaryFolder folder;
     const std::string file = folder.file("values");
-    Job job(GetParam(), {.save_to = file, .signalled = victim, .signal = SIGSTOP});
+    Job job(GetParam(), {.save_to = file,
+                         .signalled = stop.victim,
+                         .signal = SIGSTOP,
+                         .signal_when = stop.when});
+    RunningProgram& victim = job.worker(stop.victim);
     RunningProgram& other = job.worker(1);
     EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
     const std::string saved = bytes_of(file);
     EXPECT_NE(saved, "");
-    job.worker(victim).signal(SIGCONT);
-    EXPECT_EQ(job.worker(victim).wait().to_string(), "exit code 75") << job.worker(victim).err();
-    EXPECT_THAT(
-        job.worker(victim).out(),
-        AllOf(HasSubstr("the others have gone on without this worker"), Not(HasSubstr("saved\n"))));
+    victim.signal(SIGCONT);
+    EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
+    EXPECT_THAT(victim.out(), AllOf(HasSubstr("the others have gone on without this worker"),
+                                    Not(HasSubstr("saved\n"))));
     EXPECT_EQ(bytes_of(file), saved);
+    EXPECT_THAT(folder.names(), ::testing::ElementsAre("values"));
   }
 }
 

@@ -10,7 +10,7 @@
 #include <set>
 #include <utility>
 
-#include "cohort/collective/internal/ended_group.h"
+#include "cohort/collective/detail/ended_group.h"
 #include "cohort/collective/internal/formation/formation.h"
 #include "cohort/collective/internal/formation/former.h"
 #include "cohort/collective/internal/formation/link_table.h"

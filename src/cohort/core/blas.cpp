@@ -1,16 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/detail/blas.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
 #include <dlfcn.h>
 
 #include <algorithm>
 #include <array>
-#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <exception>
 #include <filesystem>
+#include <future>
+#include <memory>
+#include <string_view>
+#include <thread>
+#include <vector>
 
 #include "cohort/core/detail/address_room.h"
+#include "cohort/core/detail/mutex.h"
+#include "cohort/core/error.h"
 #include "cohort/core/log.h"
 
 namespace cohort {
@@ -19,6 +29,29 @@ namespace {
 // Folders in which distributions keep other libraries under the name libblas.so.
 constexpr std::array<std::string_view, 6> kFastBlas = {"openblas", "atlas", "blis",
                                                        "mkl",      "amd",   "armpl"};
+
+constexpr std::size_t kBlasBytes = std::size_t{128} << 20;  // what OpenBLAS maps for a thread
+constexpr std::size_t kStackBytes = std::size_t{8} << 20;
+constexpr std::string_view kBlasPurpose = "to multiply matrices (BLAS)";
+constexpr std::chrono::seconds kBlasTime(10);
+
+// Takes the memory of so many threads, and wakes those of BLAS itself.
+void use_blas(std::size_t threads) {
+  using Allocate = void* (*)(int);
+  using Release = void (*)(void*);
+  const auto allocate = reinterpret_cast<Allocate>(::dlsym(RTLD_DEFAULT, "blas_memory_alloc"));
+  const auto release = reinterpret_cast<Release>(::dlsym(RTLD_DEFAULT, "blas_memory_free"));
+  if (allocate != nullptr && release != nullptr) {
+    std::vector<void*> taken;
+    for (std::size_t i = 0; i < threads; ++i) taken.push_back(allocate(0));
+    for (void* const each : taken) release(each);
+  }
+  // For small ones, OpenBLAS needs no memory. LibTorch would fill them with threads of its own.
+  constexpr std::int64_t kRows = 256;
+  std::vector<float> values(kRows * kRows, 1);
+  const at::Tensor square = at::from_blob(values.data(), {kRows, kRows});
+  at::mm(square, square);
+}
 
 }  // namespace
 
@@ -57,15 +90,33 @@ void warn_of_slow_blas() {
 }
 
 void take_blas_memory(std::size_t threads) {
-  constexpr std::size_t kBytes = std::size_t{128} << 20;  // what OpenBLAS maps for a thread
   if (!has_address_limit()) return;
-  static std::atomic<std::size_t> checked{0};  // BLAS keeps what it has taken
-  const std::size_t before = checked;
-  if (threads <= before) return;
-  check_address_room((threads - before) * kBytes, "to multiply matrices (BLAS)");
-  const at::Tensor square = at::ones({256, 256});  // for small ones, OpenBLAS needs none
-  at::mm(square, square);
-  checked = threads;
+  static Mutex mutex;
+  static std::size_t taken = 0;  // BLAS keeps it
+  const Lock lock(mutex);
+  if (threads <= taken) return;
+  save_address_space();
+  const std::size_t bytes = (threads - taken) * kBlasBytes;
+  check_address_room(bytes, kBlasPurpose);
+  // Not here: threads of BLAS take memory, too, so it may be gone, and then BLAS waits.
+  const auto done = std::make_shared<std::promise<void>>();
+  std::future<void> result = done->get_future();
+  std::thread([threads, done] {
+    try {
+      use_blas(threads);
+      done->set_value();
+    } catch (...) {
+      done->set_exception(std::current_exception());
+    }
+  }).detach();
+  COHORT_CHECK(result.wait_for(kBlasTime) == std::future_status::ready,
+               ErrorCode::resource_exhausted, "[core.memory] expected room for ", bytes >> 20,
+               " MiB more ", kBlasPurpose, ", got less, for which it waits; ", kAddressRemedy);
+  result.get();
+  taken = threads;
+  // Where they cannot start, their library ends the process.
+  const auto helpers = threads * static_cast<std::size_t>(std::max(1, at::get_num_threads()) - 1);
+  check_address_room(helpers * kStackBytes, "for the threads of LibTorch");
 }
 
 }  // namespace cohort

@@ -100,13 +100,19 @@ void MirroredHome::check_parameters_agree(std::string_view call) const {
   check_values_agree(call, parameters);
 }
 
-void MirroredHome::write_file(const std::function<void()>& write) const {
+void MirroredHome::write_file(const WriteFile& write) const {
   const CallSite site("is in save_values()");
   bool has_failed = false;
+  // The disk may have been slower than the others have waited, or this process was stopped.
+  const auto check = [&] {
+    COHORT_CHECK(!workers_->is_given_up(), ErrorCode::aborted,
+                 "[strategy.save_values] expected the other workers to wait for this one, got the "
+                 "end of their group");
+  };
   const auto write_once = [&]() -> StrategyWorkers::Message {
     if (workers_->own() != 0) return {};
     has_failed = true;
-    write();
+    write(check);
     has_failed = false;
     return {};
   };
@@ -114,14 +120,14 @@ void MirroredHome::write_file(const std::function<void()>& write) const {
     check_values_agree("save_values", variables());
     workers_->exchange({.call = "save_values", .combines = false}, write_once);
   } catch (const Error& error) {
-    if (has_failed || !is_task_loss(error)) throw;
+    if (!is_task_loss(error) || (has_failed && !workers_->is_given_up())) throw;
     const bool is_writer = workers_->own() == 0;  // it may have written the file before
     check_goes_on_alone(error,
                         is_writer ? "save_values()" : "save_values(), which has written no file",
                         *workers_, run_gate_);
     log_warn("[strategy.save_values] expected other workers to compare values with, got: ",
              error.what(), "; the file has those of this worker");
-    write();
+    write(check);
   }
 }
 

@@ -84,7 +84,7 @@ std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
 }
 
 void write_values(const std::string& path, const std::map<std::string, Variable>& variables,
-                  const std::vector<at::Tensor>& read) {
+                  const std::vector<at::Tensor>& read, const std::function<void()>& check) {
   std::map<std::string, at::Tensor> values;
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {
@@ -100,7 +100,7 @@ void write_values(const std::string& path, const std::map<std::string, Variable>
   file.write(std::as_bytes(std::span(&size, 1)));
   file.write(std::as_bytes(std::span(header.text)));
   for (const std::string& key : header.order) file.write(bytes_of(values.at(key)));
-  file.commit();
+  file.commit(check);
 }
 
 }  // namespace
@@ -110,12 +110,14 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   std::vector<Variable> handles;
   for (const auto& [key, variable] : variables) handles.push_back(variable);
   const std::vector<at::Tensor> read = read_values(handles);
-  const auto write = [&] { write_values(path, variables, read); };
+  const VariableHome::WriteFile write = [&](const std::function<void()>& check) {
+    write_values(path, variables, read, check);
+  };
   for (const Variable& each : handles) {
     const auto home = each.impl()->home();
     if (home->has_workers()) return home->write_file(write);
   }
-  write();
+  write({});
 }
 
 class SavedValues::Impl {

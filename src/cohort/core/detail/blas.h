@@ -20,9 +20,11 @@ COHORT_API bool is_reference_blas(std::string_view file);
 COHORT_API void warn_of_slow_blas(const std::string& file);
 // The same for the loaded library, once per process. Thread-safe.
 COHORT_API void warn_of_slow_blas();
-// Where the address space is limited, makes BLAS take the memory with which one thread at a time
-// multiplies matrices, and throws resource_exhausted if there is too little for `threads` of them:
-// OpenBLAS would wait for it for ever, inside of the first product. Thread-safe.
+// Where the address space is limited, makes BLAS take the memory with which `threads` threads at a
+// time multiply matrices, and throws resource_exhausted if there is too little, or if BLAS waits
+// for it: OpenBLAS would do so for ever, inside of the first product. The same if there is no room
+// for the other threads that LibTorch starts for them. Such an error may leave a thread that waits,
+// so the process should end without exit(), as run_main() does. Thread-safe.
 COHORT_API void take_blas_memory(std::size_t threads = 1);
 
 }  // namespace cohort

@@ -81,8 +81,9 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
   }
 }
 
-void AtomicFile::commit() {
+void AtomicFile::commit(const std::function<void()>& check) {
   if (::fsync(file_.get()) != 0) fail(errno);
+  if (check) check();
   if (::rename(partial_path_.c_str(), path_.c_str()) != 0) fail(errno);
   file_ = FileDescriptor();
   sync_folder_of(path_);

@@ -160,7 +160,7 @@ class MirroredHome final : public VariableHome,
   void check_use(std::string_view method, std::string_view variable) const override;
   void check_can_minimize(const std::string& variable) const override;
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
-  void write_file(const std::function<void()>& write) const override;
+  void write_file(const WriteFile& write) const override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
   void assign(std::span<const Assignment> assignments) override;
   void scatter(std::span<const RowUpdate> updates) override;

@@ -74,8 +74,10 @@ class COHORT_API VariableHome {
   virtual bool reduces_over_replicas() const { return false; }
   // Whether other processes have the same variables and make the same calls.
   virtual bool has_workers() const { return false; }
-  // Calls `write`, which writes a file, in one of these processes; all throw what it throws.
-  virtual void write_file(const std::function<void()>& write) const { write(); }
+  // Calls `write`, which writes a file, in one of these processes; all throw what it throws. It
+  // calls its argument, which may throw, just before it replaces an old file.
+  using WriteFile = std::function<void(const std::function<void()>& check)>;
+  virtual void write_file(const WriteFile& write) const { write({}); }
   // Whether other strategies refuse the variables. Plain variables of this process are for all.
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.

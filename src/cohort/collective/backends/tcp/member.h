@@ -17,7 +17,7 @@
 #include "cohort/collective/detail/links.h"
 #include "cohort/collective/group.h"
 #include "cohort/collective/internal/call.h"
-#include "cohort/collective/internal/ended_group.h"
+#include "cohort/collective/detail/ended_group.h"
 
 namespace cohort::collective::tcp {
 

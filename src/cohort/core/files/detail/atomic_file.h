@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <span>
 #include <string>
 
@@ -30,8 +31,9 @@ class COHORT_API AtomicFile {
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
-  // Waits until the disk has the bytes, then gives the file its name. Call it once, at the end.
-  void commit();
+  // Waits until the disk has the bytes, then gives the file its name. Call it once, at the end. If
+  // `check`, which is called between the two, throws, an old file of this name stays.
+  void commit(const std::function<void()>& check = {});
 
  private:
   [[noreturn]] void fail(int code) const;

@@ -6,6 +6,7 @@
 #include <sstream>
 #include <utility>
 
+#include "cohort/collective/detail/ended_group.h"
 #include "cohort/core/detail/call_site.h"
 #include "cohort/core/detail/error_bytes.h"
 #include "cohort/strategy/internal/workers/worker_groups.h"
@@ -126,6 +127,8 @@ std::string StrategyWorkers::name_of(int worker) const {
 
 bool StrategyWorkers::is_given_up() const {
   const std::shared_ptr<WorkerGroups> groups = groups_.lock();
+  if (auto* const ended = dynamic_cast<collective::EndedGroup*>(group().get()))
+    ended->look_for_end();
   return groups != nullptr && groups->is_given_up();
 }
 

@@ -68,8 +68,8 @@ class COHORT_API StrategyWorkers {
   // Who forms this worker's groups, if it is a process of a cluster. To be set before the first
   // call.
   void ask_groups(std::weak_ptr<WorkerGroups> groups) { groups_ = std::move(groups); }
-  // After a call that has failed: whether the others go on without this worker, so that its values
-  // may be older than theirs.
+  // While no call runs: whether the others have ended the group because of this worker. They go on
+  // without it, so its values may be older than theirs.
   bool is_given_up() const;
   // After a call that has failed: whether there is nobody with whom this worker could form a group.
   bool have_others_ended() const;
