@@ -13,6 +13,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/function/detail/trace.h"
 #include "cohort/function/detail/user_lines.h"
 #include "cohort/optimizer/internal/gradient_hooks.h"
 #include "cohort/variable/detail/replica_count.h"
@@ -41,6 +42,15 @@ std::string why_without_gradient(std::span<const Variable> variables) {
          "without a gradient)";
 }
 
+// Whether the gradients of other replicas are added to those of this one, and nothing keeps all of
+// them from having some.
+bool may_others_have_gradients(std::span<const Variable> variables) {
+  return variable::ReplicaCount::current() > 1 && function::Trace::current() == nullptr &&
+         c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled() &&
+         std::any_of(variables.begin(), variables.end(),
+                     [](const auto& each) { return each.tensor().requires_grad(); });
+}
+
 // Not while the pass runs: it holds a lock where it takes a gradient, and the hooks are the user's.
 void call_hooks(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& gradients,
                 GradientSink* sink) {
@@ -55,7 +65,7 @@ void call_hooks(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& 
 
 }  // namespace
 
-void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
+bool check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
   COHORT_CHECK(
       loss.defined(), ErrorCode::invalid_argument,
       "[optimizer.minimize] expected a floating-point scalar as loss, got an undefined tensor",
@@ -67,9 +77,17 @@ void check_loss(const at::Tensor& loss, std::span<const Variable> variables) {
                    ? "; reduce it with average_loss(), since the gradients of replicas are added"
                    : "; reduce it with mean()",
                lines());
-  COHORT_CHECK(loss.requires_grad(), ErrorCode::invalid_argument,
+  if (loss.requires_grad()) return true;
+  COHORT_CHECK(may_others_have_gradients(variables), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
                ", got one without a gradient", why_without_gradient(variables), lines());
+  return false;
+}
+
+std::string no_gradient_text(std::span<const Variable> variables) {
+  return "expected a loss that depends on " + names_of(variables) +
+         " in one replica at least, got none in any (was it computed with another model?)" +
+         why_without_gradient(variables);
 }
 
 std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
@@ -78,12 +96,16 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
   COHORT_CHECK(!inputs.empty(), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a variable that requires a gradient, got ",
                names_of(variables), ", all frozen by requires_grad_(false)", lines());
+  if (!loss.requires_grad()) {
+    if (sink != nullptr) sink->finish();
+    return std::vector<at::Tensor>(inputs.size());
+  }
   std::vector<at::Tensor> gradients = torch::autograd::grad(
       {sink == nullptr ? loss : with_sink(loss, inputs, *sink)}, inputs, {}, /*retain_graph=*/true,
       /*create_graph=*/false, /*allow_unused=*/true);
   const bool is_any_defined = std::any_of(gradients.begin(), gradients.end(),
                                           [](const at::Tensor& each) { return each.defined(); });
-  COHORT_CHECK(is_any_defined, ErrorCode::invalid_argument,
+  COHORT_CHECK(is_any_defined || may_others_have_gradients(variables), ErrorCode::invalid_argument,
                "[optimizer.minimize] expected a loss that depends on ", names_of(variables),
                ", got one that depends on none of them; was it computed with another "
                "model, or from copies without a gradient, as read() of a variable on a server "

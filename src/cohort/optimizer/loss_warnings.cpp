@@ -60,13 +60,13 @@ void LossWarnings::compare(const at::Tensor& loss) {
     ++equal_steps_;
     has_compared_ = !are_equal || equal_steps_ == kStepsToCompare;
     if (are_equal && has_compared_)
-      log_warn(
-          "[optimizer.minimize] got the same loss in all ", losses_.size(), " replicas in ",
-          kStepsToCompare,
-          " steps, so each seems to compute the same rows, such as those of a batch that the "
-          "step captures, and their gradients are added. Give run() an element of "
-          "distribute_dataset(), or a PerReplica, as an argument. A loss of the rows of all "
-          "replicas (all_gather()), or a penalty without rows, is right; this line comes once");
+      log_warn("[optimizer.minimize] got the same loss in all ", losses_.size(), " replicas in ",
+               kStepsToCompare,
+               " steps, so each seems to compute the same rows, such as those of a batch that the "
+               "step captures, and their gradients are added. Give run() an element of "
+               "distribute_dataset(), or a PerReplica, as an argument. A loss of the rows of all "
+               "replicas (all_gather(), all_reduce()), or a penalty without rows, is right; this "
+               "line comes once");
     losses_.clear();
     are_known_.clear();
   }

@@ -257,8 +257,7 @@ std::vector<std::pair<at::Tensor, Variable>> Optimizer::compute_gradients(
 // `sink`: becomes what takes the gradients while they are computed; nullptr: nothing may.
 GradientList Optimizer::State::gradients(const at::Tensor& loss,
                                          std::unique_ptr<GradientSink>* sink) const {
-  internal::check_loss(loss, variables);
-  warnings.look_at(loss);
+  if (internal::check_loss(loss, variables)) warnings.look_at(loss);
   GradientList gradients;
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;   // of the inputs, which gradient they belong to

@@ -39,10 +39,10 @@ class COHORT_API Optimizer {
  public:
   // Computes the gradients of a scalar `loss` and applies them to every trainable variable; a
   // variable without a gradient stays unchanged. Throws invalid_argument if loss is not a
-  // floating-point scalar or depends on none of the variables. What an earlier backward() has left
-  // in grad() does not count: add up the losses. Hooks that are registered on a variable's tensor()
-  // change its gradient as in backward(), here and in compute_gradients(): in each replica, before
-  // the gradients of all are added.
+  // floating-point scalar or depends on none of the variables (in no replica, outside of a traced
+  // step). What an earlier backward() has left in grad() does not count: add up the losses. Hooks
+  // that are registered on a variable's tensor() change its gradient as in backward(), here and in
+  // compute_gradients(): in each replica, before the gradients of all are added.
   //
   // In a replica context of several replicas, the gradients are summed over the replicas first, so
   // scale the loss by the size of the global batch (average_loss()). All replicas must make the

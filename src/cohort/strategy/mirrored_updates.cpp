@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_home.h"
 #include "cohort/strategy/internal/reduction.h"
@@ -205,9 +206,8 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
           reduced.updates.push_back({first[i].variable, sum});
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
         }
-        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument,
-                     "[optimizer.apply_gradients] expected gradients, got none that is defined in "
-                     "any replica");
+        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
+                     no_gradient_text(variables));
         if (reduced.is_applied)
           apply_all(key, value_updates(reduced.updates, std::nullopt, is_mixed()), reduced.hyper);
         if (key.counter != nullptr) key.counter->add_one();

@@ -261,8 +261,8 @@ void OptimizedParameters::check_outside_run(std::string_view call) const {
 }
 
 void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& loss) const {
-  check_loss(loss, variables_);
-  if (!warnings_->look_at(loss))
+  const bool has_gradient = check_loss(loss, variables_);
+  if (has_gradient && !warnings_->look_at(loss))
     warnings_->look_at_step("minimize", variable::ReplicaCount::is_scaled());
   clear_gradients(replica);
   std::vector<at::Tensor> inputs;
@@ -328,6 +328,13 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
       sum = sum.device() == parameter.device() ? sum.clone() : sum.to(parameter.device());
     parameter.mutable_grad() = std::move(sum);
   }
+}
+
+void OptimizedParameters::check_any_gradient(std::size_t replica) const {
+  const bool is_any = std::any_of(used_.begin(), used_.end(),
+                                  [&](std::size_t i) { return of(replica)[i].grad().defined(); });
+  COHORT_CHECK(is_any, ErrorCode::invalid_argument, "[optimizer.minimize] ",
+               no_gradient_text(variables_));
 }
 
 void OptimizedParameters::meet() const {

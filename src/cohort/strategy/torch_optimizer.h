@@ -95,6 +95,8 @@ class COHORT_API OptimizedParameters {
   // they do so for the same one; `options` is called if workers have to compare theirs.
   void sum_gradients(std::size_t replica, const void* optimizer,
                      const std::function<TorchOptions()>& options) const;
+  // After sum_gradients(): throws invalid_argument, in all replicas, if none had a gradient.
+  void check_any_gradient(std::size_t replica) const;
   // All replicas make the call, and none returns if one has failed.
   void meet() const;
   // If replicas are on CPUs and on GPUs, whose optimizers round differently, all replicas make the
@@ -214,16 +216,17 @@ class TorchOptimizer {
   // Computes the gradients of a scalar loss for this replica's parameters, and makes a step() with
   // them alone; grad() of the parameters has no influence. Scale the loss by the size of the global
   // batch, as average_loss() does. Throws invalid_argument if loss is not a floating-point scalar,
-  // or depends on none of the parameters; the errors of step(). Hooks of the parameters
-  // (register_hook()) change their gradients, as in backward(). Warns once if the loss is a mean of
-  // the replica's own rows; and as step() does, if its graph does not tell whether it is one.
+  // or depends on none of the parameters in any replica; the errors of step(). Hooks of the
+  // parameters (register_hook()) change their gradients, as in backward(). Warns once if the loss
+  // is a mean of the replica's own rows; and as step() does, if its graph does not tell whether it
+  // is one.
   void minimize(const at::Tensor& loss) const { minimize(loss, NoChange{}); }
   // The same, with the `change` of step().
   template <class F>
   void minimize(const at::Tensor& loss, F&& change) const {
     const std::size_t replica = parameters_->replica_here("minimize");
     parameters_->set_gradients(replica, loss);
-    make_step(replica, change);
+    make_step(replica, change, /*needs_gradient=*/true);
   }
   // Adds grad() of all replicas, calls `change` with this replica's optimizer, then its step(), and
   // at the end clears grad(), also if it throws. A gradient that only some replicas have is zero in
@@ -258,7 +261,7 @@ class TorchOptimizer {
                   "computes the loss: call backward() first, or use minimize(loss)");
     const std::size_t replica = parameters_->replica_here("step");
     parameters_->take_gradients(replica);
-    make_step(replica, change);
+    make_step(replica, change, /*needs_gradient=*/false);
     parameters_->leave_gradients(replica);
   }
   void step() const { step(NoChange{}); }
@@ -300,10 +303,11 @@ class TorchOptimizer {
     void operator()(Optimizer&) const {}
   };
   template <class F>
-  void make_step(std::size_t replica, F& change) const {
+  void make_step(std::size_t replica, F& change, bool needs_gradient) const {
     const internal::ClearGradientsScope at_end(*parameters_, replica);
     parameters_->sum_gradients(replica, copies_.front().get(),
                                [this] { return options_of(*copies_.front()); });
+    if (needs_gradient) parameters_->check_any_gradient(replica);
     Optimizer& own = *copies_[replica];
     change(own);
     if constexpr (!std::is_same_v<std::remove_cvref_t<F>, NoChange>) parameters_->meet();

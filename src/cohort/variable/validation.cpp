@@ -20,6 +20,12 @@ void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_train
       " (variable '", name, "'); call contiguous() and to(",
       device.is_cpu() ? "at::kCPU" : "\"" + device.str() + "\"", ") first");
   if (!is_trainable) return;
+  COHORT_CHECK(!tensor.is_complex(), ErrorCode::unimplemented,
+               "[variable.create] expected a real tensor, got ", TensorSpec::of(tensor).to_string(),
+               " (trainable variable '", name,
+               "'); complex values are not trained: keep their real and imaginary parts in the "
+               "last axis of a real one (torch::view_as_real), and use torch::view_as_complex of "
+               "it");
   COHORT_CHECK(tensor.is_floating_point(), ErrorCode::invalid_argument,
                "[variable.create] expected a floating-point tensor, got ",
                TensorSpec::of(tensor).to_string(), " (trainable variable '", name,

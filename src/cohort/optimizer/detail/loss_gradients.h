@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <span>
+#include <string>
 #include <vector>
 
 #include "cohort/core/export.h"
@@ -14,14 +15,18 @@
 namespace cohort::internal {
 
 // Throws invalid_argument if loss is not a floating-point scalar with a graph. `variables`: those
-// of the optimizer, for messages.
-COHORT_API void check_loss(const at::Tensor& loss, std::span<const Variable> variables);
+// of the optimizer, for messages. Of several replicas that add their gradients, some may have a
+// loss without a graph, as one whose rows do not count: returns false then.
+COHORT_API bool check_loss(const at::Tensor& loss, std::span<const Variable> variables);
+// For a message: what no replica may have.
+COHORT_API std::string no_gradient_text(std::span<const Variable> variables);
 
 // One gradient for each input, which are tensors of these variables; undefined if loss does not
 // depend on it. Hooks that are registered on an input change its gradient, as in backward(). Keeps
 // the graph, since another optimizer may have the other variables of this loss. `sink`: gets each
 // gradient while the others are computed; that of an input with hooks, after them. Throws
-// invalid_argument if there are no inputs, and if loss depends on none of them.
+// invalid_argument if there are no inputs, and if loss depends on none of them, unless other
+// replicas may have gradients.
 COHORT_API std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
                                                   const std::vector<at::Tensor>& inputs,
                                                   std::span<const Variable> variables,

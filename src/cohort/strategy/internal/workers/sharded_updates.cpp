@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/optimizer/detail/loss_gradients.h"
 #include "cohort/strategy/internal/gpu/replica_devices.h"
 #include "cohort/strategy/internal/mirrored_variable.h"
 #include "cohort/strategy/internal/workers/shares.h"
@@ -145,8 +146,7 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
                  WorkerGradients::Wanted::shares);
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
-      ErrorCode::invalid_argument, "[", kApplyCall,
-      "] expected gradients, got none that is defined in any replica");
+      ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
   note_holder();
   holder_.is_torn = true;
   ++holder_.steps;
