@@ -120,8 +120,8 @@ TEST(AddressSpace, AWorkerOfASynchronousStrategyWithTooLittleSaysSo) {
           ++successes;
         } else {
           EXPECT_EQ(end, "exit code 75") << worker.out() << worker.err();
-          EXPECT_THAT(worker.err(), ::testing::AnyOf(HasSubstr("ulimit -v"),
-                                                     HasSubstr("resource_exhausted")));
+          EXPECT_THAT(worker.err(),
+                      ::testing::AnyOf(HasSubstr("ulimit -v"), HasSubstr("resource_exhausted")));
         }
       }
     }

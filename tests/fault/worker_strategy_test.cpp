@@ -179,10 +179,9 @@ TEST_P(LostWorker, ThatIsStoppedInASaveLeavesTheFileOfTheOthers) {
     SCOPED_TRACE(std::to_string(stop.victim) + " " + stop.when);
     const testing::TemporaryFolder folder;
     const std::string file = folder.file("values");
-    Job job(GetParam(), {.save_to = file,
-                         .signalled = stop.victim,
-                         .signal = SIGSTOP,
-                         .signal_when = stop.when});
+    Job job(
+        GetParam(),
+        {.save_to = file, .signalled = stop.victim, .signal = SIGSTOP, .signal_when = stop.when});
     RunningProgram& victim = job.worker(stop.victim);
     RunningProgram& other = job.worker(1);
     EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
