@@ -168,8 +168,10 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
   EXPECT_THAT(victim.err(), HasSubstr("they have ended"));
 }
 
+class LostInASave : public LostWorker {};
+
 // Regression: the first worker replaced what the others had saved by its older values.
-TEST_P(LostWorker, ThatIsStoppedInASaveLeavesTheFileOfTheOthers) {
+TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStopped) {
   struct Stop {
     int victim = 0;
     std::string when;
@@ -198,7 +200,7 @@ TEST_P(LostWorker, ThatIsStoppedInASaveLeavesTheFileOfTheOthers) {
 
 // Regression: if the first worker was left, it saved alone and went on with the next step, while
 // the others saved again.
-TEST_P(LostWorker, ThatIsKilledBeforeItSavesIsNoneForTheOthers) {
+TEST_P(LostInASave, IsNoneForTheOthersIfItIsKilled) {
   for (const int victim : {0, 2}) {
     const testing::TemporaryFolder folder;
     const std::string file = folder.file("values");
@@ -268,6 +270,7 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, LostInASave, ::testing::Values("shared_memory", "tcp"));
 // +overlap: gradients are on their way while the backward pass runs.
 INSTANTIATE_TEST_SUITE_P(Backends, LostWorker,
                          ::testing::Values("shared_memory", "tcp", "shared_memory+overlap",
