@@ -10,6 +10,7 @@
 // SAVE_TO=FILE: it saves the number of the step there after each hundred steps.
 // SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time, and with
 // SIGNAL_IN_SAVE when it has written all bytes and waits for the disk.
+// SIGNAL_AT_REBUILD=NUMBER: it sends itself this signal before it first calls rebuild().
 // REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
@@ -185,7 +186,10 @@ int train(const Arguments& arguments) {
   const int all_workers = strategy.num_workers();
   std::int64_t saved = 0;
   if (arguments.values.size() > 4) fork_child();
+  bool has_rebuilt = false;
   const auto rebuild = [&] {
+    const char* const signal = std::getenv("SIGNAL_AT_REBUILD");
+    if (signal != nullptr && !std::exchange(has_rebuilt, true)) ::raise(std::atoi(signal));
     for (int attempt = 1;; ++attempt) {
       try {
         strategy.rebuild(std::chrono::seconds(20));

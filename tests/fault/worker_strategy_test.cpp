@@ -50,7 +50,7 @@ class Job {
     Way way = Way::direct;
     int forking = -1;          // the worker that has a child process
     std::string save_to = {};  // workers save in this file
-    int signalled = -1;        // the worker that gets a signal when it saves
+    int signalled = -1;        // the worker that gets a signal when it saves or rebuilds
     int signal = 0;
     std::string signal_when = "SIGNAL_AT_SAVE";
   };
@@ -168,6 +168,27 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
   EXPECT_THAT(victim.err(), HasSubstr("they have ended"));
 }
 
+class LostInRebuild : public LostWorker {};
+
+// Regression: it had not heard of the group that was formed without it, found that the others had
+// ended, and trained alone over what they had saved.
+TEST_P(LostInRebuild, IsStoppedAndChangesNothingWhenTheOthersHaveEnded) {
+  const testing::TemporaryFolder folder;
+  const std::string file = folder.file("values");
+  Job job(GetParam(),
+          {.save_to = file, .signalled = 1, .signal = SIGSTOP, .signal_when = "SIGNAL_AT_REBUILD"});
+  ASSERT_TRUE(job.worker(2).await("step 150\n")) << job.worker(2).err();
+  job.worker(2).signal(SIGKILL);
+  EXPECT_EQ(job.worker(0).wait().to_string(), "exit code 0") << job.worker(0).err();
+  const std::string saved = bytes_of(file);
+  EXPECT_NE(saved, "");
+  RunningProgram& victim = job.worker(1);
+  victim.signal(SIGCONT);
+  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.out() << victim.err();
+  EXPECT_THAT(victim.out(), Not(HasSubstr("rebuilt: ")));
+  EXPECT_EQ(bytes_of(file), saved);
+}
+
 class LostInASave : public LostWorker {};
 
 // Regression: the first worker replaced what the others had saved by its older values.
@@ -270,6 +291,7 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   }
 }
 
+INSTANTIATE_TEST_SUITE_P(Backends, LostInRebuild, ::testing::Values("shared_memory", "tcp"));
 INSTANTIATE_TEST_SUITE_P(Backends, LostInASave, ::testing::Values("shared_memory", "tcp"));
 // +overlap: gradients are on their way while the backward pass runs.
 INSTANTIATE_TEST_SUITE_P(Backends, LostWorker,

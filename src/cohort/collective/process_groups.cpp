@@ -131,7 +131,7 @@ class ProcessGroups::State {
                               .process = ::getpid(),
                               .addresses = addresses_,
                               .is_given_up = is_given_up},
-                             deadline, return_wait, silent_);
+                             deadline, return_wait, silent_, [this] { listener_.settle(); });
     struct Remember {
       State& state;
       const formation::Former& former;

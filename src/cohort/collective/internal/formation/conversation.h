@@ -40,6 +40,8 @@ class Conversation {
   // left.
   State advance();
   State state() const { return state_; }
+  // Whether the system has taken the whole question, or it cannot be sent.
+  bool has_sent() const { return state_ != State::pending || step_ == Step::reading; }
   TimePoint asked_at() const { return asked_at_; }
   const Reply& reply() const { return reply_; }
   const std::string& problem() const { return problem_; }

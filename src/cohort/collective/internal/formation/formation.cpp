@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/internal/formation/formation.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -30,6 +31,8 @@ std::optional<Reply> Formation::answer(const Request& request, std::uint64_t con
   }
   if (request.kind == RequestKind::link) return std::nullopt;
   const Lock lock(mutex_);
+  if (request.kind == RequestKind::left_out)
+    left_out_of_ = std::max(left_out_of_, request.left_out_of);
   Reply reply = request.kind == RequestKind::join ? answer_join(request, connection)
                                                   : Reply{.kind = ReplyKind::forming};
   if (role_ == Role::none && reply.kind == ReplyKind::forming) reply.kind = ReplyKind::not_forming;
@@ -51,6 +54,11 @@ void Formation::note_refused(const Request& request) {
   if (refused_.size() >= kWarningsMax || !refused_.insert(from.incarnation).second) return;
   log_warn("[collective.form] refused a process that takes part as ", name, ": ", error->message());
   if (is_mistake_of_one_job(self_, request.from)) mistake_ = std::move(*error).at(name);
+}
+
+std::uint64_t Formation::left_out_of() const {
+  const Lock lock(mutex_);
+  return left_out_of_;
 }
 
 std::optional<Error> Formation::take_mistake() {

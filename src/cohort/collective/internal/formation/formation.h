@@ -39,6 +39,9 @@ class Formation {
   void keep(PastGroup group);
   void stop();
 
+  // The largest number of a group that was formed without this process, as its leader has told; 0
+  // if there is none.
+  std::uint64_t left_out_of() const;
   // The last group that was kept.
   PastGroup last() const;
   // Why a process of this job that has come since the last call cannot be in a group with this one;
@@ -71,6 +74,7 @@ class Formation {
   Role role_ COHORT_GUARDED_BY(mutex_) = Role::none;
   std::uint64_t entered_ COHORT_GUARDED_BY(mutex_) = 0;
   PastGroup last_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t left_out_of_ COHORT_GUARDED_BY(mutex_) = 0;
   std::optional<Error> mistake_ COHORT_GUARDED_BY(mutex_);
   std::set<std::uint64_t> refused_ COHORT_GUARDED_BY(mutex_);  // incarnations
   // While this process leads, and afterwards for members that ask whether the group was committed.

@@ -32,7 +32,8 @@ void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); 
 }  // namespace
 
 Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
-               Join join, Deadline deadline, Duration return_wait, std::set<int> silent)
+               Join join, Deadline deadline, Duration return_wait, std::set<int> silent,
+               std::function<void()> settle)
     : tasks_(tasks),
       self_(self),
       formation_(formation),
@@ -40,7 +41,8 @@ Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Forma
       wait_(deadline.time() - started_),
       return_deadline_(Deadline::after(return_wait)),
       deadline_(deadline),
-      silent_(std::move(silent)) {
+      silent_(std::move(silent)),
+      settle_(std::move(settle)) {
   for (int task = 0; task < static_cast<int>(tasks.size()); ++task) {
     if (task != self.self.task) lack_.missing.push_back(task);
   }
@@ -180,14 +182,26 @@ std::optional<int> Former::find_leader() {
   return std::nullopt;
 }
 
+bool Former::is_left_out() {
+  settle_();
+  if (formation_.left_out_of() <= join_.number_max) return false;
+  join_.number_max = formation_.left_out_of();
+  return true;
+}
+
 std::optional<Proposal> Former::lead() {
   forget_answers();
+  is_left_out();
   formation_.lead(join_now());
   while (true) {
+    // After the others were asked: one that had ended by then had told before.
+    if (is_left_out()) return std::nullopt;
     Formation::Progress progress = formation_.update(absent_, Clock::system().now());
     note_proposed(progress.proposal);
     if (progress.phase == Roster::Phase::committed) {
+      if (progress.proposal.members.size() == 1 && is_left_out()) return std::nullopt;
       tell_all();
+      tell_left_out(progress.proposal);
       return std::move(progress.proposal);
     }
     note({std::move(progress.missing), progress.left_behind, progress.obstacle, progress.is_final});
@@ -209,6 +223,26 @@ void Former::tell_all() {
     rest(Deadline::after(kConfirmEvery));
   }
   if (deadline.has_expired()) log_debug("[collective.form] some members may not know the group");
+}
+
+void Former::tell_left_out(const Proposal& group) {
+  std::vector<Conversation*> told;
+  for (const Member& member : join_.last.members) {
+    const bool is_in =
+        std::any_of(group.members.begin(), group.members.end(),
+                    [&](const ProposedMember& one) { return one.who.task == member.task; });
+    if (is_in || member.task == self_.self.task) continue;
+    Request request{.kind = RequestKind::left_out, .from = self_, .to = member.task};
+    request.left_out_of = group.number;
+    with(member.task).give_up("the group is formed");  // the last question may have no answer
+    with(member.task).ask(encode(request));
+    told.push_back(&with(member.task));
+  }
+  const Deadline deadline = Deadline::after(kTellTimeout);
+  while (!told.empty() && !deadline.has_expired()) {
+    advance_all(told, -1, Deadline(std::min(deadline.time(), Deadline::after(kStep).time())));
+    std::erase_if(told, [](const Conversation* one) { return one->has_sent(); });
+  }
 }
 
 std::optional<Proposal> Former::follow(int leader) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -23,8 +24,11 @@ namespace cohort::collective::formation {
 class Former {
  public:
   // `return_wait`: as that of ProcessGroups::form(). `silent`: AbsentTask::was_silent of tasks.
-  Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
-         Join join, Deadline deadline, Duration return_wait, std::set<int> silent = {});
+  // `settle` returns when `formation` knows of all questions that had arrived.
+  Former(
+      const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation, Join join,
+      Deadline deadline, Duration return_wait, std::set<int> silent = {},
+      std::function<void()> settle = [] {});
 
   // Returns when all members have accepted the group. Throws deadline_exceeded, naming the missing;
   // unavailable with the cause must_restart if no group may be formed without some that have not
@@ -44,6 +48,12 @@ class Former {
   std::optional<Proposal> follow(int leader);
   // Tells the members that have accepted the group that all have.
   void tell_all();
+  // Tells members of the last group that a group was formed without them. A process that is stopped
+  // hears it when it goes on, also if this one has ended by then.
+  void tell_left_out(const Proposal& group);
+  // Whether a newer group was formed without this process than it knew of. Those who have ended
+  // may have trained in it.
+  bool is_left_out();
 
   Conversation& with(int task);
   Join join_now() const;
@@ -85,6 +95,7 @@ class Former {
   std::map<int, Conversation> conversations_;
   Absent absent_;
   std::set<int> silent_;
+  const std::function<void()> settle_;
   bool has_noted_lack_ = false;
   bool has_said_wait_ = false;
   Lack lack_;

@@ -20,6 +20,7 @@
 namespace cohort::collective::formation {
 namespace {
 
+constexpr auto kSettleTimeout = std::chrono::seconds(1);
 constexpr auto kStrangerTimeout = std::chrono::seconds(5);
 // Of a connection that asks nothing; workers ask much more often while they form a group.
 constexpr auto kIdleTimeout = std::chrono::seconds(60);
@@ -215,6 +216,14 @@ Listener::~Listener() {
   thread_.join();
 }
 
+void Listener::settle() {
+  const Lock lock(mutex_);
+  const std::uint64_t mine = ++wanted_;
+  waker_.wake();
+  changed_.wait(mutex_, Deadline::after(kSettleTimeout),
+                [&]() COHORT_REQUIRES(mutex_) { return settled_ >= mine; });
+}
+
 void Listener::run() noexcept {
   while (!is_ending_) {
     try {
@@ -226,13 +235,24 @@ void Listener::run() noexcept {
 }
 
 void Listener::serve() {
+  std::uint64_t wanted = 0;
+  bool must_settle = false;
+  {
+    const Lock lock(mutex_);
+    wanted = wanted_;
+    must_settle = wanted != settled_;
+  }
   std::vector<pollfd> entries{{waker_.fd(), POLLIN, 0}};
   std::vector<std::uint64_t> ids;
   const short events = connections_->accepts() ? POLLIN : 0;
   for (const FileDescriptor& socket : listening_) entries.push_back({socket.get(), events, 0});
   const std::size_t first = entries.size();
   connections_->add_to(entries, ids);
-  ::poll(entries.data(), entries.size(), poll_milliseconds(connections_->wakes_at()));
+  const int timeout = must_settle ? 0 : poll_milliseconds(connections_->wakes_at());
+  ::poll(entries.data(), entries.size(), timeout);
+  if (entries.front().revents != 0) waker_.drain();
+  const bool has_news = std::any_of(entries.begin() + 1, entries.end(),
+                                    [](const pollfd& entry) { return entry.revents != 0; });
   for (std::size_t i = first; i < entries.size(); ++i) {
     if (entries[i].revents != 0) connections_->handle(ids[i - first]);
   }
@@ -240,6 +260,10 @@ void Listener::serve() {
     if ((entries[i].revents & POLLIN) != 0) connections_->accept_from(entries[i].fd);
   }
   connections_->close_expired();
+  if (!must_settle || has_news) return;
+  const Lock lock(mutex_);
+  settled_ = wanted;
+  changed_.notify_all();
 }
 
 }  // namespace cohort::collective::formation

@@ -14,6 +14,7 @@
 #include "cohort/collective/internal/formation/message.h"
 #include "cohort/collective/internal/formation/socket.h"
 #include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/detail/mutex.h"
 
 namespace cohort::collective::formation {
 
@@ -37,6 +38,8 @@ class Listener {
 
   Listener(std::vector<FileDescriptor> listening, Options options);
   ~Listener();
+  // Returns when all questions are answered that had arrived before the call, or after a second.
+  void settle();
   Listener(const Listener&) = delete;
   Listener& operator=(const Listener&) = delete;
 
@@ -49,7 +52,11 @@ class Listener {
   const std::vector<FileDescriptor> listening_;
   Waker waker_;
   std::atomic<bool> is_ending_ = false;
-  std::unique_ptr<Connections> connections_;  // used only from the thread
+  Mutex mutex_;
+  Condition changed_;
+  std::uint64_t wanted_ COHORT_GUARDED_BY(mutex_) = 0;   // calls of settle()
+  std::uint64_t settled_ COHORT_GUARDED_BY(mutex_) = 0;  // of these, those that may return
+  std::unique_ptr<Connections> connections_;             // used only from the thread
   std::thread thread_;
 };
 

@@ -248,6 +248,7 @@ Bytes encode(const Request& request) {
   out.zigzag(request.to);
   if (request.kind == RequestKind::join) write(out, request.join);
   if (request.kind == RequestKind::link) write(out, request.link);
+  if (request.kind == RequestKind::left_out) out.u64(request.left_out_of);
   return with_header(out.bytes());
 }
 
@@ -255,7 +256,7 @@ Request decode_request(std::span<const std::byte> body) {
   ByteReader in(body, "a message of a worker");
   Request request;
   const std::uint8_t kind = in.u8();
-  if (kind < 1 || kind > 3) in.fail("a kind of request");
+  if (kind < 1 || kind > 4) in.fail("a kind of request");
   request.kind = static_cast<RequestKind>(kind);
   request.from.job = in.text();
   request.from.backend = static_cast<GroupBackend>(in.u8());
@@ -267,6 +268,7 @@ Request decode_request(std::span<const std::byte> body) {
   request.to = static_cast<int>(in.zigzag());
   if (request.kind == RequestKind::join) request.join = read_join(in);
   if (request.kind == RequestKind::link) request.link = read_link(in);
+  if (request.kind == RequestKind::left_out) request.left_out_of = in.u64();
   in.expect_end();
   return request;
 }

@@ -95,7 +95,8 @@ struct LinkHello {
   auto operator<=>(const LinkHello&) const = default;
 };
 
-enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3 };
+// left_out: a group was formed without this process, although it was in the last one.
+enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3, left_out = 4 };
 
 struct Request {
   RequestKind kind = RequestKind::probe;
@@ -103,6 +104,7 @@ struct Request {
   int to = 0;  // the task that should be at this address
   Join join = {};
   LinkHello link = {};
+  std::uint64_t left_out_of = 0;  // the number of the group
 };
 
 struct ProposedMember {
