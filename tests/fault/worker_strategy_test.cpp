@@ -12,8 +12,6 @@
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <random>
 #include <string>
@@ -98,11 +96,6 @@ class Job {
   std::vector<std::unique_ptr<RunningProgram>> workers_;
 };
 
-std::string bytes_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
-}
-
 // The number at the end of the line that begins so.
 double number_after(const std::string& text, const std::string& words) {
   const std::size_t at = text.rfind(words);
@@ -180,13 +173,13 @@ TEST_P(LostInRebuild, IsStoppedAndChangesNothingWhenTheOthersHaveEnded) {
   ASSERT_TRUE(job.worker(2).await("step 150\n")) << job.worker(2).err();
   job.worker(2).signal(SIGKILL);
   EXPECT_EQ(job.worker(0).wait().to_string(), "exit code 0") << job.worker(0).err();
-  const std::string saved = bytes_of(file);
+  const std::string saved = folder.read("values");
   EXPECT_NE(saved, "");
   RunningProgram& victim = job.worker(1);
   victim.signal(SIGCONT);
   EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.out() << victim.err();
   EXPECT_THAT(victim.out(), Not(HasSubstr("rebuilt: ")));
-  EXPECT_EQ(bytes_of(file), saved);
+  EXPECT_EQ(folder.read("values"), saved);
 }
 
 class LostInASave : public LostWorker {};
@@ -208,13 +201,13 @@ TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStopped) {
     RunningProgram& victim = job.worker(stop.victim);
     RunningProgram& other = job.worker(1);
     EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
-    const std::string saved = bytes_of(file);
+    const std::string saved = folder.read("values");
     EXPECT_NE(saved, "");
     victim.signal(SIGCONT);
     EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
     EXPECT_THAT(victim.out(), AllOf(HasSubstr("the others have gone on without this worker"),
                                     Not(HasSubstr("saved\n"))));
-    EXPECT_EQ(bytes_of(file), saved);
+    EXPECT_EQ(folder.read("values"), saved);
     EXPECT_THAT(folder.names(), ::testing::ElementsAre("values"));
   }
 }
@@ -227,7 +220,7 @@ TEST_P(LostInASave, IsNoneForTheOthersIfItIsKilled) {
     const std::string file = folder.file("values");
     Job job(GetParam(), {.save_to = file, .signalled = victim, .signal = SIGKILL});
     expect_survivors(job, {.victim = victim});
-    EXPECT_NE(bytes_of(file), "");
+    EXPECT_NE(folder.read("values"), "");
   }
 }
 

@@ -15,11 +15,11 @@
 #include <future>
 #include <memory>
 #include <string_view>
-#include <thread>
 #include <vector>
 
 #include "cohort/core/detail/address_room.h"
 #include "cohort/core/detail/mutex.h"
+#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 
@@ -101,7 +101,7 @@ void take_blas_memory(std::size_t threads) {
   // Not here: threads of BLAS take memory, too, so it may be gone, and then BLAS waits.
   const auto done = std::make_shared<std::promise<void>>();
   std::future<void> result = done->get_future();
-  std::thread([threads, done] {
+  start_thread("to take memory for products of matrices", [threads, done] {
     try {
       use_blas(threads);
       done->set_value();

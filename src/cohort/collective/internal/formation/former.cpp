@@ -182,7 +182,7 @@ std::optional<int> Former::find_leader() {
   return std::nullopt;
 }
 
-bool Former::is_left_out() {
+bool Former::hears_that_it_was_left_out() {
   settle_();
   if (formation_.left_out_of() <= join_.number_max) return false;
   join_.number_max = formation_.left_out_of();
@@ -191,15 +191,15 @@ bool Former::is_left_out() {
 
 std::optional<Proposal> Former::lead() {
   forget_answers();
-  is_left_out();
   formation_.lead(join_now());
   while (true) {
     // After the others were asked: one that had ended by then had told before.
-    if (is_left_out()) return std::nullopt;
+    if (hears_that_it_was_left_out()) return std::nullopt;
     Formation::Progress progress = formation_.update(absent_, Clock::system().now());
     note_proposed(progress.proposal);
     if (progress.phase == Roster::Phase::committed) {
-      if (progress.proposal.members.size() == 1 && is_left_out()) return std::nullopt;
+      if (progress.proposal.members.size() == 1 && hears_that_it_was_left_out())
+        return std::nullopt;
       tell_all();
       tell_left_out(progress.proposal);
       return std::move(progress.proposal);

@@ -51,9 +51,9 @@ class Former {
   // Tells members of the last group that a group was formed without them. A process that is stopped
   // hears it when it goes on, also if this one has ended by then.
   void tell_left_out(const Proposal& group);
-  // Whether a newer group was formed without this process than it knew of. Those who have ended
-  // may have trained in it.
-  bool is_left_out();
+  // Whether it hears now that a newer group was formed without this process than it knew of; the
+  // next join_now() tells it. Those who have ended may have trained in that group.
+  bool hears_that_it_was_left_out();
 
   Conversation& with(int task);
   Join join_now() const;
