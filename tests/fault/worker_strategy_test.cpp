@@ -212,6 +212,29 @@ TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStopped) {
   }
 }
 
+// Regression: the loss of another worker had ended its group, so nobody had told it in that group
+// that it was given up, and it took the others, which had ended, for the only ones that had values.
+TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStoppedAndAnotherIsKilled) {
+  const testing::TemporaryFolder folder;
+  Job job(GetParam(), {.workers = 4,
+                       .save_to = folder.file("values"),
+                       .signalled = 0,
+                       .signal = SIGSTOP,
+                       .signal_when = "SIGNAL_AT_SAVE"});
+  RunningProgram& victim = job.worker(0);
+  ASSERT_TRUE(victim.await("step 100\n")) << victim.err();
+  job.worker(3).signal(SIGKILL);
+  for (const int other : {1, 2})
+    EXPECT_EQ(job.worker(other).wait().to_string(), "exit code 0") << job.worker(other).err();
+  const std::string saved = folder.read("values");
+  EXPECT_NE(saved, "");
+  victim.signal(SIGCONT);
+  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
+  EXPECT_THAT(victim.out(), AllOf(HasSubstr("the others have gone on without this worker"),
+                                  Not(HasSubstr("saved\n"))));
+  EXPECT_EQ(folder.read("values"), saved);
+}
+
 // Regression: if the first worker was left, it saved alone and went on with the next step, while
 // the others saved again.
 TEST_P(LostInASave, IsNoneForTheOthersIfItIsKilled) {

@@ -108,7 +108,7 @@ class ProcessGroups::State {
   Membership form(Deadline deadline, Duration return_wait) {
     COHORT_CHECK(!is_forming_.exchange(true), ErrorCode::failed_precondition,
                  "[collective.form] expected one call at a time, got a second one");
-    const bool is_given_up = this->is_given_up();
+    const bool is_given_up = hears_that_it_was_given_up();
     // From here on the process tells others that it is in no group.
     const std::vector<Member> missed = table_->missed();
     formation_.look();
@@ -152,12 +152,18 @@ class ProcessGroups::State {
   }
 
   bool is_given_up() {
+    if (hears_that_it_was_given_up()) return true;
+    listener_.settle();
+    return formation_.left_out_of() > formation_.last().number;
+  }
+
+ private:
+  // By members of the last group.
+  bool hears_that_it_was_given_up() {
     const std::shared_ptr<Group> group = group_.lock();
     if (auto* const ended = dynamic_cast<EndedGroup*>(group.get())) ended->look_for_end();
     return table_->is_given_up();
   }
-
- private:
   const WorkerTask& own() const { return options_.tasks[static_cast<std::size_t>(options_.self)]; }
 
   std::optional<formation::Reply> answer(const formation::Request& request,

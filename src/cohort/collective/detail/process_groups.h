@@ -82,8 +82,9 @@ class COHORT_API ProcessGroups {
   // that was left out waits until the deadline. Throws deadline_exceeded if they do not.
   Membership form(Deadline deadline, Duration return_wait = Duration::zero());
 
-  // Whether members of the last group have ended it because of this process, and said so: they go
-  // on without it. Not during form() or a call of that group.
+  // Whether others go on without this process, and said so: members of the last group have ended it
+  // because of this process, or have formed the next one without it. Not during form() or a call of
+  // that group.
   bool is_given_up();
   // Whether the processes of all other members of the last group are known to have ended, as in
   // form(). Waits until the deadline for those that may just be ending. As is_given_up().

@@ -53,7 +53,7 @@ void Formation::note_refused(const Request& request) {
   const Lock lock(mutex_);
   if (refused_.size() >= kWarningsMax || !refused_.insert(from.incarnation).second) return;
   log_warn("[collective.form] refused a process that takes part as ", name, ": ", error->message());
-  if (is_mistake_of_one_job(self_, request.from)) mistake_ = std::move(*error).at(name);
+  if (is_mistake_of_one_job(self_, request.from)) mistake_ = {from.task, *error};
 }
 
 std::uint64_t Formation::left_out_of() const {
@@ -61,7 +61,7 @@ std::uint64_t Formation::left_out_of() const {
   return left_out_of_;
 }
 
-std::optional<Error> Formation::take_mistake() {
+std::optional<Formation::Mistake> Formation::take_mistake() {
   const Lock lock(mutex_);
   return std::exchange(mistake_, std::nullopt);
 }

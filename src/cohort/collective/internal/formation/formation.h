@@ -44,9 +44,13 @@ class Formation {
   std::uint64_t left_out_of() const;
   // The last group that was kept.
   PastGroup last() const;
+  struct Mistake {
+    int task = 0;
+    Error error;
+  };
   // Why a process of this job that has come since the last call cannot be in a group with this one;
   // nullopt if none has come. Each such process also makes a warning.
-  std::optional<Error> take_mistake();
+  std::optional<Mistake> take_mistake();
 
   struct Progress {
     Roster::Phase phase = Roster::Phase::gathering;
@@ -75,7 +79,7 @@ class Formation {
   std::uint64_t entered_ COHORT_GUARDED_BY(mutex_) = 0;
   PastGroup last_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t left_out_of_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::optional<Error> mistake_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Mistake> mistake_ COHORT_GUARDED_BY(mutex_);
   std::set<std::uint64_t> refused_ COHORT_GUARDED_BY(mutex_);  // incarnations
   // While this process leads, and afterwards for members that ask whether the group was committed.
   std::optional<Roster> roster_ COHORT_GUARDED_BY(mutex_);

@@ -123,7 +123,9 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
-    COHORT_CHECK(join_.last.number != 0, reply.code, reply.text, " (", names_of({task}), ")");
+    if (join_.last.number == 0) fail_with(task, reply.code, reply.text);
+    if (refusing_.insert(task).second)
+      log_warn("[collective.form] ", names_of({task}), " refuses this process: ", reply.text);
     return absent;
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
@@ -336,9 +338,15 @@ std::string Former::names_of(const std::vector<int>& tasks) const {
 
 void Former::check_may_wait() const {
   if (join_.last.number == 0) {
-    if (std::optional<Error> mistake = formation_.take_mistake()) throw std::move(*mistake);
+    if (const std::optional<Formation::Mistake> mistake = formation_.take_mistake())
+      fail_with(mistake->task, mistake->error.code(), mistake->error.message());
   }
   if (deadline_.has_expired()) fail();
+}
+
+void Former::fail_with(int task, ErrorCode code, const std::string& text) const {
+  throw Error(code, text + " (" + names_of({task}) + ")")
+      .at(tasks_[static_cast<std::size_t>(task)].name);
 }
 
 void Former::fail() const {

@@ -81,6 +81,7 @@ class Former {
   // Throws if a process of this job cannot be in the group, or the deadline has passed.
   void check_may_wait() const;
   [[noreturn]] void fail() const;
+  [[noreturn]] void fail_with(int task, ErrorCode code, const std::string& text) const;
   std::string names_of(const std::vector<int>& tasks) const;
   Deadline pause(Duration duration) const;
 
@@ -102,6 +103,7 @@ class Former {
   // Tasks that have taken part at some time; those among the missing have given up, since others
   // had not come.
   std::set<int> came_;
+  std::set<int> refusing_;  // tasks that have answered that they are in no group with this process
 };
 
 }  // namespace cohort::collective::formation

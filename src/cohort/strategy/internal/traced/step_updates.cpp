@@ -222,8 +222,7 @@ class JoinedApply final : public JoinedCall {
     for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));
     COHORT_CHECK(
         std::any_of(of_all.begin(), of_all.end(), [](const auto& each) { return each.defined(); }),
-        ErrorCode::invalid_argument,
-        "[optimizer.apply_gradients] expected gradients, got none that is defined in any replica");
+        ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
   }
 
   std::vector<at::Tensor> shared_sums(StepReplica& replica) const {
@@ -302,9 +301,8 @@ class ApplyCall final : public StepCall {
       }
       if (is_given) updates.push_back(std::move(update));
     }
-    COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument,
-                 "[optimizer.apply_gradients] expected gradients, got none that is defined in "
-                 "any replica");
+    COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
+                 no_gradient_text(variables_));
     return std::make_unique<JoinedApply>(rule_, optimizer_, hyper_, std::move(updates));
   }
 
