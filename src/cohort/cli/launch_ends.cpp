@@ -20,6 +20,8 @@ constexpr int kBadConfiguration = 64;
 constexpr int kTryAgain = 75;
 // A server whose port is taken ends within this time after its start.
 constexpr std::chrono::minutes kEarly{1};
+// An error of one worker ends another at once, and may end that one itself a little later.
+constexpr std::chrono::seconds kCauseTime{5};
 // A worker does something if it uses this part of the time on a processor: connections that are
 // kept alive take less. The system counts in steps of the second number.
 constexpr int kBusyPart = 50;
@@ -85,9 +87,19 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
   } else if (can_restart(task) && !is_bad_configuration(exit)) {
     say(id.to_string() + how(exit) + because_of(task) + plan_restart(task));
   } else {
-    say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(exit) + "; ending all");
-    end_all(exit.shell_code(), SIGTERM);
+    const bool waits = is_cause_running(task);
+    say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(exit) +
+        (waits ? "; waiting for the exit code of " + task.error_origin : "; ending all"));
+    if (!waits) return end_all(exit.shell_code(), SIGTERM);
+    if (!failing_) failing_ = {exit.shell_code(), steady_clock::now() + kCauseTime};
   }
+}
+
+bool LaunchLoop::is_cause_running(const Task& task) const {
+  return task.has_error_of_another() &&
+         std::any_of(tasks_.begin(), tasks_.end(), [&](const auto& one) {
+           return one->process && one->report.task.to_string() == task.error_origin;
+         });
 }
 
 // An error in a step of one worker is thrown on all of them, and all end with its exit code.

@@ -90,7 +90,8 @@ LaunchResult LaunchLoop::run() {
 
 // Planned kills are no failure of a job that goes on without those workers, and nobody has.
 void LaunchLoop::note_that_none_finished() {
-  if (cluster_.has_chief() || finished_ || exit_code_ || failure_ != 0 || lost_port_) return;
+  if (cluster_.has_chief() || finished_ || exit_code_ || failing_ || failure_ != 0 || lost_port_)
+    return;
   failure_ = tasks_.front()->report.last_exit.shell_code();
   say("no worker has finished");
 }
@@ -196,6 +197,10 @@ void LaunchLoop::note_output_error(int error) {
 void LaunchLoop::run_planned(Time now) {
   if (kill_time_ && now >= *kill_time_) kill_all("did not end in time");
   if (is_ending()) return;
+  if (failing_ && now >= failing_->time) {
+    say("ending all");
+    return end_all(failing_->exit_code, SIGTERM);
+  }
   if (late_note_time_ && now >= *late_note_time_) say_who_is_late();
   if (late_time_ && now >= *late_time_) end_late_ones();
   if (is_ending()) return;
@@ -238,6 +243,7 @@ std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
   std::optional<Time> next = kill_time_;
   const auto consider = [&next](Time time) { next = next ? std::min(*next, time) : time; };
   if (is_ending()) return next;
+  if (failing_) consider(failing_->time);
   if (late_note_time_) consider(*late_note_time_);
   if (late_time_) consider(*late_time_);
   for (const PlannedKill& kill : kills_) {
@@ -287,7 +293,8 @@ void LaunchLoop::say(const std::string& text) {
 }
 
 LaunchResult LaunchLoop::result() const {
-  LaunchResult result{exit_code_.value_or(failure_), output_error_, {}};
+  const int failure = failing_ ? failing_->exit_code : failure_;
+  LaunchResult result{exit_code_.value_or(failure), output_error_, {}};
   for (const auto& task : tasks_) result.tasks.push_back(task->report);
   return result;
 }

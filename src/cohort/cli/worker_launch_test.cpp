@@ -190,6 +190,17 @@ TEST_F(WorkerLaunchTest, TheWorkerWhoseErrorItWasIsBlamed) {
                                "(--restart N"));
 }
 
+// Regression: the launch had the exit code of the one that lost it, which may not try again.
+TEST_F(WorkerLaunchTest, TheCodeIsThatOfTheLostWorkerAlsoIfItEndsLater) {
+  scripts("printf worker:1 >/dev/fd/$COHORT_ORIGIN_FD; exit 69",
+          "until grep -q 'waiting for the exit code of worker:1' $dir/err; do sleep 0.01; done\n"
+          "exit 75");
+  EXPECT_EQ(run().exit_code, 75);
+  EXPECT_THAT(err(), HasSubstr("worker:0 ended with exit code 69, because of an error of worker:1 "
+                               "(--restart N would start it again); waiting for the exit code of "
+                               "worker:1\n[launch] worker:1 ended with exit code 75"));
+}
+
 // Both have ended when the launcher looks, because before that it waits for a reader of worker:2's
 // lines.
 TEST_F(WorkerLaunchTest, TheWorkerWhoseErrorItWasIsBlamedFirst) {

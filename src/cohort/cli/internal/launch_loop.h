@@ -49,6 +49,8 @@ class LaunchLoop {
   void say_who_is_late();
   void end_late_ones();
   static std::string because_of(const Task& task);
+  // Whether the worker runs whose error has ended this one.
+  bool is_cause_running(const Task& task) const;
   std::string why_the_job_fails(const ProcessExit& exit) const;
   void port_was_lost(const Task& task);
   // Plans the next start of a server that ended, if it has a restart left. Returns the text about
@@ -87,6 +89,13 @@ class LaunchLoop {
   std::optional<Time> late_time_;       // when they are ended, if they do nothing
   bool is_busy_said_ = false;           // that a late worker works
   int failure_ = 0;                     // the exit code of a worker that did not finish
+  // A worker has failed because of an error of another one, whose own exit code says more. Until
+  // this time the launch waits for it.
+  struct Failing {
+    int exit_code = 0;
+    Time time{};
+  };
+  std::optional<Failing> failing_;
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;

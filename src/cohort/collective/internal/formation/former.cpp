@@ -365,15 +365,14 @@ void Former::fail() const {
       throw must_restart(
           "expected more than half of the workers of the last group, or half with the "
           "first of them, got too few without " +
-          names_of(lack_.missing) +
-          ", which cannot be reached but may train on without this process" + remedy +
+          names_of(lack_.missing) + ", which may train on without this process" + remedy +
           ", or set MultiWorkerMirroredOptions::allow_minority")
           .at(origin);
     case Obstacle::given_up:
       throw must_restart(
           "expected one of the workers that have given up this process and go on "
           "without it, got none: " +
-          (lack_.is_final ? "they have ended" : names_of(lack_.missing) + " cannot be reached") +
+          (lack_.is_final ? "they have ended" : names_of(lack_.missing) + " did not answer") +
           "; a group without them would replace what they have trained" + remedy);
     case Obstacle::left_behind:
       if (lack_.is_final)
