@@ -29,6 +29,13 @@ constexpr auto kTellTimeout = std::chrono::seconds(1);
 
 void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); }
 
+std::string name_of(const WorkerTask& task) { return task.name + " (" + task.address + ")"; }
+
+// No group can have both this process and that of the task.
+[[noreturn]] void fail_because_of(const WorkerTask& task, const Error& why) {
+  throw Error(why.code(), why.message() + " (" + name_of(task) + ")").at(task.name);
+}
+
 }  // namespace
 
 Former::Former(const std::vector<WorkerTask>& tasks, const Identity& self, Formation& formation,
@@ -123,9 +130,10 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
-    if (join_.last.number == 0) fail_with(task, reply.code, reply.text);
+    const WorkerTask& other = tasks_[static_cast<std::size_t>(task)];
+    if (join_.last.number == 0) fail_because_of(other, {reply.code, reply.text});
     if (refusing_.insert(task).second)
-      log_warn("[collective.form] ", names_of({task}), " refuses this process: ", reply.text);
+      log_warn("[collective.form] ", name_of(other), " refuses this process: ", reply.text);
     return absent;
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
@@ -330,8 +338,7 @@ std::string Former::names_of(const std::vector<int>& tasks) const {
   std::string names;
   for (const int task : tasks) {
     if (task < 0 || task >= static_cast<int>(tasks_.size())) continue;
-    const WorkerTask& one = tasks_[static_cast<std::size_t>(task)];
-    names += (names.empty() ? "" : ", ") + one.name + " (" + one.address + ")";
+    names += (names.empty() ? "" : ", ") + name_of(tasks_[static_cast<std::size_t>(task)]);
   }
   return names.empty() ? "the other workers" : names;
 }
@@ -339,14 +346,9 @@ std::string Former::names_of(const std::vector<int>& tasks) const {
 void Former::check_may_wait() const {
   if (join_.last.number == 0) {
     if (const std::optional<Formation::Mistake> mistake = formation_.take_mistake())
-      fail_with(mistake->task, mistake->error.code(), mistake->error.message());
+      fail_because_of(tasks_[static_cast<std::size_t>(mistake->task)], mistake->error);
   }
   if (deadline_.has_expired()) fail();
-}
-
-void Former::fail_with(int task, ErrorCode code, const std::string& text) const {
-  throw Error(code, text + " (" + names_of({task}) + ")")
-      .at(tasks_[static_cast<std::size_t>(task)].name);
 }
 
 void Former::fail() const {

@@ -81,7 +81,6 @@ class Former {
   // Throws if a process of this job cannot be in the group, or the deadline has passed.
   void check_may_wait() const;
   [[noreturn]] void fail() const;
-  [[noreturn]] void fail_with(int task, ErrorCode code, const std::string& text) const;
   std::string names_of(const std::vector<int>& tasks) const;
   Deadline pause(Duration duration) const;
 
