@@ -9,7 +9,8 @@
 // LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
 // SAVE_TO=FILE: it saves the number of the step there after each hundred steps.
 // SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time, and with
-// SIGNAL_IN_SAVE when it has written all bytes and waits for the disk.
+// SIGNAL_IN_SAVE when it has written all bytes and waits for the disk, and with SIGNAL_AT_RENAME just
+// before the file gets its name.
 // SIGNAL_AT_REBUILD=NUMBER: it sends itself this signal before it first calls rebuild().
 // REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
@@ -26,6 +27,7 @@
 #include <ATen/ops/sin.h>
 #include <ATen/ops/tensor_split.h>
 #include <ATen/ops/zeros.h>
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -239,11 +241,21 @@ extern "C" __attribute__((visibility("default"))) int bind(int fd, const sockadd
   return static_cast<int>(::syscall(SYS_bind, fd, &to, size));
 }
 
+void signal_once(const char* variable, bool& has_come) {
+  const char* const signal = std::getenv(variable);
+  if (signal != nullptr && !std::exchange(has_come, true)) ::raise(std::atoi(signal));
+}
+
 extern "C" __attribute__((visibility("default"))) int fsync(int fd) {
   static bool has_come = false;
-  const char* const signal = std::getenv("SIGNAL_IN_SAVE");
-  if (signal != nullptr && !std::exchange(has_come, true)) ::raise(std::atoi(signal));
+  signal_once("SIGNAL_IN_SAVE", has_come);
   return static_cast<int>(::syscall(SYS_fsync, fd));
+}
+
+extern "C" __attribute__((visibility("default"))) int rename(const char* from, const char* to) {
+  static bool has_come = false;
+  signal_once("SIGNAL_AT_RENAME", has_come);
+  return static_cast<int>(::syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0));
 }
 
 int main(int argc, char** argv) { return cohort::run_main(argc, argv, cohort::train); }

@@ -190,8 +190,8 @@ TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStopped) {
     int victim = 0;
     std::string when;
   };
-  for (const Stop& stop :
-       {Stop{0, "SIGNAL_AT_SAVE"}, Stop{2, "SIGNAL_AT_SAVE"}, Stop{0, "SIGNAL_IN_SAVE"}}) {
+  for (const Stop& stop : {Stop{0, "SIGNAL_AT_SAVE"}, Stop{2, "SIGNAL_AT_SAVE"},
+                           Stop{0, "SIGNAL_IN_SAVE"}, Stop{0, "SIGNAL_AT_RENAME"}}) {
     SCOPED_TRACE(std::to_string(stop.victim) + " " + stop.when);
     const testing::TemporaryFolder folder;
     const std::string file = folder.file("values");

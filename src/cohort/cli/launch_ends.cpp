@@ -91,7 +91,7 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
     say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(exit) +
         (waits ? "; waiting for the exit code of " + task.error_origin : "; ending all"));
     if (!waits) return end_all(exit.shell_code(), SIGTERM);
-    if (!failing_) failing_ = {exit.shell_code(), steady_clock::now() + kCauseTime};
+    if (!failing_) failing_ = {id, exit.shell_code(), steady_clock::now() + kCauseTime};
   }
 }
 
@@ -104,7 +104,10 @@ bool LaunchLoop::is_cause_running(const Task& task) const {
 
 // An error in a step of one worker is thrown on all of them, and all end with its exit code.
 std::string LaunchLoop::because_of(const Task& task) {
-  return task.has_error_of_another() ? ", because of an error of " + task.error_origin : "";
+  if (!task.has_error_of_another()) return "";
+  const bool has_lost_it = task.has_lost_another(task.report.last_exit);
+  return (has_lost_it ? ", because it lost or missed " : ", because of an error of ") +
+         task.error_origin;
 }
 
 std::string LaunchLoop::why_the_job_fails(const ProcessExit& exit) const {

@@ -198,7 +198,9 @@ void LaunchLoop::run_planned(Time now) {
   if (kill_time_ && now >= *kill_time_) kill_all("did not end in time");
   if (is_ending()) return;
   if (failing_ && now >= failing_->time) {
-    say("ending all");
+    say(find(failing_->task)->error_origin +
+        " has not ended by itself; ending all with exit code " +
+        std::to_string(failing_->exit_code) + " of " + failing_->task.to_string());
     return end_all(failing_->exit_code, SIGTERM);
   }
   if (late_note_time_ && now >= *late_note_time_) say_who_is_late();

@@ -188,6 +188,8 @@ TEST_F(WorkerLaunchTest, TheWorkerWhoseErrorItWasIsBlamed) {
   EXPECT_EQ(run().exit_code, 70);
   EXPECT_THAT(err(), HasSubstr("worker:0 ended with exit code 70, because of an error of worker:1 "
                                "(--restart N"));
+  EXPECT_THAT(err(), HasSubstr("worker:1 has not ended by itself; ending all with exit code 70 of "
+                               "worker:0\n"));
 }
 
 // Regression: the launch had the exit code of the one that lost it, which may not try again.
@@ -196,9 +198,10 @@ TEST_F(WorkerLaunchTest, TheCodeIsThatOfTheLostWorkerAlsoIfItEndsLater) {
           "until grep -q 'waiting for the exit code of worker:1' $dir/err; do sleep 0.01; done\n"
           "exit 75");
   EXPECT_EQ(run().exit_code, 75);
-  EXPECT_THAT(err(), HasSubstr("worker:0 ended with exit code 69, because of an error of worker:1 "
-                               "(--restart N would start it again); waiting for the exit code of "
-                               "worker:1\n[launch] worker:1 ended with exit code 75"));
+  EXPECT_THAT(err(),
+              HasSubstr("worker:0 ended with exit code 69, because it lost or missed "
+                        "worker:1 (--restart N would start it again); waiting for the exit code of "
+                        "worker:1\n[launch] worker:1 ended with exit code 75"));
 }
 
 // Both have ended when the launcher looks, because before that it waits for a reader of worker:2's

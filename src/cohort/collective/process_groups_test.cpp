@@ -192,6 +192,67 @@ TEST(ProcessGroups, RefuseAnotherListOfWorkers) {
   }
 }
 
+class DebugLines {
+ public:
+  explicit DebugLines(std::function<void(std::string_view line)> on_line) {
+    set_log_level(LogLevel::debug);
+    set_log_sink(
+        [on_line = std::move(on_line)](LogLevel, std::string_view line) { on_line(line); });
+  }
+  ~DebugLines() {
+    set_log_sink(nullptr);
+    set_log_level(LogLevel::warn);
+  }
+  DebugLines(const DebugLines&) = delete;
+  DebugLines& operator=(const DebugLines&) = delete;
+};
+
+// Regression: the one that differed ended as soon as one had refused it, and the others waited for it.
+TEST(ProcessGroups, AllHearOfTheOneThatDiffersWhoeverComesLast) {
+  for (const bool swaps : {false, true}) {
+    for (const int different : {0, 1, 2}) {
+      SCOPED_TRACE(std::to_string(different) +
+                   (swaps ? " has another order" : " has other options"));
+      WorkerProcesses workers(3);
+      ProcessGroupOptions other = workers.options(different);
+      if (swaps) {
+        std::swap(other.tasks[static_cast<std::size_t>((different + 1) % 3)].address,
+                  other.tasks[static_cast<std::size_t>((different + 2) % 3)].address);
+      } else {
+        other.options = "2 replicas";
+      }
+      std::vector<std::thread> waiting;
+      std::atomic<int> told = 0;
+      // It asks only the one that leads, so it does not meet the one that differs.
+      std::atomic<bool> has_one_joined = false;
+      const DebugLines lines([&](std::string_view line) {
+        if (line.find("joins task") == std::string_view::npos) return;
+        has_one_joined = true;
+        has_one_joined.notify_all();
+      });
+      const std::vector<int> alike = {(different + 1) % 3, (different + 2) % 3};
+      for (const int task : alike) workers.start(task);
+      for (const int task : alike) {
+        waiting.emplace_back([&, task] {
+          const Outcomes outcomes = workers.form({task}, 60s);
+          if (!outcomes.at(task).error) return;
+          EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition)
+              << task << ": " << outcomes.at(task).error->what();
+          ++told;
+        });
+      }
+      has_one_joined.wait(false);
+      {
+        ProcessGroups late(other);
+        EXPECT_THAT([&] { late.form(Deadline::after(60s)); },
+                    throws_error(ErrorCode::failed_precondition, "expected"));
+      }
+      for (std::thread& thread : waiting) thread.join();
+      EXPECT_EQ(told, 2);
+    }
+  }
+}
+
 // Regression: those who were asked first waited until their deadline, and named who was missing.
 TEST(ProcessGroups, TheOneThatRefusesHearsItToo) {
   for (const int first : {0, 1}) {

@@ -92,6 +92,7 @@ class LaunchLoop {
   // A worker has failed because of an error of another one, whose own exit code says more. Until
   // this time the launch waits for it.
   struct Failing {
+    TaskId task;
     int exit_code = 0;
     Time time{};
   };

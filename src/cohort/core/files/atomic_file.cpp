@@ -53,6 +53,20 @@ void sync_folder_of(const std::string& path) {
   if (file.is_open()) ::fsync(file.get());
 }
 
+// A process that would give them this name later finds that they are gone.
+void remove_partial_files(const std::string& path, const std::string& except) {
+  const std::filesystem::path target(path);
+  const std::string begin = target.filename().string() + ".partial-";
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    const std::string name = entries->path().filename().string();
+    if (name.starts_with(begin) && name != std::filesystem::path(except).filename().string())
+      ::unlink(entries->path().c_str());
+  }
+}
+
 }  // namespace
 
 AtomicFile::AtomicFile(std::string path, std::string call)
@@ -83,8 +97,15 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit(const std::function<void()>& check) {
   if (::fsync(file_.get()) != 0) fail(errno);
-  if (check) check();
-  if (::rename(partial_path_.c_str(), path_.c_str()) != 0) fail(errno);
+  if (check) {
+    check();
+    remove_partial_files(path_, partial_path_);
+  }
+  if (::rename(partial_path_.c_str(), path_.c_str()) != 0) {
+    const int code = errno;
+    if (code == ENOENT && check) check();  // it may throw now, which tells more
+    fail(code);
+  }
   file_ = FileDescriptor();
   sync_folder_of(path_);
 }

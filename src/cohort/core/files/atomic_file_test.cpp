@@ -58,6 +58,33 @@ TEST_F(AtomicFileTest, TwoOfOneNameDoNotMix) {
   EXPECT_EQ(folder_.read("file"), "first");
 }
 
+// Regression: a process that was stopped just before it gave its file the name replaced a newer one.
+TEST_F(AtomicFileTest, IsGoneIfAnotherWasCheckedMeanwhile) {
+  AtomicFile older(folder_.file("a"), "test");
+  older.write(bytes_of("older"));
+  AtomicFile other(folder_.file("ab"), "test");
+  const auto write_newer = [&] {
+    AtomicFile newer(folder_.file("a"), "test");
+    newer.write(bytes_of("newer"));
+    newer.commit([] {});
+  };
+  EXPECT_THAT([&] { older.commit([&] { write_newer(); }); },
+              throws_error(ErrorCode::not_found, folder_.file("a")));
+  EXPECT_EQ(folder_.read("a"), "newer");
+  other.commit();
+  EXPECT_EQ(folder_.read("ab"), "");
+  int checks = 0;
+  AtomicFile last(folder_.file("a"), "test");
+  EXPECT_THAT(
+      [&] {
+        last.commit([&] {
+          if (++checks == 2) internal::throw_error(ErrorCode::aborted, "given up");
+          write_newer();
+        });
+      },
+      throws_error(ErrorCode::aborted, "given up"));
+}
+
 TEST_F(AtomicFileTest, ALinkIsFollowed) {
   std::filesystem::create_directory(folder_.file("run"));
   folder_.write("run/5", "before");

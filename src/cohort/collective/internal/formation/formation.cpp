@@ -48,7 +48,10 @@ void Formation::note_refused(const Request& request) {
   const Member& from = request.from.self;
   const bool is_named = from.task >= 0 && from.task < static_cast<int>(names_.size());
   std::optional<Error> error = disagreement(self_, request.from);
-  if (request.to != self_.self.task || !is_named || !error) return;
+  // With another list, the address of this process may be that of another task.
+  const bool is_asked =
+      request.to == self_.self.task || request.from.tasks_hash != self_.tasks_hash;
+  if (!is_asked || !is_named || !error) return;
   const std::string& name = names_[static_cast<std::size_t>(from.task)];
   const Lock lock(mutex_);
   if (refused_.size() >= kWarningsMax || !refused_.insert(from.incarnation).second) return;

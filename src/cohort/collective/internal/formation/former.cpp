@@ -29,11 +29,13 @@ constexpr auto kTellTimeout = std::chrono::seconds(1);
 
 void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); }
 
-std::string name_of(const WorkerTask& task) { return task.name + " (" + task.address + ")"; }
-
-// No group can have both this process and that of the task.
-[[noreturn]] void fail_because_of(const WorkerTask& task, const Error& why) {
-  throw Error(why.code(), why.message() + " (" + name_of(task) + ")").at(task.name);
+// Returns when the kernel has all questions, or after a time.
+void send_all(std::vector<Conversation*> asked) {
+  const Deadline deadline = Deadline::after(kTellTimeout);
+  while (!asked.empty() && !deadline.has_expired()) {
+    advance_all(asked, -1, Deadline(std::min(deadline.time(), Deadline::after(kStep).time())));
+    std::erase_if(asked, [](const Conversation* one) { return one->has_sent(); });
+  }
 }
 
 }  // namespace
@@ -130,10 +132,10 @@ AbsentTask Former::heard(int task, const Conversation& conversation) {
   join_.number_max = std::max(join_.number_max, reply.last);
   if (reply.kind == ReplyKind::refused) {
     // A group that trains does not end because of another program at the address of a lost worker.
-    const WorkerTask& other = tasks_[static_cast<std::size_t>(task)];
-    if (join_.last.number == 0) fail_because_of(other, {reply.code, reply.text});
+    if (join_.last.number == 0) fail_because_of(task, {reply.code, reply.text});
     if (refusing_.insert(task).second)
-      log_warn("[collective.form] ", name_of(other), " refuses this process: ", reply.text);
+      log_warn("[collective.form] ", names_of(tasks_, {task}),
+               " refuses this process: ", reply.text);
     return absent;
   }
   const bool is_forming = reply.kind != ReplyKind::not_forming;
@@ -248,11 +250,7 @@ void Former::tell_left_out(const Proposal& group) {
     with(member.task).ask(encode(request));
     told.push_back(&with(member.task));
   }
-  const Deadline deadline = Deadline::after(kTellTimeout);
-  while (!told.empty() && !deadline.has_expired()) {
-    advance_all(told, -1, Deadline(std::min(deadline.time(), Deadline::after(kStep).time())));
-    std::erase_if(told, [](const Conversation* one) { return one->has_sent(); });
-  }
+  send_all(std::move(told));
 }
 
 std::optional<Proposal> Former::follow(int leader) {
@@ -323,7 +321,7 @@ void Former::note(Lack lack) {
   }
   if (lack.is_final && lack.obstacle != Obstacle::none) {
     lack_ = std::move(lack);
-    fail();
+    throw error_of(lack_, tasks_, came_);
   }
   if (has_noted_lack_ && !deadline_.is_infinite()) {
     const Duration margin = std::min<Duration>(kLastMoments, (deadline_.time() - started_) / 4);
@@ -334,67 +332,25 @@ void Former::note(Lack lack) {
   if (lack_.obstacle == Obstacle::left_behind && join_.last.number == 0) wait_for_training_ones();
 }
 
-std::string Former::names_of(const std::vector<int>& tasks) const {
-  std::string names;
-  for (const int task : tasks) {
-    if (task < 0 || task >= static_cast<int>(tasks_.size())) continue;
-    names += (names.empty() ? "" : ", ") + name_of(tasks_[static_cast<std::size_t>(task)]);
+void Former::fail_because_of(int task, const Error& why) {
+  // The process that differs ends now. Those that it has not met would wait for it in vain.
+  std::vector<Conversation*> told;
+  for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {
+    if (other == self_.self.task) continue;
+    if (with(other).state() != State::pending) with(other).ask(question(RequestKind::probe, other));
+    told.push_back(&with(other));
   }
-  return names.empty() ? "the other workers" : names;
+  send_all(std::move(told));
+  const WorkerTask& differs = tasks_[static_cast<std::size_t>(task)];
+  throw Error(why.code(), why.message() + " (" + name_of(differs) + ")").at(differs.name);
 }
 
-void Former::check_may_wait() const {
+void Former::check_may_wait() {
   if (join_.last.number == 0) {
     if (const std::optional<Formation::Mistake> mistake = formation_.take_mistake())
-      fail_because_of(tasks_[static_cast<std::size_t>(mistake->task)], mistake->error);
+      fail_because_of(mistake->task, mistake->error);
   }
-  if (deadline_.has_expired()) fail();
-}
-
-void Former::fail() const {
-  std::vector<int> missing = lack_.missing;
-  std::erase_if(missing, [&](int task) { return came_.contains(task); });
-  if (missing.empty()) missing = lack_.missing;
-  const std::string& origin =
-      missing.empty() ? std::string() : tasks_.at(static_cast<std::size_t>(missing.front())).name;
-  const auto must_restart = [](std::string text) {
-    return Error(ErrorCode::unavailable, "[collective.form] " + std::move(text),
-                 ErrorCause::must_restart);
-  };
-  const std::string remedy = "; end this process and start it again";
-  switch (lack_.obstacle) {
-    case Obstacle::minority:
-      throw must_restart(
-          "expected more than half of the workers of the last group, or half with the "
-          "first of them, got too few without " +
-          names_of(lack_.missing) + ", which may train on without this process" + remedy +
-          ", or set MultiWorkerMirroredOptions::allow_minority")
-          .at(origin);
-    case Obstacle::given_up:
-      throw must_restart(
-          "expected one of the workers that have given up this process and go on "
-          "without it, got none: " +
-          (lack_.is_final ? "they have ended" : names_of(lack_.missing) + " did not answer") +
-          "; a group without them would replace what they have trained" + remedy);
-    case Obstacle::left_behind:
-      if (lack_.is_final)
-        throw must_restart("expected the workers of group " + std::to_string(lack_.left_behind) +
-                           ", which have trained on without this process, but they have ended" +
-                           remedy);
-      throw Error(ErrorCode::deadline_exceeded,
-                  "[collective.form] expected the others to form a new group before the deadline, "
-                  "but they train in group " +
-                      std::to_string(lack_.left_behind) +
-                      "; this process joins when they call rebuild()");
-    case Obstacle::none:
-      break;
-  }
-  throw Error(
-      ErrorCode::deadline_exceeded,
-      "[collective.form] expected all workers to form a group before the deadline, got no " +
-          (missing.empty() ? "agreement" : names_of(missing)) +
-          "; see whether they have started and can be reached, or wait longer")
-      .at(origin);
+  if (deadline_.has_expired()) throw error_of(lack_, tasks_, came_);
 }
 
 }  // namespace cohort::collective::formation

@@ -14,6 +14,7 @@
 #include "cohort/collective/detail/process_groups.h"
 #include "cohort/collective/internal/formation/conversation.h"
 #include "cohort/collective/internal/formation/formation.h"
+#include "cohort/collective/internal/formation/lack.h"
 #include "cohort/collective/internal/formation/message.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
@@ -65,13 +66,6 @@ class Former {
   bool is_lower_forming() const;
   void note_proposed(const Proposal& proposal);
   void note_accepted(const Proposal& proposal);
-  // What keeps this process waiting, as the process that leads says.
-  struct Lack {
-    std::vector<int> missing = {};
-    std::uint64_t left_behind = 0;
-    Obstacle obstacle = Obstacle::none;
-    bool is_final = false;
-  };
   // For the error at the deadline. Others give up at about the same deadline, but are not those
   // that kept this process waiting; so what comes shortly before it is not noted. Throws if nobody
   // can come who would change it.
@@ -79,9 +73,9 @@ class Former {
   // Others train, so this process has not waited in vain, and goes on waiting.
   void wait_for_training_ones();
   // Throws if a process of this job cannot be in the group, or the deadline has passed.
-  void check_may_wait() const;
-  [[noreturn]] void fail() const;
-  std::string names_of(const std::vector<int>& tasks) const;
+  void check_may_wait();
+  // No group can have both this process and that of the task.
+  [[noreturn]] void fail_because_of(int task, const Error& why);
   Deadline pause(Duration duration) const;
 
   const std::vector<WorkerTask>& tasks_;

@@ -32,7 +32,9 @@ class COHORT_API AtomicFile {
 
   void write(std::span<const std::byte> bytes);
   // Waits until the disk has the bytes, then gives the file its name. Call it once, at the end. If
-  // `check`, which is called between the two, throws, an old file of this name stays.
+  // `check`, which is called between the two, throws, an old file of this name stays. It tells that
+  // no other process may write the file now: partial files of others are removed, since a process
+  // may be stopped after its check, and go on later.
   void commit(const std::function<void()>& check = {});
 
  private:
