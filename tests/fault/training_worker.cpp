@@ -8,9 +8,9 @@
 // With `fork` it has a child process, which lives some seconds longer than it.
 // LISTEN_AT=PORT: it listens there instead, since a proxy has the port that TF_CONFIG names.
 // SAVE_TO=FILE: it saves the number of the step there after each hundred steps.
-// SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time, and with
-// SIGNAL_IN_SAVE when it has written all bytes and waits for the disk, and with SIGNAL_AT_RENAME just
-// before the file gets its name.
+// SIGNAL_AT_SAVE=NUMBER: it sends itself this signal before it does so for the first time, with
+// SIGNAL_IN_SAVE when it has written all bytes and waits for the disk, and with SIGNAL_AT_RENAME
+// just before the file gets its name.
 // SIGNAL_AT_REBUILD=NUMBER: it sends itself this signal before it first calls rebuild().
 // REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from

@@ -58,7 +58,7 @@ TEST_F(AtomicFileTest, TwoOfOneNameDoNotMix) {
   EXPECT_EQ(folder_.read("file"), "first");
 }
 
-// Regression: a process that was stopped just before it gave its file the name replaced a newer one.
+// Regression: a process that was stopped just before the rename replaced a newer file.
 TEST_F(AtomicFileTest, IsGoneIfAnotherWasCheckedMeanwhile) {
   AtomicFile older(folder_.file("a"), "test");
   older.write(bytes_of("older"));

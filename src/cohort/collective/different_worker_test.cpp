@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+// A worker that has another job, backend, list of workers or options is in no group.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstddef>
+#include <functional>
+#include <string_view>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/detail/process_groups.h"
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
+#include "cohort/testing/worker_processes.h"
+
+namespace cohort::collective {
+namespace {
+
+using namespace std::chrono_literals;
+using ::testing::AllOf;
+using testing::expect_group;
+using ::testing::HasSubstr;
+using testing::throws_error;
+using testing::Warnings;
+using testing::WorkerProcesses;
+using Outcomes = WorkerProcesses::Outcomes;
+
+// Regression: they waited until the deadline for connections of each other.
+TEST(DifferentWorker, IsRefusedForItsBackend) {
+  WorkerProcesses workers(2);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.backend = GroupBackend::shared_memory;
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_THAT(outcomes.at(task).error->message(),
+                HasSubstr(task == 0 ? "a worker with GroupBackend::tcp, got "
+                                    : "a worker with GroupBackend::shared_memory, got "));
+  }
+}
+
+TEST(DifferentWorker, IsRefusedForItsJob) {
+  WorkerProcesses workers(2);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.job = "other";
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition);
+    EXPECT_THAT(outcomes.at(task).error->message(),
+                HasSubstr("got one of another job; give all workers the same cluster"));
+  }
+}
+
+// Regression: one that had started again with other options came into the group, and all failed.
+TEST(DifferentWorker, IsRefusedForItsOptions) {
+  WorkerProcesses workers(2);
+  workers.start_all();
+  Outcomes first = workers.form({0, 1});
+  expect_group(first, {0, 1});
+  workers.end(1);
+  ProcessGroupOptions other = workers.options(1);
+  other.options = "2 replicas";
+  workers.start(other);
+  Warnings warnings;
+  Outcomes outcomes = workers.form({0, 1});
+  expect_group(outcomes, {0});
+  // The one that asks first hears it from the other.
+  EXPECT_THAT(warnings.text(),
+              ::testing::AnyOf(
+                  AllOf(HasSubstr("refused a process that takes part as worker:1: "),
+                        HasSubstr("the options 'none', got '2 replicas'")),
+                  AllOf(HasSubstr("worker:1 (" + workers.address(1) + ") refuses this process: "),
+                        HasSubstr("the options '2 replicas', got 'none'"))));
+  ASSERT_TRUE(outcomes.at(1).error);
+  EXPECT_EQ(outcomes.at(1).error->code(), ErrorCode::failed_precondition);
+  EXPECT_EQ(outcomes.at(1).error->origin(), "worker:0");
+  EXPECT_THAT(
+      outcomes.at(1).error->message(),
+      AllOf(HasSubstr("the options '2 replicas', got 'none'"), HasSubstr(workers.address(0))));
+}
+
+TEST(DifferentWorker, IsRefusedForItsListOfWorkers) {
+  WorkerProcesses workers(3);
+  workers.start(0);
+  ProcessGroupOptions other = workers.options(1);
+  other.tasks.pop_back();
+  workers.start(other);
+  Outcomes outcomes = workers.form({0, 1});
+  for (const int task : {0, 1}) {
+    ASSERT_TRUE(outcomes.at(task).error);
+    EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition);
+    EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr("the same list of workers"));
+    EXPECT_THAT(outcomes.at(task).error->message(), HasSubstr("worker:2 " + workers.address(2)));
+  }
+}
+
+class DebugLines {
+ public:
+  explicit DebugLines(std::function<void(std::string_view line)> on_line) {
+    set_log_level(LogLevel::debug);
+    set_log_sink(
+        [on_line = std::move(on_line)](LogLevel, std::string_view line) { on_line(line); });
+  }
+  ~DebugLines() {
+    set_log_sink(nullptr);
+    set_log_level(LogLevel::warn);
+  }
+  DebugLines(const DebugLines&) = delete;
+  DebugLines& operator=(const DebugLines&) = delete;
+};
+
+// Regression: the one that differed ended as soon as one had refused it, and the others waited.
+TEST(DifferentWorker, IsKnownToAllWhoeverComesLast) {
+  for (const bool swaps : {false, true}) {
+    for (const int different : {0, 1, 2}) {
+      SCOPED_TRACE(std::to_string(different) +
+                   (swaps ? " has another order" : " has other options"));
+      WorkerProcesses workers(3);
+      ProcessGroupOptions other = workers.options(different);
+      if (swaps) {
+        std::swap(other.tasks[static_cast<std::size_t>((different + 1) % 3)].address,
+                  other.tasks[static_cast<std::size_t>((different + 2) % 3)].address);
+      } else {
+        other.options = "2 replicas";
+      }
+      std::vector<std::thread> waiting;
+      std::atomic<int> told = 0;
+      // It asks only the one that leads, so it does not meet the one that differs.
+      std::atomic<bool> has_one_joined = false;
+      const DebugLines lines([&](std::string_view line) {
+        if (line.find("joins task") == std::string_view::npos) return;
+        has_one_joined = true;
+        has_one_joined.notify_all();
+      });
+      const std::vector<int> alike = {(different + 1) % 3, (different + 2) % 3};
+      for (const int task : alike) workers.start(task);
+      for (const int task : alike) {
+        waiting.emplace_back([&, task] {
+          const Outcomes outcomes = workers.form({task}, 60s);
+          if (!outcomes.at(task).error) return;
+          EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition)
+              << task << ": " << outcomes.at(task).error->what();
+          ++told;
+        });
+      }
+      has_one_joined.wait(false);
+      {
+        ProcessGroups late(other);
+        EXPECT_THAT([&] { late.form(Deadline::after(60s)); },
+                    throws_error(ErrorCode::failed_precondition, "expected"));
+      }
+      for (std::thread& thread : waiting) thread.join();
+      EXPECT_EQ(told, 2);
+    }
+  }
+}
+
+// Regression: those who were asked first waited until their deadline, and named who was missing.
+TEST(DifferentWorker, IsKnownToTheOneThatRefusesIt) {
+  for (const int first : {0, 1}) {
+    WorkerProcesses workers(2);
+    ProcessGroupOptions other = workers.options(1);
+    other.options = "1 replica, overlaps_communication";
+    ProcessGroupOptions one = workers.options(0);
+    one.options = "1 replica";
+    workers.start(one);
+    workers.start(other);
+    std::thread waiting([&] {
+      const Outcomes outcomes = workers.form({first}, 60s);
+      ASSERT_TRUE(outcomes.at(first).error);
+      EXPECT_EQ(outcomes.at(first).error->code(), ErrorCode::failed_precondition);
+      EXPECT_THAT(outcomes.at(first).error->message(), HasSubstr("'overlaps_communication'"));
+    });
+    const Outcomes outcomes = workers.form({1 - first}, 60s);
+    waiting.join();
+    ASSERT_TRUE(outcomes.at(1 - first).error);
+    EXPECT_THAT(outcomes.at(1 - first).error->message(), HasSubstr("'overlaps_communication'"));
+  }
+}
+
+}  // namespace
+}  // namespace cohort::collective
