@@ -235,6 +235,29 @@ TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStoppedAndAnotherIsKilled) {
   EXPECT_EQ(folder.read("values"), saved);
 }
 
+// Regression: a worker that was left alone did not take its turn at the file.
+TEST_P(LostInASave, LeavesTheFileOfTheOnlyOneThatIsLeft) {
+  const testing::TemporaryFolder folder;
+  Job job(GetParam(), {.workers = 4,
+                       .save_to = folder.file("values"),
+                       .signalled = 0,
+                       .signal = SIGSTOP,
+                       .signal_when = "SIGNAL_AT_RENAME"});
+  RunningProgram& victim = job.worker(0);
+  RunningProgram& last = job.worker(1);
+  ASSERT_TRUE(victim.await("step 100\n")) << victim.err();
+  job.worker(3).signal(SIGKILL);
+  ASSERT_TRUE(last.await("rebuilt: worker 0 of 2 ")) << last.out() << last.err();
+  job.worker(2).signal(SIGKILL);
+  EXPECT_EQ(last.wait().to_string(), "exit code 0") << last.out() << last.err();
+  const std::string saved = folder.read("values");
+  EXPECT_NE(saved, "");
+  victim.signal(SIGCONT);
+  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
+  EXPECT_EQ(folder.read("values"), saved);
+  EXPECT_THAT(folder.names(), ::testing::ElementsAre("values"));
+}
+
 // Regression: if the first worker was left, it saved alone and went on with the next step, while
 // the others saved again.
 TEST_P(LostInASave, IsNoneForTheOthersIfItIsKilled) {

@@ -166,6 +166,40 @@ TEST(DifferentWorker, IsKnownToAllWhoeverComesLast) {
   }
 }
 
+// Regression: a worker that the list of the different one does not have waited for it.
+TEST(DifferentWorker, IsKnownToAWorkerThatItsListDoesNotHave) {
+  for (const int unknown : {1, 2}) {
+    SCOPED_TRACE(unknown);
+    WorkerProcesses workers(3);
+    ProcessGroupOptions other = workers.options(0);
+    other.tasks[static_cast<std::size_t>(unknown)].address = "127.0.0.1:1";
+    for (const int task : {1, 2}) workers.start(task);
+    std::atomic<bool> has_one_joined = false;
+    const DebugLines lines([&](std::string_view line) {
+      if (line.find("joins task") == std::string_view::npos) return;
+      has_one_joined = true;
+      has_one_joined.notify_all();
+    });
+    Outcomes outcomes;
+    std::thread waiting([&] { outcomes = workers.form({1, 2}, 60s); });
+    has_one_joined.wait(false);
+    {
+      ProcessGroups late(other);
+      EXPECT_THAT([&] { late.form(Deadline::after(60s)); },
+                  throws_error(ErrorCode::failed_precondition, "the same list of workers"));
+    }
+    waiting.join();
+    for (const int task : {1, 2}) {
+      ASSERT_TRUE(outcomes.at(task).error);
+      EXPECT_EQ(outcomes.at(task).error->code(), ErrorCode::failed_precondition);
+      EXPECT_EQ(outcomes.at(task).error->origin(), "worker:0");
+      EXPECT_THAT(outcomes.at(task).error->message(),
+                  AllOf(HasSubstr("worker:" + std::to_string(unknown) + " 127.0.0.1:1"),
+                        HasSubstr("(worker:0 (" + workers.address(0))));
+    }
+  }
+}
+
 // Regression: those who were asked first waited until their deadline, and named who was missing.
 TEST(DifferentWorker, IsKnownToTheOneThatRefusesIt) {
   for (const int first : {0, 1}) {

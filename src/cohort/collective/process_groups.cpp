@@ -151,6 +151,8 @@ class ProcessGroups::State {
     return former.have_others_ended(rules_);
   }
 
+  std::uint64_t last_number() const { return formation_.last().number; }
+
   bool is_given_up() {
     if (hears_that_it_was_given_up()) return true;
     listener_.settle();
@@ -243,6 +245,8 @@ ProcessGroups::~ProcessGroups() = default;
 Membership ProcessGroups::form(Deadline deadline, Duration return_wait) {
   return state_->form(deadline, return_wait);
 }
+
+std::uint64_t ProcessGroups::last_number() const { return state_->last_number(); }
 
 bool ProcessGroups::is_given_up() { return state_->is_given_up(); }
 

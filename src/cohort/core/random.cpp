@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/detail/random.h"
 
+#include <algorithm>
+#include <random>
+
 namespace cohort {
 namespace {
 
@@ -30,6 +33,12 @@ std::uint64_t mix_seed(std::uint64_t seed, std::uint64_t stream) {
 
 std::uint64_t mix_seed(std::uint64_t seed, std::string_view stream) {
   return mix_seed(seed, fnv1a(stream));
+}
+
+std::uint64_t draw_number() {
+  std::random_device device;
+  const std::uint64_t number = (std::uint64_t{device()} << 32) | device();
+  return std::max<std::uint64_t>(number, 1);
 }
 
 }  // namespace cohort

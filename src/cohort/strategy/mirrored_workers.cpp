@@ -101,6 +101,7 @@ void MirroredHome::check_parameters_agree(std::string_view call) const {
 }
 
 void MirroredHome::write_file(const WriteFile& write) const {
+  if (workers_ == nullptr) return write({});
   const CallSite site("is in save_values()");
   bool has_failed = false;
   // The disk may have been slower than the others have waited, or this process was stopped.
@@ -109,13 +110,15 @@ void MirroredHome::write_file(const WriteFile& write) const {
                  "[strategy.save_values] expected the other workers to wait for this one, got the "
                  "end of their group");
   };
+  const FileTurn turn{.order = workers_->membership_number(), .check = check};
   const auto write_once = [&]() -> StrategyWorkers::Message {
     if (workers_->own() != 0) return {};
     has_failed = true;
-    write(check);
+    write(turn);
     has_failed = false;
     return {};
   };
+  if (!has_workers()) return write(turn);
   try {
     check_values_agree("save_values", variables());
     workers_->exchange({.call = "save_values", .combines = false}, write_once);
@@ -127,7 +130,7 @@ void MirroredHome::write_file(const WriteFile& write) const {
                         *workers_, run_gate_);
     log_warn("[strategy.save_values] expected other workers to compare values with, got: ",
              error.what(), "; the file has those of this worker");
-    write(check);
+    write(turn);
   }
 }
 

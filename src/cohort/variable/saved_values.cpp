@@ -84,7 +84,7 @@ std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
 }
 
 void write_values(const std::string& path, const std::map<std::string, Variable>& variables,
-                  const std::vector<at::Tensor>& read, const std::function<void()>& check) {
+                  const std::vector<at::Tensor>& read, const VariableHome::FileTurn& turn) {
   std::map<std::string, at::Tensor> values;
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {
@@ -96,11 +96,11 @@ void write_values(const std::string& path, const std::map<std::string, Variable>
   for (const auto& [key, value] : values) checksums.emplace(key, crc32c(bytes_of(value)));
   const variable::NewHeader header = variable::make_header(specs, checksums);
   const std::uint64_t size = header.text.size();
-  AtomicFile file(path, "variable.save_values");
+  AtomicFile file(path, "variable.save_values", turn.order);
   file.write(std::as_bytes(std::span(&size, 1)));
   file.write(std::as_bytes(std::span(header.text)));
   for (const std::string& key : header.order) file.write(bytes_of(values.at(key)));
-  file.commit(check);
+  file.commit(turn.check);
 }
 
 }  // namespace
@@ -110,14 +110,15 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   std::vector<Variable> handles;
   for (const auto& [key, variable] : variables) handles.push_back(variable);
   const std::vector<at::Tensor> read = read_values(handles);
-  const VariableHome::WriteFile write = [&](const std::function<void()>& check) {
-    write_values(path, variables, read, check);
+  const VariableHome::WriteFile write = [&](const VariableHome::FileTurn& turn) {
+    write_values(path, variables, read, turn);
   };
+  // All have the same one, but for plain variables of this process.
+  std::shared_ptr<const VariableHome> home;
   for (const Variable& each : handles) {
-    const auto home = each.impl()->home();
-    if (home->has_workers()) return home->write_file(write);
+    if (home == nullptr || each.impl()->home()->is_of_one_strategy()) home = each.impl()->home();
   }
-  write({});
+  home == nullptr ? write({}) : home->write_file(write);
 }
 
 class SavedValues::Impl {

@@ -89,6 +89,8 @@ class COHORT_API ProcessGroups {
   // Whether the processes of all other members of the last group are known to have ended, as in
   // form(). Waits until the deadline for those that may just be ending. As is_given_up().
   bool have_others_ended(Deadline deadline);
+  // The number of the last group, also of one that has ended; 0: there was none.
+  std::uint64_t last_number() const;
 
  private:
   class State;

@@ -4,45 +4,87 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <atomic>
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <string_view>
 #include <system_error>
 #include <utility>
 
+#include "cohort/core/detail/random.h"
 #include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
 namespace {
 
-// No other process and no other file of this one has it.
-std::string partial_name_of(const std::string& path) {
-  static std::atomic<std::uint64_t> number = 0;
-  return path + ".partial-" + std::to_string(::getpid()) + "-" + std::to_string(number++);
+constexpr std::string_view kPartial = ".partial-";
+constexpr std::size_t kDigits = 16;
+
+std::string hex(std::uint64_t number) {
+  char text[kDigits + 1];
+  std::snprintf(text, sizeof text, "%0*llx", static_cast<int>(kDigits),
+                static_cast<unsigned long long>(number));
+  return text;
+}
+
+// FILE.partial-ORDER-RANDOM, of 16 digits each. No other process and no other file of this one has
+// it.
+std::string partial_name_of(const std::string& path, std::uint64_t order) {
+  return path + std::string(kPartial) + hex(order) + "-" + hex(draw_number());
+}
+
+// The order of the file `begin`ORDER-RANDOM; nullopt for other names.
+std::optional<std::uint64_t> order_of(std::string_view name, std::string_view begin) {
+  const auto is_digit = [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); };
+  if (!name.starts_with(begin) || name.size() != begin.size() + 2 * kDigits + 1) return {};
+  name.remove_prefix(begin.size());
+  const std::string_view order = name.substr(0, kDigits);
+  const std::string_view random = name.substr(kDigits + 1);
+  if (name[kDigits] != '-' || !std::all_of(order.begin(), order.end(), is_digit) ||
+      !std::all_of(random.begin(), random.end(), is_digit))
+    return {};
+  return std::stoull(std::string(order), nullptr, 16);
+}
+
+// Those that wrote them find that they are gone.
+void remove_earlier_partials(const std::string& path, std::uint64_t order) {
+  const std::filesystem::path target(path);
+  const std::string begin = target.filename().string() + std::string(kPartial);
+  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
+  std::error_code error;
+  std::filesystem::directory_iterator entries(folder, error);
+  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
+    if (order_of(entries->path().filename().string(), begin).value_or(order) < order)
+      ::unlink(entries->path().c_str());
+  }
 }
 
 ErrorCode code_of_write_error(int code) {
   return code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code);
 }
 
-// The file that the path names, after links. Throws unless it can be replaced.
+// The file that the path names, after links, which may not exist yet. Throws unless it can be
+// replaced.
 std::string target_of(const std::string& path, std::string_view call) {
+  constexpr int kLinksMax = 40;
   std::error_code error;
-  const bool is_link = std::filesystem::is_symlink(path, error);
-  const std::string target =
-      is_link ? std::filesystem::weakly_canonical(path, error).string() : path;
-  // A link in a circle has no target.
-  if (error) return path;
+  std::filesystem::path target = path;
+  for (int links = 0; std::filesystem::is_symlink(target, error); ++links) {
+    const std::filesystem::path next = std::filesystem::read_symlink(target, error);
+    // A link in a circle has no target.
+    if (error || links == kLinksMax) return path;
+    target = target.parent_path() / next;
+  }
   const auto status = std::filesystem::status(target, error);
   COHORT_CHECK(!std::filesystem::exists(status) || std::filesystem::is_regular_file(status) ||
                    std::filesystem::is_directory(status),
                ErrorCode::invalid_argument, "[", call, "] expected to write a file, got '", path,
                "', which is a device, a pipe or a socket");
-  return target;
+  return target.string();
 }
 
 // After that the new name survives a loss of power. Not every file system can do it.
@@ -53,26 +95,13 @@ void sync_folder_of(const std::string& path) {
   if (file.is_open()) ::fsync(file.get());
 }
 
-// A process that would give them this name later finds that they are gone.
-void remove_partial_files(const std::string& path, const std::string& except) {
-  const std::filesystem::path target(path);
-  const std::string begin = target.filename().string() + ".partial-";
-  const std::filesystem::path folder = target.has_parent_path() ? target.parent_path() : ".";
-  std::error_code error;
-  std::filesystem::directory_iterator entries(folder, error);
-  for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    const std::string name = entries->path().filename().string();
-    if (name.starts_with(begin) && name != std::filesystem::path(except).filename().string())
-      ::unlink(entries->path().c_str());
-  }
-}
-
 }  // namespace
 
-AtomicFile::AtomicFile(std::string path, std::string call)
+AtomicFile::AtomicFile(std::string path, std::string call, std::uint64_t order)
     : path_(target_of(path, call)),
       call_(std::move(call)),
-      partial_path_(partial_name_of(path_)),
+      order_(order),
+      partial_path_(partial_name_of(path_, order)),
       file_(::open(partial_path_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666)) {
   if (!file_.is_open()) fail(errno);
 }
@@ -97,10 +126,8 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 
 void AtomicFile::commit(const std::function<void()>& check) {
   if (::fsync(file_.get()) != 0) fail(errno);
-  if (check) {
-    check();
-    remove_partial_files(path_, partial_path_);
-  }
+  if (check) check();
+  if (order_ > 0) remove_earlier_partials(path_, order_);
   if (::rename(partial_path_.c_str(), path_.c_str()) != 0) {
     const int code = errno;
     if (code == ENOENT && check) check();  // it may throw now, which tells more

@@ -5,8 +5,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
@@ -59,30 +62,52 @@ TEST_F(AtomicFileTest, TwoOfOneNameDoNotMix) {
 }
 
 // Regression: a process that was stopped just before the rename replaced a newer file.
-TEST_F(AtomicFileTest, IsGoneIfAnotherWasCheckedMeanwhile) {
-  AtomicFile older(folder_.file("a"), "test");
-  older.write(bytes_of("older"));
-  AtomicFile other(folder_.file("ab"), "test");
-  const auto write_newer = [&] {
-    AtomicFile newer(folder_.file("a"), "test");
-    newer.write(bytes_of("newer"));
-    newer.commit([] {});
+TEST_F(AtomicFileTest, IsGoneIfALaterOneHasTakenItsTurn) {
+  const auto write = [&](const char* name, std::uint64_t order) {
+    AtomicFile file(folder_.file(name), "test", order);
+    file.write(bytes_of("newer"));
+    file.commit();
   };
-  EXPECT_THAT([&] { older.commit([&] { write_newer(); }); },
+  AtomicFile older(folder_.file("a"), "test", 1);
+  older.write(bytes_of("older"));
+  EXPECT_THAT([&] { older.commit([&] { write("a", 2); }); },
               throws_error(ErrorCode::not_found, folder_.file("a")));
   EXPECT_EQ(folder_.read("a"), "newer");
-  other.commit();
-  EXPECT_EQ(folder_.read("ab"), "");
   int checks = 0;
-  AtomicFile last(folder_.file("a"), "test");
+  AtomicFile last(folder_.file("a"), "test", 2);
   EXPECT_THAT(
       [&] {
         last.commit([&] {
           if (++checks == 2) internal::throw_error(ErrorCode::aborted, "given up");
-          write_newer();
+          write("a", 3);
         });
       },
       throws_error(ErrorCode::aborted, "given up"));
+}
+
+// Regression: files of other names were removed, and those of a later turn.
+TEST_F(AtomicFileTest, RemovesOnlyEarlierPartialFilesOfItsName) {
+  AtomicFile same(folder_.file("a"), "test", 2);
+  AtomicFile later(folder_.file("a"), "test", 3);
+  AtomicFile without_order(folder_.file("b"), "test");
+  AtomicFile longer(folder_.file("ab"), "test", 1);
+  AtomicFile in_a_partial_name(folder_.file("a.partial-x"), "test", 1);
+  const std::vector<std::string> others = {"a.partial-12-3.bak", "a.partial-1-0", "a.partial-x"};
+  for (const std::string& other : others) folder_.write(other, "kept");
+  AtomicFile file(folder_.file("a"), "test", 2);
+  file.commit();
+  for (AtomicFile* const other : {&same, &later, &without_order, &longer}) other->commit();
+  in_a_partial_name.commit();
+  for (const std::string& other : {others[0], others[1]}) EXPECT_EQ(folder_.read(other), "kept");
+}
+
+TEST_F(AtomicFileTest, ALinkToNothingIsFollowed) {
+  std::filesystem::create_symlink("target", folder_.file("link"));
+  AtomicFile file(folder_.file("link"), "test");
+  file.write(bytes_of("text"));
+  file.commit();
+  EXPECT_EQ(folder_.read("target"), "text");
+  EXPECT_TRUE(std::filesystem::is_symlink(folder_.file("link")));
 }
 
 TEST_F(AtomicFileTest, ALinkIsFollowed) {

@@ -74,9 +74,13 @@ class COHORT_API VariableHome {
   virtual bool reduces_over_replicas() const { return false; }
   // Whether other processes have the same variables and make the same calls.
   virtual bool has_workers() const { return false; }
-  // Calls `write`, which writes a file, in one of these processes; all throw what it throws. It
-  // calls its argument, which may throw, just before it replaces an old file.
-  using WriteFile = std::function<void(const std::function<void()>& check)>;
+  // The arguments of AtomicFile and commit().
+  struct FileTurn {
+    std::uint64_t order = 0;
+    std::function<void()> check = {};
+  };
+  using WriteFile = std::function<void(const FileTurn& turn)>;
+  // Calls `write`, which writes a file, in one of these processes; all throw what it throws.
   virtual void write_file(const WriteFile& write) const { write({}); }
   // Whether other strategies refuse the variables. Plain variables of this process are for all.
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }

@@ -31,6 +31,9 @@ std::optional<Reply> Formation::answer(const Request& request, std::uint64_t con
   }
   if (request.kind == RequestKind::link) return std::nullopt;
   const Lock lock(mutex_);
+  const bool is_task = request.different >= 0 && request.different < count;
+  if (request.kind == RequestKind::differs && is_task && request.different != self_.self.task)
+    mistake_ = {request.different, Error(ErrorCode::failed_precondition, request.difference), true};
   if (request.kind == RequestKind::left_out)
     left_out_of_ = std::max(left_out_of_, request.left_out_of);
   Reply reply = request.kind == RequestKind::join ? answer_join(request, connection)

@@ -332,12 +332,16 @@ void Former::note(Lack lack) {
   if (lack_.obstacle == Obstacle::left_behind && join_.last.number == 0) wait_for_training_ones();
 }
 
-void Former::fail_because_of(int task, const Error& why) {
-  // The process that differs ends now. Those that it has not met would wait for it in vain.
+void Former::fail_because_of(int task, const Error& why, bool is_told) {
+  // This process ends now, as does the one that differs. Those that have met neither would wait.
   std::vector<Conversation*> told;
-  for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {
+  for (int other = 0; other < static_cast<int>(tasks_.size()) && !is_told; ++other) {
     if (other == self_.self.task) continue;
-    if (with(other).state() != State::pending) with(other).ask(question(RequestKind::probe, other));
+    Request request{.kind = RequestKind::differs, .from = self_, .to = other};
+    request.different = task;
+    request.difference = why.message();
+    with(other).give_up("a process differs");  // the last question may have no answer
+    with(other).ask(encode(request));
     told.push_back(&with(other));
   }
   send_all(std::move(told));
@@ -348,7 +352,7 @@ void Former::fail_because_of(int task, const Error& why) {
 void Former::check_may_wait() {
   if (join_.last.number == 0) {
     if (const std::optional<Formation::Mistake> mistake = formation_.take_mistake())
-      fail_because_of(mistake->task, mistake->error);
+      fail_because_of(mistake->task, mistake->error, mistake->is_told);
   }
   if (deadline_.has_expired()) throw error_of(lack_, tasks_, came_);
 }

@@ -75,7 +75,7 @@ class Former {
   // Throws if a process of this job cannot be in the group, or the deadline has passed.
   void check_may_wait();
   // No group can have both this process and that of the task.
-  [[noreturn]] void fail_because_of(int task, const Error& why);
+  [[noreturn]] void fail_because_of(int task, const Error& why, bool is_told = false);
   Deadline pause(Duration duration) const;
 
   const std::vector<WorkerTask>& tasks_;

@@ -249,6 +249,10 @@ Bytes encode(const Request& request) {
   if (request.kind == RequestKind::join) write(out, request.join);
   if (request.kind == RequestKind::link) write(out, request.link);
   if (request.kind == RequestKind::left_out) out.u64(request.left_out_of);
+  if (request.kind == RequestKind::differs) {
+    out.zigzag(request.different);
+    out.text(request.difference);
+  }
   return with_header(out.bytes());
 }
 
@@ -256,7 +260,7 @@ Request decode_request(std::span<const std::byte> body) {
   ByteReader in(body, "a message of a worker");
   Request request;
   const std::uint8_t kind = in.u8();
-  if (kind < 1 || kind > 4) in.fail("a kind of request");
+  if (kind < 1 || kind > 5) in.fail("a kind of request");
   request.kind = static_cast<RequestKind>(kind);
   request.from.job = in.text();
   request.from.backend = static_cast<GroupBackend>(in.u8());
@@ -269,6 +273,10 @@ Request decode_request(std::span<const std::byte> body) {
   if (request.kind == RequestKind::join) request.join = read_join(in);
   if (request.kind == RequestKind::link) request.link = read_link(in);
   if (request.kind == RequestKind::left_out) request.left_out_of = in.u64();
+  if (request.kind == RequestKind::differs) {
+    request.different = static_cast<int>(in.zigzag());
+    request.difference = in.text();
+  }
   in.expect_end();
   return request;
 }

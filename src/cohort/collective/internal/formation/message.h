@@ -96,7 +96,8 @@ struct LinkHello {
 };
 
 // left_out: a group was formed without this process, although it was in the last one.
-enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3, left_out = 4 };
+// differs: the sender fails, because a process cannot be in a group with it.
+enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3, left_out = 4, differs = 5 };
 
 struct Request {
   RequestKind kind = RequestKind::probe;
@@ -105,6 +106,8 @@ struct Request {
   Join join = {};
   LinkHello link = {};
   std::uint64_t left_out_of = 0;  // the number of the group
+  int different = 0;              // the task whose process differs
+  std::string difference = {};    // the message of the error
 };
 
 struct ProposedMember {

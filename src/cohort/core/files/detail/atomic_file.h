@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <span>
 #include <string>
@@ -21,20 +22,21 @@ namespace cohort {
 // that has the name already stays as it is until then. Thread-compatible.
 class COHORT_API AtomicFile {
  public:
-  // A link is followed, so that its target gets the bytes. `call` is for messages. This and the
-  // other calls throw not_found, permission_denied, resource_exhausted (a full disk) or
-  // failed_precondition, naming the file; this one invalid_argument for what exists but is no file,
-  // such as a device.
-  AtomicFile(std::string path, std::string call);
+  // A link is followed, so that its target gets the bytes. `call` is for messages. `order` is for
+  // processes that write the same file in turn: see commit(). This and the other calls throw
+  // not_found, permission_denied, resource_exhausted (a full disk) or failed_precondition, naming
+  // the file; this one invalid_argument for what exists but is no file, such as a device.
+  AtomicFile(std::string path, std::string call, std::uint64_t order = 0);
   ~AtomicFile();
   AtomicFile(const AtomicFile&) = delete;
   AtomicFile& operator=(const AtomicFile&) = delete;
 
   void write(std::span<const std::byte> bytes);
   // Waits until the disk has the bytes, then gives the file its name. Call it once, at the end. If
-  // `check`, which is called between the two, throws, an old file of this name stays. It tells that
-  // no other process may write the file now: partial files of others are removed, since a process
-  // may be stopped after its check, and go on later.
+  // `check`, which is called between the two, throws, an old file of this name stays. A process may
+  // be stopped after its check and go on when another one has taken its turn, with a larger order:
+  // then that one has removed what this one has written, and commit() calls `check` again and
+  // throws.
   void commit(const std::function<void()>& check = {});
 
  private:
@@ -42,6 +44,7 @@ class COHORT_API AtomicFile {
 
   const std::string path_;
   const std::string call_;
+  const std::uint64_t order_;
   const std::string partial_path_;
   FileDescriptor file_;
 };

@@ -137,6 +137,11 @@ bool StrategyWorkers::have_others_ended() const {
   return groups == nullptr || groups->have_others_ended(Deadline::after(kEndingTime));
 }
 
+std::uint64_t StrategyWorkers::membership_number() const {
+  const std::shared_ptr<WorkerGroups> groups = groups_.lock();
+  return groups == nullptr ? 0 : groups->last_number();
+}
+
 void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
   const input::WorkerCalls::Running running(*calls_, "rebuild");
   {

@@ -73,6 +73,8 @@ class COHORT_API StrategyWorkers {
   bool is_given_up() const;
   // After a call that has failed: whether there is nobody with whom this worker could form a group.
   bool have_others_ended() const;
+  // Of the group, as collective::Membership; 0 if there can be no other.
+  std::uint64_t membership_number() const;
   // How many groups there were before.
   std::uint64_t group_number() const { return group_number_.load(std::memory_order_relaxed); }
   // Changes with each group, and with each call that has failed.

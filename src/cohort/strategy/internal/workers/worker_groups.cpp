@@ -18,6 +18,7 @@ class GroupsOfProcesses final : public WorkerGroups {
   }
   bool is_given_up() override { return groups_.is_given_up(); }
   bool have_others_ended(Deadline deadline) override { return groups_.have_others_ended(deadline); }
+  std::uint64_t last_number() const override { return groups_.last_number(); }
 
  private:
   collective::ProcessGroups groups_;

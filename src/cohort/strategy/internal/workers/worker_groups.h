@@ -2,6 +2,7 @@
 // Who forms the groups of a strategy's workers.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -25,6 +26,8 @@ class WorkerGroups {
   virtual bool is_given_up() { return false; }
   // Whether all others of the last group have ended; true if there can be no group but the first.
   virtual bool have_others_ended(Deadline /*deadline*/) { return true; }
+  // Of the last group, alike on all its workers; 0 if there can be no group but the first.
+  virtual std::uint64_t last_number() const { return 0; }
 };
 
 // Throws the errors of collective::ProcessGroups.
