@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstddef>
 #include <functional>
+#include <optional>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -198,6 +199,43 @@ TEST(DifferentWorker, IsKnownToAWorkerThatItsListDoesNotHave) {
                         HasSubstr("(worker:0 (" + workers.address(0))));
     }
   }
+}
+
+// Regression: a worker that began to listen when the others had just ended waited for them. On a
+// busy machine it may be too late at the first attempt.
+TEST(DifferentWorker, IsKnownToOneThatComesAMomentLater) {
+  bool is_known = false;
+  for (int attempt = 0; attempt < 10 && !is_known; ++attempt) {
+    WorkerProcesses workers(3);
+    ProcessGroupOptions other = workers.options(0);
+    other.options = "2 replicas";
+    workers.start(1);
+    std::atomic<bool> is_refused = false;
+    const DebugLines lines([&](std::string_view line) {
+      if (line.find("expected a worker with the options") == std::string_view::npos) return;
+      is_refused = true;
+      is_refused.notify_all();
+    });
+    std::optional<Error> first;
+    std::thread waiting([&] { first = workers.form({1}, 60s).at(1).error; });
+    std::thread differing([&] {
+      ProcessGroups different(other);
+      EXPECT_THAT([&] { different.form(Deadline::after(60s)); },
+                  throws_error(ErrorCode::failed_precondition, "options"));
+    });
+    is_refused.wait(false);
+    ProcessGroups late(workers.options(2));
+    try {
+      late.form(Deadline::after(5s));
+    } catch (const Error& error) {
+      is_known = error.code() == ErrorCode::failed_precondition;
+    }
+    waiting.join();
+    differing.join();
+    ASSERT_TRUE(first);
+    EXPECT_EQ(first->code(), ErrorCode::failed_precondition);
+  }
+  EXPECT_TRUE(is_known);
 }
 
 // Regression: those who were asked first waited until their deadline, and named who was missing.

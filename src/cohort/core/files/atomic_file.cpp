@@ -58,8 +58,8 @@ void remove_earlier_partials(const std::string& path, std::uint64_t order) {
   std::error_code error;
   std::filesystem::directory_iterator entries(folder, error);
   for (; !error && entries != std::filesystem::directory_iterator(); entries.increment(error)) {
-    if (order_of(entries->path().filename().string(), begin).value_or(order) < order)
-      ::unlink(entries->path().c_str());
+    const std::uint64_t found = order_of(entries->path().filename().string(), begin).value_or(0);
+    if (found > 0 && found < order) ::unlink(entries->path().c_str());
   }
 }
 

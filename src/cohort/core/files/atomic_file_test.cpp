@@ -89,7 +89,7 @@ TEST_F(AtomicFileTest, IsGoneIfALaterOneHasTakenItsTurn) {
 TEST_F(AtomicFileTest, RemovesOnlyEarlierPartialFilesOfItsName) {
   AtomicFile same(folder_.file("a"), "test", 2);
   AtomicFile later(folder_.file("a"), "test", 3);
-  AtomicFile without_order(folder_.file("b"), "test");
+  AtomicFile without_order(folder_.file("a"), "test");
   AtomicFile longer(folder_.file("ab"), "test", 1);
   AtomicFile in_a_partial_name(folder_.file("a.partial-x"), "test", 1);
   const std::vector<std::string> others = {"a.partial-12-3.bak", "a.partial-1-0", "a.partial-x"};

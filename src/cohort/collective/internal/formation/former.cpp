@@ -334,17 +334,29 @@ void Former::note(Lack lack) {
 
 void Former::fail_because_of(int task, const Error& why, bool is_told) {
   // This process ends now, as does the one that differs. Those that have met neither would wait.
-  std::vector<Conversation*> told;
+  // So would one that listens a moment later.
+  std::vector<int> untold;
   for (int other = 0; other < static_cast<int>(tasks_.size()) && !is_told; ++other) {
-    if (other == self_.self.task) continue;
-    Request request{.kind = RequestKind::differs, .from = self_, .to = other};
-    request.different = task;
-    request.difference = why.message();
-    with(other).give_up("a process differs");  // the last question may have no answer
-    with(other).ask(encode(request));
-    told.push_back(&with(other));
+    if (other != self_.self.task) untold.push_back(other);
   }
-  send_all(std::move(told));
+  const Deadline deadline = Deadline::after(kTellTimeout);
+  while (!untold.empty() && !deadline.has_expired()) {
+    std::vector<Conversation*> told;
+    for (const int other : untold) {
+      Request request{.kind = RequestKind::differs, .from = self_, .to = other};
+      request.different = task;
+      request.difference = why.message();
+      with(other).give_up("a process differs");  // the last question may have no answer
+      with(other).ask(encode(request));
+      told.push_back(&with(other));
+    }
+    send_all(std::move(told));
+    std::erase_if(untold, [&](int other) {
+      return with(other).state() == State::pending || with(other).state() == State::answered;
+    });
+    if (!untold.empty())
+      rest(Deadline(std::min(deadline.time(), Deadline::after(kAskEvery).time())));
+  }
   const WorkerTask& differs = tasks_[static_cast<std::size_t>(task)];
   throw Error(why.code(), why.message() + " (" + name_of(differs) + ")").at(differs.name);
 }
