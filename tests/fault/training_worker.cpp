@@ -12,6 +12,7 @@
 // SIGNAL_IN_SAVE when it has written all bytes and waits for the disk, and with SIGNAL_AT_RENAME
 // just before the file gets its name.
 // SIGNAL_AT_REBUILD=NUMBER: it sends itself this signal before it first calls rebuild().
+// REBUILD_SECONDS=NUMBER: how long a rebuild() waits, instead of 20 seconds.
 // REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
@@ -187,6 +188,8 @@ int train(const Arguments& arguments) {
   say("begins at step " + std::to_string(step_of(model)));
   const int all_workers = strategy.num_workers();
   std::int64_t saved = 0;
+  const char* const wait = std::getenv("REBUILD_SECONDS");
+  const std::chrono::seconds rebuild_wait(wait == nullptr ? 20 : std::atoi(wait));
   if (arguments.values.size() > 4) fork_child();
   bool has_rebuilt = false;
   const auto rebuild = [&] {
@@ -194,7 +197,7 @@ int train(const Arguments& arguments) {
     if (signal != nullptr && !std::exchange(has_rebuilt, true)) ::raise(std::atoi(signal));
     for (int attempt = 1;; ++attempt) {
       try {
-        strategy.rebuild(std::chrono::seconds(20));
+        strategy.rebuild(rebuild_wait);
         break;
       } catch (const Error& error) {
         say("did not rebuild: " + text_of(error));

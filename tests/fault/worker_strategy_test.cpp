@@ -9,19 +9,16 @@
 
 #include <chrono>
 #include <csignal>
-#include <cstdint>
 #include <cstdlib>
 #include <filesystem>
-#include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/rpc/detail/reserved_port.h"
 #include "cohort/testing/faulty_proxy.h"
-#include "cohort/testing/running_program.h"
-#include "cohort/testing/temporary_folder.h"
-#include "cohort/testing/test_seed.h"
+#include "cohort/testing/training_job.h"
 #include "cohort/testing/worker_config.h"
 #include "cohort/testing/worker_processes.h"
 
@@ -30,108 +27,17 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using testing::kSteps;
+using testing::kWorkers;
+using testing::LostWorker;
 using ::testing::Not;
+using testing::number_after;
 using testing::RunningProgram;
+using testing::Way;
 
-constexpr int kWorkers = 3;
-constexpr int kSteps = 300;
-
-enum class Way : std::uint8_t { direct, through_proxies };
-
-// The workers of one job, which are the processes of a list.
-class Job {
- public:
-  struct Options {
-    int steps = kSteps;
-    int rebuild_every = 1'000'000;
-    int workers = kWorkers;
-    Way way = Way::direct;
-    int forking = -1;          // the worker that has a child process
-    std::string save_to = {};  // workers save in this file
-    int signalled = -1;        // the worker that gets a signal when it saves or rebuilds
-    int signal = 0;
-    std::string signal_when = "SIGNAL_AT_SAVE";
-  };
-  explicit Job(std::string backend) : Job(std::move(backend), Options()) {}
-  Job(std::string backend, Options options)
-      : arguments_{TRAINING_WORKER, std::to_string(options.steps), "3000", std::move(backend),
-                   std::to_string(options.rebuild_every)},
-        options_(std::move(options)),
-        ports_(static_cast<std::size_t>(options_.workers)) {
-    addresses_ = testing::loopback_addresses(ports_);
-    for (int i = 0; i < options_.workers && options_.way == Way::through_proxies; ++i) {
-      std::string& address = addresses_[static_cast<std::size_t>(i)];
-      proxies_.push_back(std::make_unique<testing::FaultyProxy>());
-      proxies_.back()->set_target(address);
-      address = proxies_.back()->address();
-    }
-    for (int i = 0; i < options_.workers; ++i) workers_.push_back(start(i));
-  }
-  // Before this worker.
-  testing::FaultyProxy& proxy(int i) { return *proxies_[static_cast<std::size_t>(i)]; }
-  RunningProgram& worker(int i) { return *workers_[static_cast<std::size_t>(i)]; }
-  void restart(int i) { workers_[static_cast<std::size_t>(i)] = start(i); }
-
- private:
-  std::unique_ptr<RunningProgram> start(int i) {
-    std::vector<std::pair<std::string, std::string>> environment = {
-        {"TF_CONFIG", testing::tf_config_of(addresses_, i)}, {"OMP_NUM_THREADS", "1"}};
-    if (!proxies_.empty()) {
-      const rpc::ReservedPort& own = ports_[static_cast<std::size_t>(i)];
-      environment.emplace_back("LISTEN_AT", std::to_string(own.number()));
-    }
-    if (!options_.save_to.empty()) environment.emplace_back("SAVE_TO", options_.save_to);
-    if (i == options_.signalled)
-      environment.emplace_back(options_.signal_when, std::to_string(options_.signal));
-    std::vector<std::string> words = arguments_;
-    if (i == options_.forking) words.push_back("fork");
-    return std::make_unique<RunningProgram>(words, environment);
-  }
-
-  const std::vector<std::string> arguments_;
-  const Options options_;
-  std::vector<rpc::ReservedPort> ports_;
-  std::vector<std::string> addresses_;
-  std::vector<std::unique_ptr<testing::FaultyProxy>> proxies_;
-  std::vector<std::unique_ptr<RunningProgram>> workers_;
-};
-
-// The number at the end of the line that begins so.
-double number_after(const std::string& text, const std::string& words) {
-  const std::size_t at = text.rfind(words);
-  return at == std::string::npos ? -1 : std::atof(text.c_str() + at + words.size());
-}
-
-class LostWorker : public testing::LeavesNoProcess,
-                   public ::testing::WithParamInterface<std::string> {
- protected:
-  // A third of the victims is the chief.
-  struct Loss {
-    int victim = 0;
-    int step = 1;
-  };
-  const testing::TestSeed seed_;
-
-  Loss random_loss() {
-    std::mt19937 random(static_cast<unsigned>(seed_.value()));
-    return {.victim = static_cast<int>(random() % kWorkers),
-            .step = 1 + static_cast<int>(random() % (kSteps - 100))};
-  }
-  void expect_survivors(Job& job, const Loss& loss) {
-    const std::string victim = "worker:" + std::to_string(loss.victim);
-    for (int i = 0; i < kWorkers; ++i) {
-      if (i == loss.victim) continue;
-      RunningProgram& worker = job.worker(i);
-      EXPECT_EQ(worker.wait().to_string(), "exit code 0") << worker.err();
-      const std::size_t lost = worker.out().find("lost: ");
-      ASSERT_NE(lost, std::string::npos) << worker.out();
-      const std::string line = worker.out().substr(lost, worker.out().find('\n', lost) - lost);
-      EXPECT_THAT(line, HasSubstr(victim));
-      EXPECT_THAT(worker.out(), HasSubstr(" of 2 at step "));
-      const double distance = number_after(worker.out(), "ends with distance ");
-      EXPECT_EQ(distance, 0) << worker.out();
-    }
-  }
+struct Job : testing::TrainingJob {
+  explicit Job(std::string backend, Options options = {})
+      : TrainingJob(TRAINING_WORKER, std::move(backend), std::move(options)) {}
 };
 
 TEST_P(LostWorker, IsKilledAndTheOthersGoOn) {
@@ -159,115 +65,6 @@ TEST_P(LostWorker, IsStoppedAndChangesNothingWhenItWakesUp) {
   EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.out() << victim.err();
   EXPECT_THAT(victim.out(), Not(HasSubstr("rebuilt: ")));
   EXPECT_THAT(victim.err(), HasSubstr("they have ended"));
-}
-
-class LostInRebuild : public LostWorker {};
-
-// Regression: it had not heard of the group that was formed without it, found that the others had
-// ended, and trained alone over what they had saved.
-TEST_P(LostInRebuild, IsStoppedAndChangesNothingWhenTheOthersHaveEnded) {
-  const testing::TemporaryFolder folder;
-  const std::string file = folder.file("values");
-  Job job(GetParam(),
-          {.save_to = file, .signalled = 1, .signal = SIGSTOP, .signal_when = "SIGNAL_AT_REBUILD"});
-  ASSERT_TRUE(job.worker(2).await("step 150\n")) << job.worker(2).err();
-  job.worker(2).signal(SIGKILL);
-  EXPECT_EQ(job.worker(0).wait().to_string(), "exit code 0") << job.worker(0).err();
-  const std::string saved = folder.read("values");
-  EXPECT_NE(saved, "");
-  RunningProgram& victim = job.worker(1);
-  victim.signal(SIGCONT);
-  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.out() << victim.err();
-  EXPECT_THAT(victim.out(), Not(HasSubstr("rebuilt: ")));
-  EXPECT_EQ(folder.read("values"), saved);
-}
-
-class LostInASave : public LostWorker {};
-
-// Regression: the first worker replaced what the others had saved by its older values.
-TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStopped) {
-  struct Stop {
-    int victim = 0;
-    std::string when;
-  };
-  for (const Stop& stop : {Stop{0, "SIGNAL_AT_SAVE"}, Stop{2, "SIGNAL_AT_SAVE"},
-                           Stop{0, "SIGNAL_IN_SAVE"}, Stop{0, "SIGNAL_AT_RENAME"}}) {
-    SCOPED_TRACE(std::to_string(stop.victim) + " " + stop.when);
-    const testing::TemporaryFolder folder;
-    const std::string file = folder.file("values");
-    Job job(
-        GetParam(),
-        {.save_to = file, .signalled = stop.victim, .signal = SIGSTOP, .signal_when = stop.when});
-    RunningProgram& victim = job.worker(stop.victim);
-    RunningProgram& other = job.worker(1);
-    EXPECT_EQ(other.wait().to_string(), "exit code 0") << other.out() << other.err();
-    const std::string saved = folder.read("values");
-    EXPECT_NE(saved, "");
-    victim.signal(SIGCONT);
-    EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
-    EXPECT_THAT(victim.out(), AllOf(HasSubstr("the others have gone on without this worker"),
-                                    Not(HasSubstr("saved\n"))));
-    EXPECT_EQ(folder.read("values"), saved);
-    EXPECT_THAT(folder.names(), ::testing::ElementsAre("values"));
-  }
-}
-
-// Regression: the loss of another worker had ended its group, so nobody had told it in that group
-// that it was given up, and it took the others, which had ended, for the only ones that had values.
-TEST_P(LostInASave, LeavesTheFileOfTheOthersIfItIsStoppedAndAnotherIsKilled) {
-  const testing::TemporaryFolder folder;
-  Job job(GetParam(), {.workers = 4,
-                       .save_to = folder.file("values"),
-                       .signalled = 0,
-                       .signal = SIGSTOP,
-                       .signal_when = "SIGNAL_AT_SAVE"});
-  RunningProgram& victim = job.worker(0);
-  ASSERT_TRUE(victim.await("step 100\n")) << victim.err();
-  job.worker(3).signal(SIGKILL);
-  for (const int other : {1, 2})
-    EXPECT_EQ(job.worker(other).wait().to_string(), "exit code 0") << job.worker(other).err();
-  const std::string saved = folder.read("values");
-  EXPECT_NE(saved, "");
-  victim.signal(SIGCONT);
-  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
-  EXPECT_THAT(victim.out(), AllOf(HasSubstr("the others have gone on without this worker"),
-                                  Not(HasSubstr("saved\n"))));
-  EXPECT_EQ(folder.read("values"), saved);
-}
-
-// Regression: a worker that was left alone did not take its turn at the file.
-TEST_P(LostInASave, LeavesTheFileOfTheOnlyOneThatIsLeft) {
-  const testing::TemporaryFolder folder;
-  Job job(GetParam(), {.workers = 4,
-                       .save_to = folder.file("values"),
-                       .signalled = 0,
-                       .signal = SIGSTOP,
-                       .signal_when = "SIGNAL_AT_RENAME"});
-  RunningProgram& victim = job.worker(0);
-  RunningProgram& last = job.worker(1);
-  ASSERT_TRUE(victim.await("step 100\n")) << victim.err();
-  job.worker(3).signal(SIGKILL);
-  ASSERT_TRUE(last.await("rebuilt: worker 0 of 2 ")) << last.out() << last.err();
-  job.worker(2).signal(SIGKILL);
-  EXPECT_EQ(last.wait().to_string(), "exit code 0") << last.out() << last.err();
-  const std::string saved = folder.read("values");
-  EXPECT_NE(saved, "");
-  victim.signal(SIGCONT);
-  EXPECT_EQ(victim.wait().to_string(), "exit code 75") << victim.err();
-  EXPECT_EQ(folder.read("values"), saved);
-  EXPECT_THAT(folder.names(), ::testing::ElementsAre("values"));
-}
-
-// Regression: if the first worker was left, it saved alone and went on with the next step, while
-// the others saved again.
-TEST_P(LostInASave, IsNoneForTheOthersIfItIsKilled) {
-  for (const int victim : {0, 2}) {
-    const testing::TemporaryFolder folder;
-    const std::string file = folder.file("values");
-    Job job(GetParam(), {.save_to = file, .signalled = victim, .signal = SIGKILL});
-    expect_survivors(job, {.victim = victim});
-    EXPECT_NE(folder.read("values"), "");
-  }
 }
 
 TEST_P(LostWorker, OfTwoIsKilledAndTheOtherGoesOn) {
@@ -330,8 +127,6 @@ TEST_P(LostWorker, IsNoticedAlthoughItsChildLives) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Backends, LostInRebuild, ::testing::Values("shared_memory", "tcp"));
-INSTANTIATE_TEST_SUITE_P(Backends, LostInASave, ::testing::Values("shared_memory", "tcp"));
 // +overlap: gradients are on their way while the backward pass runs.
 INSTANTIATE_TEST_SUITE_P(Backends, LostWorker,
                          ::testing::Values("shared_memory", "tcp", "shared_memory+overlap",
