@@ -59,7 +59,9 @@ void Formation::note_refused(const Request& request) {
   const Lock lock(mutex_);
   if (refused_.size() >= kWarningsMax || !refused_.insert(from.incarnation).second) return;
   log_warn("[collective.form] refused a process that takes part as ", name, ": ", error->message());
-  if (is_mistake_of_one_job(self_, request.from)) mistake_ = {from.task, *error};
+  const bool is_told =
+      request.kind == RequestKind::differs && request.from.tasks_hash == self_.tasks_hash;
+  if (is_mistake_of_one_job(self_, request.from)) mistake_ = {from.task, *error, is_told};
 }
 
 std::uint64_t Formation::left_out_of() const {

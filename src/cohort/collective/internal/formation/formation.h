@@ -47,7 +47,7 @@ class Formation {
   struct Mistake {
     int task = 0;
     Error error;
-    bool is_told = false;  // by another process, which has told all
+    bool is_told = false;  // by a process that tells all of the list
   };
   // Why a process of this job that has come since the last call cannot be in a group with this one;
   // nullopt if none has come. Each such process also makes a warning.

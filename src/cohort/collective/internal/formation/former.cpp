@@ -333,10 +333,20 @@ void Former::note(Lack lack) {
 }
 
 void Former::fail_because_of(int task, const Error& why, bool is_told) {
-  // This process ends now, as does the one that differs. Those that have met neither would wait.
-  // So would one that listens a moment later.
+  try {
+    if (!is_told) tell_difference(task, why);
+  } catch (const Error& error) {  // no descriptor is left
+    log_debug("[collective.form] some may wait for a worker that differs: ", error.what());
+  }
+  const WorkerTask& differs = tasks_[static_cast<std::size_t>(task)];
+  throw Error(why.code(), why.message() + " (" + name_of(differs) + ")").at(differs.name);
+}
+
+// This process ends now, as does the one that differs. Those that have met neither would wait, and
+// so would one that listens a moment later.
+void Former::tell_difference(int task, const Error& why) {
   std::vector<int> untold;
-  for (int other = 0; other < static_cast<int>(tasks_.size()) && !is_told; ++other) {
+  for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {
     if (other != self_.self.task) untold.push_back(other);
   }
   const Deadline deadline = Deadline::after(kTellTimeout);
@@ -354,11 +364,9 @@ void Former::fail_because_of(int task, const Error& why, bool is_told) {
     std::erase_if(untold, [&](int other) {
       return with(other).state() == State::pending || with(other).state() == State::answered;
     });
-    if (!untold.empty())
-      rest(Deadline(std::min(deadline.time(), Deadline::after(kAskEvery).time())));
+    const Deadline next = Deadline::after(kAskEvery);
+    if (!untold.empty()) rest(Deadline(std::min(deadline.time(), next.time())));
   }
-  const WorkerTask& differs = tasks_[static_cast<std::size_t>(task)];
-  throw Error(why.code(), why.message() + " (" + name_of(differs) + ")").at(differs.name);
 }
 
 void Former::check_may_wait() {

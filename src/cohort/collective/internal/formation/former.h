@@ -76,6 +76,7 @@ class Former {
   void check_may_wait();
   // No group can have both this process and that of the task.
   [[noreturn]] void fail_because_of(int task, const Error& why, bool is_told = false);
+  void tell_difference(int task, const Error& why);
   Deadline pause(Duration duration) const;
 
   const std::vector<WorkerTask>& tasks_;
