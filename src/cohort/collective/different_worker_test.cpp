@@ -6,8 +6,8 @@
 #include <atomic>
 #include <chrono>
 #include <cstddef>
-#include <functional>
 #include <optional>
+#include <string>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -106,19 +106,27 @@ TEST(DifferentWorker, IsRefusedForItsListOfWorkers) {
   }
 }
 
-class DebugLines {
+// A line of the log with these words, at any level.
+class AwaitedLine {
  public:
-  explicit DebugLines(std::function<void(std::string_view line)> on_line) {
+  explicit AwaitedLine(std::string words) {
     set_log_level(LogLevel::debug);
-    set_log_sink(
-        [on_line = std::move(on_line)](LogLevel, std::string_view line) { on_line(line); });
+    set_log_sink([this, words = std::move(words)](LogLevel, std::string_view line) {
+      if (line.find(words) == std::string_view::npos) return;
+      has_come_ = true;
+      has_come_.notify_all();
+    });
   }
-  ~DebugLines() {
+  ~AwaitedLine() {
     set_log_sink(nullptr);
     set_log_level(LogLevel::warn);
   }
-  DebugLines(const DebugLines&) = delete;
-  DebugLines& operator=(const DebugLines&) = delete;
+  AwaitedLine(const AwaitedLine&) = delete;
+  AwaitedLine& operator=(const AwaitedLine&) = delete;
+  void wait() { has_come_.wait(false); }
+
+ private:
+  std::atomic<bool> has_come_ = false;
 };
 
 // Regression: the one that differed ended as soon as one had refused it, and the others waited.
@@ -138,12 +146,7 @@ TEST(DifferentWorker, IsKnownToAllWhoeverComesLast) {
       std::vector<std::thread> waiting;
       std::atomic<int> told = 0;
       // It asks only the one that leads, so it does not meet the one that differs.
-      std::atomic<bool> has_one_joined = false;
-      const DebugLines lines([&](std::string_view line) {
-        if (line.find("joins task") == std::string_view::npos) return;
-        has_one_joined = true;
-        has_one_joined.notify_all();
-      });
+      AwaitedLine line("joins task");
       const std::vector<int> alike = {(different + 1) % 3, (different + 2) % 3};
       for (const int task : alike) workers.start(task);
       for (const int task : alike) {
@@ -155,7 +158,7 @@ TEST(DifferentWorker, IsKnownToAllWhoeverComesLast) {
           ++told;
         });
       }
-      has_one_joined.wait(false);
+      line.wait();
       {
         ProcessGroups late(other);
         EXPECT_THAT([&] { late.form(Deadline::after(60s)); },
@@ -175,15 +178,10 @@ TEST(DifferentWorker, IsKnownToAWorkerThatItsListDoesNotHave) {
     ProcessGroupOptions other = workers.options(0);
     other.tasks[static_cast<std::size_t>(unknown)].address = "127.0.0.1:1";
     for (const int task : {1, 2}) workers.start(task);
-    std::atomic<bool> has_one_joined = false;
-    const DebugLines lines([&](std::string_view line) {
-      if (line.find("joins task") == std::string_view::npos) return;
-      has_one_joined = true;
-      has_one_joined.notify_all();
-    });
+    AwaitedLine line("joins task");
     Outcomes outcomes;
     std::thread waiting([&] { outcomes = workers.form({1, 2}, 60s); });
-    has_one_joined.wait(false);
+    line.wait();
     {
       ProcessGroups late(other);
       EXPECT_THAT([&] { late.form(Deadline::after(60s)); },
@@ -210,12 +208,7 @@ TEST(DifferentWorker, IsKnownToOneThatComesAMomentLater) {
     ProcessGroupOptions other = workers.options(0);
     other.options = "2 replicas";
     workers.start(1);
-    std::atomic<bool> is_refused = false;
-    const DebugLines lines([&](std::string_view line) {
-      if (line.find("expected a worker with the options") == std::string_view::npos) return;
-      is_refused = true;
-      is_refused.notify_all();
-    });
+    AwaitedLine line("expected a worker with the options");
     std::optional<Error> first;
     std::thread waiting([&] { first = workers.form({1}, 60s).at(1).error; });
     std::thread differing([&] {
@@ -223,7 +216,7 @@ TEST(DifferentWorker, IsKnownToOneThatComesAMomentLater) {
       EXPECT_THAT([&] { different.form(Deadline::after(60s)); },
                   throws_error(ErrorCode::failed_precondition, "options"));
     });
-    is_refused.wait(false);
+    line.wait();
     ProcessGroups late(workers.options(2));
     try {
       late.form(Deadline::after(5s));

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <random>
 #include <set>
 #include <utility>
 
@@ -46,12 +45,6 @@ ProcessGroupOptions checked(ProcessGroupOptions options) {
   return options;
 }
 
-std::uint64_t new_incarnation() {
-  std::random_device random;
-  const std::uint64_t number = (std::uint64_t{random()} << 32) | random();
-  return std::max<std::uint64_t>(number, 1);  // 0 is no incarnation
-}
-
 Identity identity_of(const ProcessGroupOptions& options) {
   std::uint64_t hash = 0;
   for (const WorkerTask& task : options.tasks)
@@ -68,7 +61,7 @@ Identity identity_of(const ProcessGroupOptions& options) {
           .tasks_hash = hash,
           .tasks = std::move(tasks),
           .torch_version = TORCH_VERSION,
-          .self = {options.self, new_incarnation()}};
+          .self = {options.self, draw_number()}};
 }
 
 std::vector<std::string> names_of(const ProcessGroupOptions& options) {

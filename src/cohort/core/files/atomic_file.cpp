@@ -127,7 +127,7 @@ void AtomicFile::write(std::span<const std::byte> bytes) {
 void AtomicFile::commit(const std::function<void()>& check) {
   if (::fsync(file_.get()) != 0) fail(errno);
   if (check) check();
-  if (order_ > 0) remove_earlier_partials(path_, order_);
+  if (order_ > 1) remove_earlier_partials(path_, order_);
   if (::rename(partial_path_.c_str(), path_.c_str()) != 0) {
     const int code = errno;
     if (code == ENOENT && check) check();  // it may throw now, which tells more

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/shared_memory/memory.h"
+#include "cohort/core/detail/random.h"
 
 #include <poll.h>
 #include <sys/socket.h>
@@ -8,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <random>
 #include <span>
 #include <string>
 #include <thread>
@@ -26,11 +26,6 @@ struct Invitation {
   std::uint64_t bytes = 0;
   std::int64_t descriptor = 0;
 };
-
-std::uint64_t random_token() {
-  std::random_device random;
-  return (std::uint64_t{random()} << 32U | random()) | 1U;
-}
 
 // Of a split; not 0.
 std::uint64_t key_of(const SplitPath& path) {
@@ -149,7 +144,7 @@ std::uint64_t Memory::room_offset(int index) const {
 
 void Memory::create() {
   const Invitation invitation{
-      .magic = kMagic, .token = random_token(), .bytes = room_offset(kNumRooms)};
+      .magic = kMagic, .token = draw_number(), .bytes = room_offset(kNumRooms)};
   file_ = SharedFile::create(invitation.bytes);
   file_.reserve(0, room_offset(0));
   head_ = file_.map(0, room_offset(0));
