@@ -6,8 +6,8 @@
 #include "bench/python_peer.h"
 #include "bench/report.h"
 #include "cohort/data/dataset.h"
-#include "cohort/input/detail/input_host.h"
 #include "cohort/input/distributed_dataset.h"
+#include "cohort/input/input_host.h"
 
 namespace cohort::bench {
 namespace {

@@ -15,8 +15,8 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/collective/detail/mpi_group.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/mpi_group.h"
 #include "cohort/core/bytes.h"
 
 namespace cohort::bench {

@@ -16,9 +16,9 @@
 #include "bench/report.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/parameter_server/detail/parameter_client.h"
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/strategy/detail/parameter_server_home.h"
+#include "cohort/parameter_server/parameter_client.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort::bench {

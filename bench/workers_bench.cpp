@@ -33,7 +33,7 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/run_main.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/worker_config.h"
 

@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "tests", "examples", "tools", "bench", "dev", ".ci/run", "CMakePresets.json")
 PAGE = "docs/environment.md"
 # Has the names that programs read, to compare misspelled ones with.
-SPELLING = "src/cohort/core/text/spelling.cpp"
+SPELLING = "src/cohort/core/spelling.cpp"
 OURS = r"(?:COHORT|TF)_[A-Z0-9_]+"
 # How each kind of file names a variable. In C++ functions take the name, so a literal of ours is one.
 IN_CPP = (rf'"({OURS})"', r'getenv\("([A-Z0-9_]+)"\)')

@@ -391,7 +391,7 @@ def option_defaults(tree):
 def umbrella(tree):
     """cohort.h has all of the public interface: a header that it does not reach is one that users do not find."""
     headers = {source.path[len("src/"):]: source for source in tree.code()
-               if source.is_public or source.path == "src/cohort/cohort.h"}
+               if source.is_public or source.path == "include/cohort/cohort.h"}
     if "cohort/cohort.h" not in headers:
         return
     reached, left = set(), ["cohort/cohort.h"]

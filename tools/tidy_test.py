@@ -206,9 +206,9 @@ struct Other {
         for name, text in (("a", ""), ("b", '#include "cohort/rpc/c.h"\n'), ("c", "")):
             self.write(f"src/cohort/rpc/{name}.h", HEAD + text)
         self.write("src/cohort/rpc/internal/d.h", HEAD)
-        found = self.found("src/cohort/cohort.h", HEAD + '#include "cohort/rpc/b.h"\n', "umbrella")
+        found = self.found("include/cohort/cohort.h", HEAD + '#include "cohort/rpc/b.h"\n', "umbrella")
         self.assertEqual(found, ["cohort.h does not include this public header"])
-        self.assertEqual(self.found("src/cohort/cohort.h", HEAD + '#include "cohort/rpc/a.h"\n'
+        self.assertEqual(self.found("include/cohort/cohort.h", HEAD + '#include "cohort/rpc/a.h"\n'
                                     '#include "cohort/rpc/b.h"\n', "umbrella"), [])
 
     def test_links(self):
@@ -221,7 +221,7 @@ struct Other {
             self.assertEqual(self.found(path, "x\n", "outputs"), ["a run's output is no source: git rm it"], path)
             (self.root / path).unlink()
         self.write("src/cohort/core/user.cpp", HEAD + '#include "cohort/core/log.h"\n')
-        self.assertEqual(self.found("src/cohort/core/log.h", HEAD), [])
+        self.assertEqual(self.found("include/cohort/core/log.h", HEAD), [])
 
     def test_words(self):
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "// FIX" "ME\n"), ["words"])

@@ -24,8 +24,8 @@ int main() { return cohort::Dataset::range(3).cardinality() == 3 ? 0 : 1; }
 """
 HEADERS_MAX = 50
 SOURCES = pathlib.Path(__file__).resolve().parent.parent.parent / "src"
-REFUSED = ("cohort/rpc/detail/channel.h", "cohort/rpc/detail/control.h", "cohort/strategy/detail/parameter_server_home.h",
-           "cohort/data/internal/node.h")
+REFUSED = ("cohort/rpc/channel.h", "cohort/rpc/control.h", "cohort/strategy/parameter_server_home.h",
+           "cohort/data/graph/node.h")
 
 
 def command_of(build):

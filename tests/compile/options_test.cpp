@@ -5,8 +5,8 @@
 #include <gtest/gtest.h>
 
 #include "cohort/cohort.h"
-#include "cohort/data/detail/auto_shard.h"
-#include "cohort/input/detail/multi_device_iterator.h"
+#include "cohort/data/auto_shard.h"
+#include "cohort/input/multi_device_iterator.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort {

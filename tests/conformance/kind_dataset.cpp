@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <optional>
 
-#include "cohort/data/detail/rebatch.h"
+#include "cohort/data/rebatch.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/pipeline.h"
 #include "tests/conformance/script.h"

@@ -2,8 +2,8 @@
 // Distributed datasets, and one pipeline that feeds several devices.
 #include <optional>
 
-#include "cohort/data/detail/rebatch.h"
-#include "cohort/input/detail/multi_device_iterator.h"
+#include "cohort/data/rebatch.h"
+#include "cohort/input/multi_device_iterator.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/named_functions.h"

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "cohort/core/error.h"
-#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/auto_shard.h"
 #include "tests/conformance/named_functions.h"
 #include "tests/conformance/op.h"
 #include "tests/conformance/sources.h"

@@ -3,7 +3,7 @@
 
 #include <map>
 
-#include "cohort/data/detail/raw_readers.h"
+#include "cohort/data/raw_readers.h"
 #include "tests/conformance/pipeline.h"
 #include "tests/conformance/values.h"
 

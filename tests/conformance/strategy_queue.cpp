@@ -7,7 +7,7 @@
 #include <optional>
 #include <set>
 
-#include "cohort/coordinator/detail/closure_table.h"
+#include "cohort/coordinator/closure_table.h"
 #include "cohort/core/error.h"
 #include "tests/conformance/strategy_outcome.h"
 #include "tests/conformance/strategy_steps.h"

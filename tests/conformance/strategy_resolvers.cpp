@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of cluster specs and resolvers.
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/cluster/detail/validation.h"
-#include "cohort/cluster/detail/worker_roles.h"
+#include "cohort/cluster/validation.h"
+#include "cohort/cluster/worker_roles.h"
 #include "cohort/core/error.h"
 #include "tests/conformance/strategy_steps.h"
 

@@ -18,9 +18,9 @@
 #include <vector>
 
 #include "cohort/cli/task_process.h"
-#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/rpc/reserved_port.h"
 #include "tests/conformance/strategy_worker_process.h"
 
 namespace cohort::conformance::strategy {

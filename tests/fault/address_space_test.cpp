@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/worker_config.h"

@@ -15,8 +15,8 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/messages.h"
 #include "cohort/server/server.h"
 #include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"

@@ -24,8 +24,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/collective/detail/keep_alive.h"
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/keep_alive.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective {

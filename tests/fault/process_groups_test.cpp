@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/warnings.h"
 #include "cohort/testing/worker_processes.h"

@@ -11,8 +11,8 @@
 #include <thread>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/messages.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/test_seed.h"

@@ -20,7 +20,7 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/control.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/test_seed.h"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/training_job.h"
 #include "cohort/testing/worker_config.h"

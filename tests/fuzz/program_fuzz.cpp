@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The bytes of a traced function, as a peer sends them.
-#include "cohort/function/detail/prepared_program.h"
+#include "cohort/function/prepared_program.h"
 #include "tests/fuzz/target.h"
 
 namespace cohort::fuzz {

@@ -19,7 +19,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
 #include "cohort/data/record_io.h"
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 #include "tests/fuzz/pipelines.h"
 #include "tests/fuzz/target.h"
 

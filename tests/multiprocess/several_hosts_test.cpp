@@ -18,7 +18,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/worker_processes.h"
 

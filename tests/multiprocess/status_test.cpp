@@ -14,7 +14,7 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/inspection.h"
-#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/testing/await_server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/running_program.h"

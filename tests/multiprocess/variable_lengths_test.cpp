@@ -22,9 +22,9 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/run_main.h"
-#include "cohort/function/detail/trace.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
+#include "cohort/function/trace.h"
 #include "cohort/server/server.h"
 #include "cohort/testing/cluster/test_cluster.h"
 

@@ -9,7 +9,7 @@
 #include <tuple>
 #include <vector>
 
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"

@@ -7,10 +7,10 @@
 
 #include <map>
 
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/variable/detail/hyperparameter.h"
-#include "cohort/variable/detail/variable_table.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_table.h"
 
 namespace cohort {
 namespace {

@@ -6,11 +6,11 @@
 #include <torch/torch.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/variable/detail/hyperparameter.h"
-#include "cohort/variable/detail/variable_home.h"
-#include "cohort/variable/detail/variable_table.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_home.h"
+#include "cohort/variable/variable_table.h"
 
 namespace cohort {
 namespace {

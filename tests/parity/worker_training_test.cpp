@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/mpirun.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/temporary_folder.h"

@@ -7,9 +7,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cohort/cli/internal/output.h"
+#include "cohort/cli/launch/output.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/detail/spelling.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort::cli {
 namespace {

@@ -8,12 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "cohort/cli/internal/launch_loop.h"
-#include "cohort/cli/internal/pipe.h"
-#include "cohort/cli/internal/task_environment.h"
+#include "cohort/cli/launch/launch_loop.h"
+#include "cohort/cli/launch/pipe.h"
+#include "cohort/cli/launch/task_environment.h"
 #include "cohort/cli/local_cluster.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/detail/spelling.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort::cli {
 namespace {

@@ -9,7 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::cli {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 
 namespace cohort::cli {
 

@@ -10,11 +10,11 @@
 
 #include "cohort/cli/commands.h"
 #include "cohort/cli/ignored_signal.h"
-#include "cohort/cli/internal/output.h"
+#include "cohort/cli/launch/output.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/channel.h"
 #include "cohort/server/server.h"
 
 namespace cohort::cli {

@@ -9,14 +9,14 @@
 #include <sstream>
 
 #include "cohort/cli/commands.h"
-#include "cohort/cli/internal/launched_cluster.h"
-#include "cohort/cli/internal/output.h"
+#include "cohort/cli/launch/launched_cluster.h"
+#include "cohort/cli/launch/output.h"
 #include "cohort/cli/status_report.h"
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/validation.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/health_probe.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/health_probe.h"
 
 namespace cohort::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/rpc/detail/health_probe.h"
+#include "cohort/rpc/health_probe.h"
 
 namespace cohort::cli {
 

@@ -17,10 +17,10 @@
 #include <sstream>
 
 #include "cohort/cli/ignored_signal.h"
-#include "cohort/cli/internal/pipe.h"
-#include "cohort/core/detail/start_thread.h"
-#include "cohort/core/detail/system_error.h"
+#include "cohort/cli/launch/pipe.h"
 #include "cohort/core/error.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {

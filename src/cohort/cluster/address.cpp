@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/detail/address.h"
+#include "cohort/cluster/address.h"
 
 #include <algorithm>
 #include <cctype>

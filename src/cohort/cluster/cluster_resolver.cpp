@@ -3,7 +3,7 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
-#include "cohort/cluster/internal/resolving.h"
+#include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"

@@ -4,9 +4,9 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cohort/cluster/internal/integer_text.h"
+#include "cohort/cluster/resolvers/integer_text.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/detail/spelling.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort {
 namespace {

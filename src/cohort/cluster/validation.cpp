@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/validation.h"
 
 #include <array>
 #include <map>
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/cluster/detail/address.h"
 #include "cohort/core/error.h"
-#include "cohort/core/text/detail/spelling.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/validation.h"
 
 #include <gmock/gmock.h>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/detail/worker_roles.h"
+#include "cohort/cluster/worker_roles.h"
 
-#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/validation.h"
 #include "cohort/core/error.h"
 
 namespace cohort::cluster {

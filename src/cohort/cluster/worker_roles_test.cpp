@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/cluster/detail/worker_roles.h"
+#include "cohort/cluster/worker_roles.h"
 
 #include <gtest/gtest.h>
 

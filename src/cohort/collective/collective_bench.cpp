@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/exchange_only_group.h"
+#include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective {

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/testing/throws_error.h"

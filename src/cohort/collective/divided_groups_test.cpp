@@ -8,7 +8,7 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/worker_processes.h"

@@ -9,10 +9,10 @@
 
 #include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/formation/on_backend.h"
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/every_group_fixture.h"
-#include "cohort/collective/internal/exchange_only_group.h"
-#include "cohort/collective/internal/formation/on_backend.h"
+#include "cohort/collective/groups/every_group_fixture.h"
+#include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/testing/mpi_job.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/group.h"
 
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What every backend of Group does, with 1 to 7 members. A new backend adds a row to
-// backends() of internal/every_group_fixture.h.
+// backends() of groups/every_group_fixture.h.
 #include "cohort/collective/group.h"
 
 #include <ATen/ops/arange.h>
@@ -28,8 +28,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/internal/call.h"
-#include "cohort/collective/internal/every_group_fixture.h"
+#include "cohort/collective/groups/call.h"
+#include "cohort/collective/groups/every_group_fixture.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/mpi_job.h"
 #include "cohort/testing/on_workers.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/detail/mpi_group.h"
+#include "cohort/collective/mpi_group.h"
 
 #include "cohort/collective/backends/mpi/join.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/process_groups.h"
 
 #include <torch/version.h>
 #include <unistd.h>
@@ -9,17 +9,17 @@
 #include <set>
 #include <utility>
 
-#include "cohort/collective/detail/ended_group.h"
-#include "cohort/collective/internal/formation/formation.h"
-#include "cohort/collective/internal/formation/former.h"
-#include "cohort/collective/internal/formation/link_table.h"
-#include "cohort/collective/internal/formation/listener.h"
-#include "cohort/collective/internal/formation/on_backend.h"
-#include "cohort/collective/internal/formation/own_host.h"
-#include "cohort/collective/internal/formation/process_links.h"
-#include "cohort/core/detail/random.h"
+#include "cohort/collective/ended_group.h"
+#include "cohort/collective/formation/formation.h"
+#include "cohort/collective/formation/former.h"
+#include "cohort/collective/formation/link_table.h"
+#include "cohort/collective/formation/listener.h"
+#include "cohort/collective/formation/on_backend.h"
+#include "cohort/collective/formation/own_host.h"
+#include "cohort/collective/formation/process_links.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/random.h"
 
 namespace cohort::collective {
 namespace {

@@ -16,14 +16,14 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
-#include "cohort/collective/internal/formation/formation.h"
-#include "cohort/collective/internal/formation/former.h"
-#include "cohort/collective/internal/formation/listener.h"
-#include "cohort/collective/internal/formation/on_backend.h"
-#include "cohort/collective/internal/formation/own_host.h"
-#include "cohort/core/detail/random.h"
+#include "cohort/collective/formation/formation.h"
+#include "cohort/collective/formation/former.h"
+#include "cohort/collective/formation/listener.h"
+#include "cohort/collective/formation/on_backend.h"
+#include "cohort/collective/formation/own_host.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

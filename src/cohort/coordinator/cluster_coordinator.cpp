@@ -5,12 +5,12 @@
 
 #include <string>
 
-#include "cohort/coordinator/internal/coordinator_options.h"
-#include "cohort/coordinator/internal/runtime.h"
-#include "cohort/coordinator/internal/scheduled_arguments.h"
+#include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/coordinator/runtime/coordinator_options.h"
+#include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/error.h"
-#include "cohort/strategy/detail/dataset_function_scope.h"
-#include "cohort/strategy/detail/parameter_server_home.h"
+#include "cohort/strategy/dataset_function_scope.h"
+#include "cohort/strategy/parameter_server_home.h"
 
 namespace cohort {
 namespace coordinator {

@@ -11,7 +11,7 @@
 #include <optional>
 #include <thread>
 
-#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
 #include "cohort/testing/coordinator_fixture.h"

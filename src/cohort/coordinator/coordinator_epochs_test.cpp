@@ -11,9 +11,9 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/coordinator/internal/runtime.h"
-#include "cohort/core/detail/torch_error.h"
+#include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/core/torch_error.h"
 #include "cohort/data/iterator.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"

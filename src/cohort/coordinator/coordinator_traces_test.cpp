@@ -15,7 +15,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/data/iterator.h"
-#include "cohort/function/detail/tracing_mode.h"
+#include "cohort/function/tracing_mode.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/coordinator_fixture.h"
 #include "cohort/testing/throws_error.h"

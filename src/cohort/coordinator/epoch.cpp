@@ -7,7 +7,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/coordinator/internal/runtime.h"
+#include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/coordinator/detail/failure_policy.h"
+#include "cohort/coordinator/queue/failure_policy.h"
 #include "cohort/core/error.h"
 
 namespace cohort::coordinator {

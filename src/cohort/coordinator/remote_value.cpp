@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/cluster_coordinator.h"
 
-#include "cohort/coordinator/internal/remote_state.h"
-#include "cohort/coordinator/internal/runtime.h"
-#include "cohort/coordinator/internal/scheduled_arguments.h"
+#include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/coordinator/runtime/remote_state.h"
+#include "cohort/coordinator/runtime/runtime.h"
 
 namespace cohort {
 namespace coordinator {

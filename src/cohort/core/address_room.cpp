@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/address_room.h"
+#include "cohort/core/address_room.h"
 
 #include <sys/mman.h>
 #include <sys/resource.h>

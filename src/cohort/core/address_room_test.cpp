@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/address_room.h"
+#include "cohort/core/address_room.h"
 
 #include <gtest/gtest.h>
 
-#include "cohort/core/detail/blas.h"
+#include "cohort/core/blas.h"
 #include "cohort/testing/little_memory.h"
 #include "cohort/testing/throws_error.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/amortized_sweep.h"
+#include "cohort/core/amortized_sweep.h"
 
 #include <gtest/gtest.h>
 

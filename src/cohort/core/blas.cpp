@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/blas.h"
+#include "cohort/core/blas.h"
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/from_blob.h>
@@ -17,11 +17,11 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/detail/address_room.h"
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/start_thread.h"
+#include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/start_thread.h"
 
 namespace cohort {
 namespace {

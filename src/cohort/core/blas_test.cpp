@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/blas.h"
+#include "cohort/core/blas.h"
 
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>

@@ -6,8 +6,8 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 
 namespace cohort {
 namespace {

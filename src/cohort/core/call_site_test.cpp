@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/call_site.h"
+#include "cohort/core/call_site.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

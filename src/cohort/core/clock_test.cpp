@@ -5,7 +5,7 @@
 
 #include <future>
 
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 #include "cohort/testing/fake_clock.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/crc32c.h"
+#include "cohort/core/crc32c.h"
 
 #include <gtest/gtest.h>
 

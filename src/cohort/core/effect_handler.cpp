@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/effect_handler.h"
+#include "cohort/core/effect_handler.h"
 
 #include "cohort/core/error.h"
 

@@ -11,10 +11,10 @@
 #include <system_error>
 #include <utility>
 
-#include "cohort/core/detail/exception_context.h"
-#include "cohort/core/detail/system_error.h"
-#include "cohort/core/detail/torch_error.h"
-#include "cohort/core/internal/one_line.h"
+#include "cohort/core/exception_context.h"
+#include "cohort/core/system_error.h"
+#include "cohort/core/text/one_line.h"
+#include "cohort/core/torch_error.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/error_bytes.h"
+#include "cohort/core/error_bytes.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/kept_memory.h"
+#include "cohort/core/kept_memory.h"
 
 #include <gtest/gtest.h>
 #include <malloc.h>

@@ -12,8 +12,8 @@
 #include <memory>
 #include <mutex>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/internal/one_line.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/text/one_line.h"
 
 namespace cohort {
 namespace {

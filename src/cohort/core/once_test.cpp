@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/once.h"
+#include "cohort/core/once.h"
 
 #include <gtest/gtest.h>
 

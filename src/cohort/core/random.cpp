@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 
 #include <algorithm>
 #include <random>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/start_thread.h"
+#include "cohort/core/start_thread.h"
 
 #include <system_error>
 #include <utility>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/system_error.h"
+#include "cohort/core/system_error.h"
 
 #include <fcntl.h>
 
 #include <cerrno>
 #include <system_error>
 
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/system_error.h"
+#include "cohort/core/system_error.h"
 
 #include <gmock/gmock.h>
 #include <sys/resource.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/thread_value.h"
+#include "cohort/core/thread_value.h"
 
 #include <gtest/gtest.h>
 

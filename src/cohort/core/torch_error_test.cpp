@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/core/detail/torch_error.h"
+#include "cohort/core/torch_error.h"
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/ones.h>

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/auto_shard.h"
 
 #include <algorithm>
 #include <sstream>
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/data/internal/sharding/shard_plan.h"
+#include "cohort/data/sharding/shard_plan.h"
 
 namespace cohort {
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/auto_shard.h"
 
 #include <gmock/gmock.h>
 
-#include "cohort/data/detail/cannot_fail.h"
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/cannot_fail.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

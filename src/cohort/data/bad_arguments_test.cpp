@@ -8,10 +8,10 @@
 
 #include <limits>
 
-#include "cohort/data/detail/auto_shard.h"
-#include "cohort/data/detail/rebatch.h"
+#include "cohort/data/auto_shard.h"
 #include "cohort/data/example.h"
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/rebatch.h"
 
 namespace cohort::data {
 namespace {

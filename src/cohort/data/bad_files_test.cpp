@@ -4,8 +4,8 @@
 #include <ATen/TensorOperators.h>
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/batch_parts.h"
+#include "cohort/data/batch_parts.h"
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/narrow.h>

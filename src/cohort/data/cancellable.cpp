@@ -4,10 +4,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/detail/source_ahead.h"
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/node.h"
 #include "cohort/data/iterator.h"
+#include "cohort/data/source_ahead.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

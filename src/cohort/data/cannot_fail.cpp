@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/cannot_fail.h"
+#include "cohort/data/cannot_fail.h"
 
 #include <algorithm>
 
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

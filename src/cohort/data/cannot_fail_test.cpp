@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/cannot_fail.h"
+#include "cohort/data/cannot_fail.h"
 
 #include <gtest/gtest.h>
 

@@ -2,10 +2,10 @@
 #include "cohort/data/dataset.h"
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/external_state.h"
-#include "cohort/data/internal/graph_codec.h"
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/external_state.h"
+#include "cohort/data/graph/graph_codec.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort {
 

@@ -6,9 +6,9 @@
 #include <set>
 #include <sstream>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -8,8 +8,8 @@
 #include <algorithm>
 #include <random>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/ops/op_registry.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort::data {

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/element_order.h"
+#include "cohort/data/element_order.h"
 
 #include <set>
 #include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/data/detail/reshuffled.h"
-#include "cohort/data/internal/graph_probes.h"
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/parallel/reordering_op.h"
+#include "cohort/data/graph/graph_probes.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/parallel/reordering_op.h"
+#include "cohort/data/reshuffled.h"
 
 namespace cohort::data {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/element_order.h"
+#include "cohort/data/element_order.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/field_function.h"
-#include "cohort/data/internal/node.h"
+#include "cohort/data/graph/node.h"
 
 namespace cohort::data {
 namespace {

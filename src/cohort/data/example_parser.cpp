@@ -11,10 +11,10 @@
 #include <unordered_map>
 
 #include "cohort/core/error.h"
+#include "cohort/core/spelling.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/core/text/detail/spelling.h"
-#include "cohort/data/internal/field_kernels/field_kernel.h"
-#include "cohort/data/internal/files/example_wire.h"
+#include "cohort/data/field_kernels/field_kernel.h"
+#include "cohort/data/files/example_wire.h"
 
 namespace cohort {
 namespace {

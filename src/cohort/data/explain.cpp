@@ -4,13 +4,13 @@
 #include <sstream>
 #include <utility>
 
-#include "cohort/data/detail/auto_shard.h"
-#include "cohort/data/detail/rebatch.h"
-#include "cohort/data/internal/dataset_function.h"
-#include "cohort/data/internal/sharding/data_shard.h"
-#include "cohort/data/internal/sharding/file_walk.h"
-#include "cohort/data/internal/sharding/shard_plan.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/functions/dataset_function.h"
+#include "cohort/data/rebatch.h"
+#include "cohort/data/sharding/data_shard.h"
+#include "cohort/data/sharding/file_walk.h"
+#include "cohort/data/sharding/shard_plan.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort {
 namespace data {

@@ -2,8 +2,8 @@
 #include "cohort/data/field_function.h"
 
 #include "cohort/core/error.h"
-#include "cohort/core/text/detail/spelling.h"
-#include "cohort/data/internal/field_kernels/field_kernel.h"
+#include "cohort/core/spelling.h"
+#include "cohort/data/field_kernels/field_kernel.h"
 
 namespace cohort::data {
 namespace {

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/graph_fingerprint.h"
+#include "cohort/data/graph_fingerprint.h"
 
 #include <array>
 #include <string_view>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/internal/field_kernels/fingerprint.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/node.h"
+#include "cohort/data/field_kernels/fingerprint.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/graph/node.h"
 
 namespace cohort::data {
 namespace {

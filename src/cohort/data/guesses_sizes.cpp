@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/guesses_sizes.h"
+#include "cohort/data/guesses_sizes.h"
 
 #include <algorithm>
 
-#include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/node.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/node.h"
 
 namespace cohort::data {
 namespace {

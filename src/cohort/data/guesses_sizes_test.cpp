@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/guesses_sizes.h"
+#include "cohort/data/guesses_sizes.h"
 
 #include <gtest/gtest.h>
 

@@ -12,9 +12,9 @@
 #include <thread>
 
 #include "cohort/core/clock.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/stage.h"
-#include "cohort/data/internal/stage_profiler.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/stages/stage.h"
+#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/program_supply.h"
+#include "cohort/data/program_supply.h"
 
 #include <algorithm>
 #include <array>
@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/random.h"
-#include "cohort/data/internal/graph_codec.h"
-#include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/spec_inference.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/random.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/graph_codec.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/graph/spec_inference.h"
 
 namespace cohort::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/program_supply.h"
+#include "cohort/data/program_supply.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
@@ -12,8 +12,8 @@
 #include <sstream>
 #include <thread>
 
-#include "cohort/data/detail/program_questions.h"
-#include "cohort/data/detail/shipped_dataset.h"
+#include "cohort/data/program_questions.h"
+#include "cohort/data/shipped_dataset.h"
 #include "cohort/function/registry.h"
 #include "cohort/testing/throws_error.h"
 

@@ -10,8 +10,8 @@
 #include <array>
 #include <random>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

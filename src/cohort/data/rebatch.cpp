@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/rebatch.h"
+#include "cohort/data/rebatch.h"
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
-#include "cohort/data/detail/auto_shard.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/sharding/graph_edit.h"
+#include "cohort/data/auto_shard.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort {
 namespace data {

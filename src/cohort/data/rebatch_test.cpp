@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/rebatch.h"
+#include "cohort/data/rebatch.h"
 
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include <numeric>
 
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

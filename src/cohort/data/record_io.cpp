@@ -2,9 +2,9 @@
 #include "cohort/data/record_io.h"
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/file_sink.h"
-#include "cohort/data/internal/files/record_index.h"
-#include "cohort/data/internal/files/record_scanner.h"
+#include "cohort/data/files/file_sink.h"
+#include "cohort/data/files/record_index.h"
+#include "cohort/data/files/record_scanner.h"
 
 namespace cohort {
 

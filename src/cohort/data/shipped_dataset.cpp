@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/shipped_dataset.h"
+#include "cohort/data/shipped_dataset.h"
 
 #include <c10/core/GradMode.h>
 
@@ -10,10 +10,10 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/graph_codec.h"
-#include "cohort/data/internal/graph_probes.h"
-#include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/spec_inference.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/graph_codec.h"
+#include "cohort/data/graph/graph_probes.h"
+#include "cohort/data/graph/spec_inference.h"
 
 namespace cohort::data {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/detail/string_fields.h"
+#include "cohort/data/string_fields.h"
 
 #include <vector>
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/call_signature.h"
+#include "cohort/function/call_signature.h"
 
 #include <algorithm>
 #include <bit>
 #include <iomanip>
 #include <sstream>
 
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 
 namespace cohort::function {
 namespace {

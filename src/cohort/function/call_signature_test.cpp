@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/call_signature.h"
+#include "cohort/function/call_signature.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/default_generator.h"
+#include "cohort/function/default_generator.h"
 
 namespace cohort {
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/frozen_tensor.h"
+#include "cohort/function/frozen_tensor.h"
 
 #include <algorithm>
 
-#include "cohort/function/internal/tracer/content_hash.h"
+#include "cohort/function/tracer/content_hash.h"
 
 namespace cohort::function {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/frozen_tensor.h"
+#include "cohort/function/frozen_tensor.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
@@ -8,7 +8,7 @@
 
 #include <optional>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

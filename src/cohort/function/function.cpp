@@ -3,7 +3,7 @@
 
 #include <ATen/ops/scalar_tensor.h>
 
-#include "cohort/function/detail/trace_notes.h"
+#include "cohort/function/tracer/trace_notes.h"
 
 namespace cohort {
 namespace function {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/generator_scope.h"
+#include "cohort/function/generator_scope.h"
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
@@ -14,8 +14,8 @@
 #include <optional>
 #include <utility>
 
-#include "cohort/core/detail/random.h"
-#include "cohort/function/detail/generator_argument.h"
+#include "cohort/core/random.h"
+#include "cohort/function/generator_argument.h"
 
 namespace cohort::function {
 namespace {

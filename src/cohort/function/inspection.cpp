@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/inspection.h"
-#include "cohort/function/detail/step_scope.h"
+#include "cohort/function/step_scope.h"
 
 #include <ATen/ops/isfinite.h>
 
@@ -9,8 +9,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/function/internal/value_text.h"
+#include "cohort/function/program/value_text.h"
+#include "cohort/function/trace.h"
 
 namespace cohort {
 namespace {

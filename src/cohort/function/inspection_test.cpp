@@ -9,8 +9,8 @@
 #include <limits>
 
 #include "cohort/core/log.h"
-#include "cohort/function/detail/step_scope.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::function {

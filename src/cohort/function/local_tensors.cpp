@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/local_tensors.h"
+#include "cohort/function/local_tensors.h"
 
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::function {
 namespace {

@@ -8,9 +8,9 @@
 #include <utility>
 
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::function {
 

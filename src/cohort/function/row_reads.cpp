@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/row_reads.h"
+#include "cohort/function/row_reads.h"
 
 #include <algorithm>
 #include <array>
 #include <string_view>
 #include <unordered_map>
 
-#include "cohort/function/internal/wire.h"
+#include "cohort/function/program/wire.h"
 
 namespace cohort::function {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/allclose.h>
@@ -12,18 +12,18 @@
 #include <optional>
 #include <unordered_set>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/torch_error.h"
 #include "cohort/core/error.h"
-#include "cohort/function/detail/default_generator.h"
-#include "cohort/function/detail/tracing_mode.h"
-#include "cohort/function/internal/tracer/changes.h"
-#include "cohort/function/internal/tracer/compare.h"
-#include "cohort/function/internal/tracer/key.h"
-#include "cohort/function/internal/tracer/listing.h"
-#include "cohort/function/internal/tracer/memory.h"
-#include "cohort/function/internal/tracer/recorder.h"
-#include "cohort/function/internal/wire.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/torch_error.h"
+#include "cohort/function/default_generator.h"
+#include "cohort/function/program/wire.h"
+#include "cohort/function/tracer/changes.h"
+#include "cohort/function/tracer/compare.h"
+#include "cohort/function/tracer/key.h"
+#include "cohort/function/tracer/listing.h"
+#include "cohort/function/tracer/memory.h"
+#include "cohort/function/tracer/recorder.h"
+#include "cohort/function/tracing_mode.h"
 
 namespace cohort::function {
 namespace {

@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/wire.h"
+#include "cohort/function/program/wire.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -16,8 +16,8 @@
 #include <regex>
 
 #include "cohort/function/function.h"
-#include "cohort/function/internal/tracer/call_site.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/call_site.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace users_program {
 namespace {

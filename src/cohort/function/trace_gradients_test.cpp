@@ -6,8 +6,8 @@
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/wire.h"
+#include "cohort/function/program/wire.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -15,8 +15,8 @@
 #include <numeric>
 
 #include "cohort/core/string_tensor.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/changes.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/changes.h"
 
 namespace cohort::function {
 namespace {

@@ -4,10 +4,10 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <gmock/gmock.h>
 
-#include "cohort/function/detail/trace_notes.h"
 #include "cohort/function/function.h"
 #include "cohort/function/inspection.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/trace_notes.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::function {

@@ -2,7 +2,7 @@
 // Programs against eager execution, bit for bit: operators, random numbers, autograd.
 #include <torch/torch.h>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -8,7 +8,7 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

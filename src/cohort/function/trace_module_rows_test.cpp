@@ -3,8 +3,8 @@
 #include <torch/torch.h>
 #include <torch/version.h>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/module_rows_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/module_rows_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -12,8 +12,8 @@
 #include <set>
 #include <sstream>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/module_rows_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/module_rows_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
-#include "cohort/function/detail/autocast.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/autocast.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -17,8 +17,8 @@
 #include <functional>
 #include <utility>
 
-#include "cohort/core/detail/torch_error.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/core/torch_error.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

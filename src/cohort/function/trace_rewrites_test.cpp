@@ -8,8 +8,8 @@
 #include <cmath>
 #include <limits>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/rewrites/rewrites.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/rewrites/rewrites.h"
 
 namespace cohort::function {
 namespace {

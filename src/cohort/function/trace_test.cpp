@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables, effects, draws and inputs of a trace, and the state that it restores.
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -13,8 +13,8 @@
 
 #include <thread>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/wire.h"
+#include "cohort/function/program/wire.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

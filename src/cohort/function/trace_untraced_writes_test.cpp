@@ -12,8 +12,8 @@
 #include <functional>
 #include <thread>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/tracer/content_hash.h"
+#include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/content_hash.h"
 
 namespace cohort::function {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/traced_function.h"
+#include "cohort/function/traced_function.h"
 
 #include <algorithm>
 #include <iterator>
@@ -8,9 +8,9 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/function/detail/registered_result.h"
-#include "cohort/function/detail/step_scope.h"
-#include "cohort/function/detail/trace_notes.h"
+#include "cohort/function/registered_result.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/function/tracer/trace_notes.h"
 
 namespace cohort::function {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/traced_function.h"
+#include "cohort/function/traced_function.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -7,10 +7,10 @@
 #include <gmock/gmock.h>
 
 #include "cohort/core/log.h"
-#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
-#include "cohort/function/internal/work.h"
+#include "cohort/function/program/work.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::function {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/tracing_mode.h"
+#include "cohort/function/tracing_mode.h"
 
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/ScalarTypeToTypeMeta.h>
 
-#include "cohort/function/detail/autocast.h"
+#include "cohort/function/autocast.h"
 
 namespace cohort::function {
 namespace {

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/tracing_mode.h"
+#include "cohort/function/tracing_mode.h"
 
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>
 
-#include "cohort/function/detail/autocast.h"
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/autocast.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

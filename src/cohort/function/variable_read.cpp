@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/variable_read.h"
+#include "cohort/function/variable_read.h"
 
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>

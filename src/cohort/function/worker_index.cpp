@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
+#include "cohort/function/step_scope.h"
 
 #include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 
 namespace cohort {
 namespace {

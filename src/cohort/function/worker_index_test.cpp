@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/detail/step_scope.h"
 #include "cohort/function/inspection.h"
+#include "cohort/function/step_scope.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -9,7 +9,7 @@
 
 #include <thread>
 
-#include "cohort/function/internal/tracer/cases_for_tests.h"
+#include "cohort/function/tracer/cases_for_tests.h"
 
 namespace cohort::function {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/detail/device_memory.h"
+#include "cohort/input/device_memory.h"
 
 #include <ATen/core/TensorBody.h>
 

@@ -6,8 +6,8 @@
 #include <gtest/gtest.h>
 
 #include "cohort/core/log.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/input_fixture.h"
+#include "cohort/input/distribution/input_fixture.h"
+#include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"

@@ -5,14 +5,14 @@
 
 #include <utility>
 
-#include "cohort/core/detail/call_site.h"
+#include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/detail/batch_parts.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/current_distribution.h"
-#include "cohort/input/internal/distributed_iterator_state.h"
-#include "cohort/input/internal/input_distribution.h"
+#include "cohort/data/batch_parts.h"
+#include "cohort/input/distribution/current_distribution.h"
+#include "cohort/input/distribution/input_distribution.h"
+#include "cohort/input/input_host.h"
+#include "cohort/input/iterators/distributed_iterator_state.h"
 
 namespace cohort {
 

@@ -4,9 +4,9 @@
 #include <string_view>
 #include <utility>
 
-#include "cohort/core/detail/call_site.h"
+#include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
-#include "cohort/input/internal/distributed_iterator_state.h"
+#include "cohort/input/iterators/distributed_iterator_state.h"
 
 namespace cohort {
 namespace {

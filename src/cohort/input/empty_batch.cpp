@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/detail/empty_batch.h"
+#include "cohort/input/empty_batch.h"
 
 #include <ATen/ops/zeros.h>
 

@@ -12,8 +12,8 @@
 #include <random>
 
 #include "cohort/core/log.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/input_fixture.h"
+#include "cohort/input/distribution/input_fixture.h"
+#include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 
 namespace cohort::input {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/detail/multi_device_iterator.h"
+#include "cohort/input/multi_device_iterator.h"
 
 #include <algorithm>
 #include <utility>
 
-#include "cohort/core/detail/error_bytes.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort {
 

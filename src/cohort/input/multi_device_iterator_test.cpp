@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/detail/multi_device_iterator.h"
+#include "cohort/input/multi_device_iterator.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/input/detail/empty_batch.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/input_fixture.h"
+#include "cohort/input/distribution/input_fixture.h"
+#include "cohort/input/empty_batch.h"
+#include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 

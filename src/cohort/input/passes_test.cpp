@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/input_fixture.h"
+#include "cohort/input/distribution/input_fixture.h"
+#include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "cohort/input/detail/input_host.h"
-#include "cohort/input/internal/input_fixture.h"
+#include "cohort/input/distribution/input_fixture.h"
+#include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 

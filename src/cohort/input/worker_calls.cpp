@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/detail/worker_calls.h"
+#include "cohort/input/worker_calls.h"
 
 #include "cohort/core/error.h"
 

@@ -11,8 +11,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/variable/detail/replica_count.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/replica_count.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

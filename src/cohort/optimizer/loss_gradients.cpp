@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/optimizer/loss_gradients.h"
 
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
@@ -13,11 +13,11 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/function/detail/user_lines.h"
-#include "cohort/optimizer/internal/gradient_hooks.h"
-#include "cohort/variable/detail/replica_count.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/function/trace.h"
+#include "cohort/function/user_lines.h"
+#include "cohort/optimizer/gradients/gradient_hooks.h"
+#include "cohort/variable/replica_count.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort::internal {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/detail/loss_gradients.h"
+#include "cohort/optimizer/loss_gradients.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/addmm.h>

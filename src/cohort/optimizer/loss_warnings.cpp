@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/optimizer/detail/loss_warnings.h"
+#include "cohort/optimizer/loss_warnings.h"
 
 #include <algorithm>
 #include <cmath>
 
 #include "cohort/core/log.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/optimizer/internal/loss_form.h"
-#include "cohort/variable/detail/replica_count.h"
+#include "cohort/function/trace.h"
+#include "cohort/optimizer/gradients/loss_form.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort::internal {
 namespace {

@@ -12,13 +12,13 @@
 #include <functional>
 #include <map>
 
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/hyperparameter.h"
-#include "cohort/variable/detail/variable_home.h"
-#include "cohort/variable/detail/variable_table.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_home.h"
+#include "cohort/variable/variable_table.h"
 
 namespace cohort {
 namespace {

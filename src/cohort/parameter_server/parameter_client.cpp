@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/parameter_client.h"
+#include "cohort/parameter_server/parameter_client.h"
 
 #include <map>
 #include <optional>
@@ -7,9 +7,9 @@
 #include <variant>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/lost_server.h"
-#include "cohort/variable/detail/eager_step.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/rpc/lost_server.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

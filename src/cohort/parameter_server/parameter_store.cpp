@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/parameter_store.h"
+#include "cohort/parameter_server/parameter_store.h"
 
 #include <ATen/ops/zeros.h>
 
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/rpc/detail/effects.h"
-#include "cohort/rpc/detail/violation.h"
-#include "cohort/variable/detail/initializer_recipe.h"
+#include "cohort/rpc/effects.h"
+#include "cohort/rpc/violation.h"
+#include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {
 namespace {

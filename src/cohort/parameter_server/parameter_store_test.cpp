@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/parameter_store.h"
+#include "cohort/parameter_server/parameter_store.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
@@ -15,7 +15,7 @@
 
 #include "cohort/testing/failing_allocator.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/initializer_recipe.h"
+#include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {
 namespace {

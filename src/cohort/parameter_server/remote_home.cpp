@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/remote_home.h"
+#include "cohort/parameter_server/remote_home.h"
 
 #include <ATen/core/grad_mode.h>
 
@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/effects.h"
-#include "cohort/variable/detail/eager_step.h"
+#include "cohort/rpc/effects.h"
+#include "cohort/variable/eager_step.h"
 
 namespace cohort {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/remote_home.h"
+#include "cohort/parameter_server/remote_home.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
@@ -9,12 +9,12 @@
 
 #include <array>
 
-#include "cohort/parameter_server/internal/fake_parameter_server.h"
+#include "cohort/parameter_server/store/fake_parameter_server.h"
 #include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/eager_step.h"
-#include "cohort/variable/detail/hyperparameter.h"
-#include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/replica_count.h"
 
 namespace cohort {
 namespace {

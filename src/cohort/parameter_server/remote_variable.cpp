@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/remote_variable.h"
+#include "cohort/parameter_server/remote_variable.h"
 
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/eager_step.h"
-#include "cohort/variable/detail/validation.h"
+#include "cohort/function/trace.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/validation.h"
 
 namespace cohort {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/remote_variable.h"
+#include "cohort/parameter_server/remote_variable.h"
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -14,11 +14,11 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/parameter_server/detail/remote_home.h"
-#include "cohort/parameter_server/internal/fake_parameter_server.h"
+#include "cohort/parameter_server/remote_home.h"
+#include "cohort/parameter_server/store/fake_parameter_server.h"
 #include "cohort/testing/slotless_rule.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort {
 namespace {

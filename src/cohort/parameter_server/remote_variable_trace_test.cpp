@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server/detail/remote_home.h"
+#include "cohort/parameter_server/remote_home.h"
 #include "cohort/testing/variable_trace_cases.h"
 
 namespace cohort::testing {

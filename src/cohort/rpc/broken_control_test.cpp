@@ -6,10 +6,10 @@
 #include <optional>
 #include <string>
 
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/control.h"
-#include "cohort/rpc/detail/health_probe.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/health_probe.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/faulty_proxy.h"
 

@@ -8,7 +8,7 @@
 #include <thread>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/requester.h"
+#include "cohort/rpc/requester.h"
 
 namespace cohort::rpc {
 namespace {

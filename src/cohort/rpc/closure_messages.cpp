@@ -4,9 +4,9 @@
 #include <span>
 #include <utility>
 
-#include "cohort/core/detail/error_bytes.h"
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/rpc/internal/message_codec.h"
+#include "cohort/core/error_bytes.h"
+#include "cohort/rpc/frames/message_codec.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/connection.h"
+#include "cohort/rpc/connection.h"
 
 #include <torch/version.h>
 
@@ -10,14 +10,14 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/cluster/detail/address.h"
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/random.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/rpc/detail/refusal.h"
-#include "cohort/rpc/detail/text_of_job.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/random.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/text_of_job.h"
 
 namespace cohort::rpc {
 namespace {

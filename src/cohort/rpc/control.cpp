@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/control.h"
 
 namespace cohort::rpc {
 

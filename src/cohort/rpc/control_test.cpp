@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/control.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,8 +10,8 @@
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

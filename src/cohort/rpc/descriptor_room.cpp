@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/descriptor_room.h"
+#include "cohort/rpc/descriptor_room.h"
 
 #include <fcntl.h>
 #include <sys/resource.h>
@@ -9,9 +9,9 @@
 #include <system_error>
 #include <vector>
 
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::rpc {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/descriptor_room.h"
+#include "cohort/rpc/descriptor_room.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/effects.h"
+#include "cohort/rpc/effects.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/error_record.h"
+#include "cohort/rpc/error_record.h"
 
 namespace cohort::rpc {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/farewell.h"
+#include "cohort/rpc/farewell.h"
 
 namespace cohort::rpc {
 

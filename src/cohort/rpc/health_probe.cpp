@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/health_probe.h"
+#include "cohort/rpc/health_probe.h"
 
 #include <grpcpp/create_channel_posix.h>
 
@@ -7,13 +7,13 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/rpc/detail/descriptor_room.h"
-#include "cohort/rpc/detail/thread_room.h"
-#include "cohort/rpc/internal/checked_call.h"
-#include "cohort/rpc/internal/control_codec.h"
-#include "cohort/rpc/internal/grpc_setup.h"
-#include "cohort/rpc/internal/name_lookup.h"
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/control_calls/checked_call.h"
+#include "cohort/rpc/control_calls/control_codec.h"
+#include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/sockets/name_lookup.h"
+#include "cohort/rpc/sockets/socket.h"
+#include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {

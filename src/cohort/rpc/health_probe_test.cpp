@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/health_probe.h"
+#include "cohort/rpc/health_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -7,7 +7,7 @@
 #include <memory>
 #include <thread>
 
-#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/control.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/lost_server.h"
+#include "cohort/rpc/lost_server.h"
 
 #include <string>
 #include <utility>

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The messages of every connection, and those about variables. closure_messages.cpp has the others.
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/messages.h"
 
 #include <string_view>
 #include <utility>
 
-#include "cohort/rpc/internal/message_codec.h"
+#include "cohort/rpc/frames/message_codec.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/messages.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/refusal_log.h"
+#include "cohort/rpc/refusal_log.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/requester.h"
+#include "cohort/rpc/requester.h"
 
 #include <iomanip>
 #include <optional>
@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/farewell.h"
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/rpc/farewell.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/requester.h"
+#include "cohort/rpc/requester.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>

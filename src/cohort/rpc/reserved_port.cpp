@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 
 #include <arpa/inet.h>
 #include <netinet/in.h>
@@ -8,9 +8,9 @@
 #include <cerrno>
 #include <utility>
 
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/core/system_error.h"
+#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 
 #include <gtest/gtest.h>
 
@@ -7,7 +7,7 @@
 #include <set>
 #include <vector>
 
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc {
 namespace {

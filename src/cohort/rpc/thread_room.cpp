@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/thread_room.h"
+#include "cohort/rpc/thread_room.h"
 
 #include <future>
 #include <string>
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/internal/channel_end.h"
+#include "cohort/rpc/frames/channel_end.h"
 
 namespace cohort::rpc {
 

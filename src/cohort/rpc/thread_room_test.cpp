@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/thread_room.h"
+#include "cohort/rpc/thread_room.h"
 
 #include <gtest/gtest.h>
 

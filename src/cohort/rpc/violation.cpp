@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/detail/violation.h"
+#include "cohort/rpc/violation.h"
 
 namespace cohort::rpc {
 

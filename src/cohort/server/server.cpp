@@ -9,19 +9,19 @@
 #include <sstream>
 #include <thread>
 
+#include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/cluster/detail/address.h"
-#include "cohort/cluster/detail/validation.h"
-#include "cohort/core/detail/address_room.h"
-#include "cohort/core/detail/blas.h"
-#include "cohort/core/detail/kept_memory.h"
+#include "cohort/cluster/validation.h"
+#include "cohort/core/address_room.h"
+#include "cohort/core/blas.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/descriptor_room.h"
-#include "cohort/rpc/detail/thread_room.h"
-#include "cohort/server/internal/channel_table.h"
-#include "cohort/server/internal/current_session.h"
-#include "cohort/server/internal/end_request.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/thread_room.h"
+#include "cohort/server/links/channel_table.h"
+#include "cohort/server/session/current_session.h"
+#include "cohort/server/session/end_request.h"
 
 namespace cohort {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/testing/throws_error.h"
 

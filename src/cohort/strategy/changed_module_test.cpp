@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/detail/cluster_connection.h"
+#include "cohort/strategy/cluster_connection.h"
 
 #include <algorithm>
 #include <atomic>
@@ -7,12 +7,12 @@
 #include <sstream>
 #include <utility>
 
-#include "cohort/cluster/detail/validation.h"
-#include "cohort/core/detail/address_room.h"
-#include "cohort/core/detail/blas.h"
-#include "cohort/rpc/detail/descriptor_room.h"
-#include "cohort/rpc/detail/refusal.h"
-#include "cohort/strategy/internal/start_up.h"
+#include "cohort/cluster/validation.h"
+#include "cohort/core/address_room.h"
+#include "cohort/core/blas.h"
+#include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/refusal.h"
+#include "cohort/strategy/replicas/start_up.h"
 
 namespace cohort {
 namespace {

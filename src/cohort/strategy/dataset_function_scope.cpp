@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/detail/dataset_function_scope.h"
+#include "cohort/strategy/dataset_function_scope.h"
 
 #include <utility>
 

@@ -11,8 +11,8 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"
-#include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/replicas/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 

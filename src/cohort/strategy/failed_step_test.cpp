@@ -15,11 +15,11 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/undo/step_undo.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/undo/step_undo.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 
 namespace cohort {
 namespace {

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/gpu/gpu_fixture.h"
+#include "cohort/strategy/gpu/gpu_fixture.h"
 #include "cohort/strategy/torch_optimizer.h"
 
 namespace cohort::gpu_training {

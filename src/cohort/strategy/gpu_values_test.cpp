@@ -11,7 +11,7 @@
 #include <atomic>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/gpu/gpu_fixture.h"
+#include "cohort/strategy/gpu/gpu_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/saved_values.h"

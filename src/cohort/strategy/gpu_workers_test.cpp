@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/gpu/gpu_fixture.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/gpu/gpu_fixture.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 
 namespace cohort::gpu_workers {
 namespace {

@@ -9,7 +9,7 @@
 #include <random>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/whole_batch_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/function/function.h"
-#include "cohort/strategy/internal/context_fixture.h"
+#include "cohort/strategy/replicas/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 

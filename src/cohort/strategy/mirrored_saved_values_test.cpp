@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/saved_values.h"

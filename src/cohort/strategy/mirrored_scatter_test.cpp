@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/testing/throws_error.h"
 

@@ -11,7 +11,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 
 namespace cohort {
 namespace {

@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/warnings.h"
 #include "cohort/variable/saved_values.h"

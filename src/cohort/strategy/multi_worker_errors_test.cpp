@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/variable/saved_values.h"
 

@@ -15,8 +15,8 @@
 #include "cohort/data/dataset.h"
 #include "cohort/data/field_function.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/whole_batch_fixture.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 
 namespace cohort {

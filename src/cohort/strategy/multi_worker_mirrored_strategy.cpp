@@ -4,19 +4,19 @@
 #include <utility>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/cluster/detail/validation.h"
-#include "cohort/cluster/detail/worker_roles.h"
+#include "cohort/cluster/validation.h"
+#include "cohort/cluster/worker_roles.h"
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/mirrored_home.h"
-#include "cohort/strategy/internal/workers/handover.h"
-#include "cohort/strategy/internal/workers/worker_gradients.h"
-#include "cohort/strategy/internal/workers/worker_groups.h"
+#include "cohort/input/input_host.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/strategy/mirrored/mirrored_home.h"
+#include "cohort/strategy/replicas/contexts.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/workers/handover.h"
+#include "cohort/strategy/workers/worker_gradients.h"
+#include "cohort/strategy/workers/worker_groups.h"
 
 namespace cohort {
 namespace {

@@ -13,8 +13,8 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/data/dataset.h"
-#include "cohort/strategy/internal/workers/fake_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/strategy/workers/fake_groups.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"

@@ -11,9 +11,9 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/whole_batch_fixture.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 
 namespace cohort {
 namespace {

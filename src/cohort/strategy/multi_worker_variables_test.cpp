@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/strategy/internal/workers/workers_fixture.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 
 namespace cohort {
 namespace {

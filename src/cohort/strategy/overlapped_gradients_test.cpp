@@ -22,10 +22,10 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/whole_batch_fixture.h"
-#include "cohort/strategy/internal/workers/early_gradients.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
+#include "cohort/strategy/workers/early_gradients.h"
+#include "cohort/strategy/workers/workers_fixture.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/whole_batch_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/warnings.h"

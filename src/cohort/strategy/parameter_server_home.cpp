@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/detail/parameter_server_home.h"
+#include "cohort/strategy/parameter_server_home.h"
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/detach.h>
@@ -9,15 +9,15 @@
 #include <map>
 #include <utility>
 
-#include "cohort/cluster/detail/validation.h"
+#include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/function/detail/variable_read.h"
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/detail/modes_scope.h"
-#include "cohort/variable/detail/eager_step.h"
-#include "cohort/variable/detail/initializer_recipe.h"
+#include "cohort/function/trace.h"
+#include "cohort/function/variable_read.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/strategy/modes_scope.h"
+#include "cohort/strategy/replicas/contexts.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/initializer_recipe.h"
 
 namespace cohort::detail {
 namespace {

@@ -6,13 +6,13 @@
 #include <mutex>
 #include <utility>
 
-#include "cohort/core/detail/blas.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/detail/dataset_function_scope.h"
-#include "cohort/strategy/detail/parameter_server_home.h"
-#include "cohort/variable/detail/eager_step.h"
+#include "cohort/core/blas.h"
+#include "cohort/function/trace.h"
+#include "cohort/input/input_host.h"
+#include "cohort/strategy/dataset_function_scope.h"
+#include "cohort/strategy/parameter_server_home.h"
+#include "cohort/strategy/replicas/contexts.h"
+#include "cohort/variable/eager_step.h"
 
 namespace cohort {
 namespace {

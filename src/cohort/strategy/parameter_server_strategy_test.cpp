@@ -11,12 +11,12 @@
 #include <atomic>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/parameter_server/detail/remote_variable.h"
-#include "cohort/rpc/detail/channel.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/control.h"
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/strategy/detail/parameter_server_home.h"
+#include "cohort/parameter_server/remote_variable.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_threads.h"

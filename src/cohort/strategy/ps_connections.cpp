@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/lost_server.h"
-#include "cohort/strategy/detail/cluster_connection.h"
+#include "cohort/rpc/lost_server.h"
+#include "cohort/strategy/cluster_connection.h"
 
 namespace cohort {
 namespace {

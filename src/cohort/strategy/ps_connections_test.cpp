@@ -8,8 +8,8 @@
 #include <optional>
 #include <thread>
 
-#include "cohort/rpc/detail/messages.h"
-#include "cohort/strategy/detail/parameter_server_home.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"

@@ -12,9 +12,9 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/strategy/internal/workers/fake_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/fake_groups.h"
 
 namespace cohort {
 namespace {

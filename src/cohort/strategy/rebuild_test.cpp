@@ -17,9 +17,9 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/fake_groups.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/fake_groups.h"
 #include "cohort/testing/warnings.h"
 
 namespace cohort {

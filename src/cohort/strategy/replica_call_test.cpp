@@ -12,7 +12,7 @@
 #include <string>
 #include <tuple>
 
-#include "cohort/strategy/internal/context_fixture.h"
+#include "cohort/strategy/replicas/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 

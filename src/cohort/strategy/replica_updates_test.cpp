@@ -15,7 +15,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/workers/workers_fixture.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/strategy/workers/workers_fixture.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

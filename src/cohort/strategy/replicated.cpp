@@ -6,13 +6,13 @@
 #include <algorithm>
 #include <mutex>
 
-#include "cohort/core/detail/call_site.h"
-#include "cohort/core/detail/random.h"
+#include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/random.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/function/detail/default_generator.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/function/default_generator.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort::internal {
 namespace {

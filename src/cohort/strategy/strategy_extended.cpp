@@ -6,16 +6,16 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/core/detail/effect_handler.h"
 #include "cohort/core/device.h"
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/gpu/replica_devices.h"
-#include "cohort/strategy/internal/mirrored_variable.h"
-#include "cohort/strategy/internal/strategy_access.h"
-#include "cohort/strategy/internal/worker_values.h"
-#include "cohort/variable/detail/validation.h"
+#include "cohort/strategy/gpu/replica_devices.h"
+#include "cohort/strategy/mirrored/mirrored_variable.h"
+#include "cohort/strategy/replicas/contexts.h"
+#include "cohort/strategy/scopes/strategy_access.h"
+#include "cohort/strategy/workers/worker_values.h"
+#include "cohort/variable/validation.h"
 
 namespace cohort {
 namespace {

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
-#include "cohort/strategy/internal/context_fixture.h"
+#include "cohort/strategy/replicas/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 

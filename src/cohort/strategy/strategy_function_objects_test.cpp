@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

@@ -19,9 +19,9 @@
 #include "cohort/core/log.h"
 #include "cohort/function/inspection.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/strategy/internal/traced/replica_trace.h"
-#include "cohort/strategy/internal/traced/step_call.h"
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
+#include "cohort/strategy/traced/replica_trace.h"
+#include "cohort/strategy/traced/step_call.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {

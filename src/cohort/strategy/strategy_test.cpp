@@ -11,9 +11,9 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/replicas/context_fixture.h"
+#include "cohort/strategy/replicas/contexts.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/throws_error.h"
 

@@ -7,18 +7,18 @@
 #include <string>
 #include <utility>
 
-#include "cohort/core/detail/call_site.h"
+#include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/detail/string_fields.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/mirrored_variable.h"
-#include "cohort/strategy/internal/reduction.h"
-#include "cohort/strategy/internal/strategy_access.h"
-#include "cohort/strategy/internal/worker_values.h"
+#include "cohort/data/string_fields.h"
+#include "cohort/input/input_host.h"
+#include "cohort/strategy/mirrored/mirrored_variable.h"
+#include "cohort/strategy/replicas/contexts.h"
+#include "cohort/strategy/replicas/reduction.h"
+#include "cohort/strategy/scopes/strategy_access.h"
 #include "cohort/strategy/strategy.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/strategy/workers/worker_values.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

@@ -8,21 +8,21 @@
 #include <atomic>
 #include <utility>
 
-#include "cohort/core/detail/blas.h"
-#include "cohort/core/detail/call_site.h"
+#include "cohort/core/blas.h"
+#include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
-#include "cohort/input/detail/input_host.h"
-#include "cohort/strategy/detail/contexts.h"
-#include "cohort/strategy/internal/gpu/backward_context.h"
-#include "cohort/strategy/internal/gpu/replica_devices.h"
-#include "cohort/strategy/internal/mirrored_home.h"
-#include "cohort/strategy/internal/strategy_access.h"
-#include "cohort/strategy/internal/threads/replica_threads.h"
-#include "cohort/strategy/internal/traced/replica_trace.h"
-#include "cohort/strategy/internal/undo/optimizer_gradients.h"
-#include "cohort/strategy/internal/undo/step_undo.h"
-#include "cohort/strategy/internal/workers/current_host.h"
-#include "cohort/strategy/internal/workers/strategy_workers.h"
+#include "cohort/input/input_host.h"
+#include "cohort/strategy/gpu/backward_context.h"
+#include "cohort/strategy/gpu/replica_devices.h"
+#include "cohort/strategy/mirrored/mirrored_home.h"
+#include "cohort/strategy/replicas/contexts.h"
+#include "cohort/strategy/scopes/strategy_access.h"
+#include "cohort/strategy/threads/replica_threads.h"
+#include "cohort/strategy/traced/replica_trace.h"
+#include "cohort/strategy/undo/optimizer_gradients.h"
+#include "cohort/strategy/undo/step_undo.h"
+#include "cohort/strategy/workers/current_host.h"
+#include "cohort/strategy/workers/strategy_workers.h"
 
 namespace cohort {
 namespace {

@@ -2,9 +2,9 @@
 // What StrategyExtended asks a synchronous strategy about variables.
 #include <ATen/core/TensorBody.h>
 
-#include "cohort/input/detail/input_host.h"
-#include "cohort/strategy/internal/mirrored_home.h"
-#include "cohort/strategy/internal/mirrored_variable.h"
+#include "cohort/input/input_host.h"
+#include "cohort/strategy/mirrored/mirrored_home.h"
+#include "cohort/strategy/mirrored/mirrored_variable.h"
 #include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort {

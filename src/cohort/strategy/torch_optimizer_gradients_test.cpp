@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/strategy/internal/whole_batch_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/throws_error.h"

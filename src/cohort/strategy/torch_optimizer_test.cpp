@@ -9,7 +9,7 @@
 #include <sstream>
 #include <stdexcept>
 
-#include "cohort/strategy/internal/whole_batch_fixture.h"
+#include "cohort/strategy/replicas/whole_batch_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/throws_error.h"

@@ -12,7 +12,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/strategy/internal/variable_fixture.h"
+#include "cohort/strategy/mirrored/variable_fixture.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/testing/test_seed.h"
 

@@ -7,7 +7,7 @@
 
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/control.h"
+#include "cohort/rpc/control.h"
 
 namespace cohort::testing {
 

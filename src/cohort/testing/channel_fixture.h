@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/rpc/detail/channel.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
 
 namespace cohort::testing {
 

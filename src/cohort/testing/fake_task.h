@@ -18,12 +18,12 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/core/detail/mutex.h"
-#include "cohort/rpc/detail/channel.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/control.h"
-#include "cohort/rpc/detail/farewell.h"
-#include "cohort/rpc/detail/messages.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/farewell.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::testing {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::testing {
 

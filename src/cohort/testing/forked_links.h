@@ -23,9 +23,9 @@
 #include <vector>
 
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/core/mutex.h"
 #include "cohort/testing/paired_links.h"
 
 namespace cohort::testing {

@@ -19,8 +19,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/detail/mpi_group.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/mpi_group.h"
 #include "cohort/core/bytes.h"
 
 namespace cohort::testing {

@@ -15,11 +15,11 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/detail/links.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/core/mutex.h"
 #include "cohort/testing/socket_pairs.h"
 
 namespace cohort::testing {

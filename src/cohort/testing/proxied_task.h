@@ -10,10 +10,10 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/connection.h"
-#include "cohort/rpc/detail/control.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/connection.h"
+#include "cohort/rpc/control.h"
 #include "cohort/testing/faulty_proxy.h"
 
 namespace cohort::testing {

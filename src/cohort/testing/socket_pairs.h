@@ -15,8 +15,8 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::testing {
 

@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/test_seed.h"

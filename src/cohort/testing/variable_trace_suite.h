@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/hyperparameter.h"
-#include "cohort/variable/detail/variable_home.h"
-#include "cohort/variable/detail/variable_table.h"
+#include "cohort/function/trace.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_home.h"
+#include "cohort/variable/variable_table.h"
 
 namespace cohort::testing {
 

@@ -5,8 +5,8 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::testing {
 

@@ -9,7 +9,7 @@
 #include <cstddef>
 #include <vector>
 
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::testing {
 

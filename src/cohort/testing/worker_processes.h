@@ -19,11 +19,11 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/detail/process_groups.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/file_descriptor.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::testing {
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/eager_step.h"
+#include "cohort/variable/eager_step.h"
 
 #include <cstring>
 #include <utility>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/hyperparameter.h"
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
@@ -15,9 +15,9 @@
 #include <string>
 #include <utility>
 
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort {

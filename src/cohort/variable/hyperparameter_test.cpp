@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/hyperparameter.h"
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>

@@ -11,9 +11,9 @@
 #include <limits>
 #include <numbers>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
-#include "cohort/variable/detail/initializer_recipe.h"
+#include "cohort/core/random.h"
+#include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {
 namespace {

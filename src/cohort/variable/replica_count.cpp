@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/replica_count.h"
+#include "cohort/variable/replica_count.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/rows.h"
+#include "cohort/variable/rows.h"
 
 #include <ATen/Dispatch.h>
 #include <ATen/core/TensorBody.h>

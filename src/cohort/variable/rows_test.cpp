@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // scatter_add() and so on, of local variables.
-#include "cohort/variable/detail/rows.h"
+#include "cohort/variable/rows.h"
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/empty.h>
@@ -16,10 +16,10 @@
 #include <limits>
 #include <vector>
 
-#include "cohort/function/detail/trace.h"
+#include "cohort/function/trace.h"
 #include "cohort/testing/throws_error.h"
-#include "cohort/variable/detail/variable_home.h"
 #include "cohort/variable/variable.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

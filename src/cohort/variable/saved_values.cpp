@@ -17,16 +17,16 @@
 #include <span>
 #include <utility>
 
-#include "cohort/core/detail/crc32c.h"
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/system_error.h"
+#include "cohort/core/atomic_file.h"
+#include "cohort/core/crc32c.h"
 #include "cohort/core/error.h"
-#include "cohort/core/files/detail/atomic_file.h"
+#include "cohort/core/file_descriptor.h"
 #include "cohort/core/log.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/replica_count.h"
-#include "cohort/variable/detail/variable_home.h"
-#include "cohort/variable/internal/safetensors.h"
+#include "cohort/core/system_error.h"
+#include "cohort/function/trace.h"
+#include "cohort/variable/replica_count.h"
+#include "cohort/variable/saved/safetensors.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

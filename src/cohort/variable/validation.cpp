@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/validation.h"
+#include "cohort/variable/validation.h"
 
 #include "cohort/core/error.h"
-#include "cohort/variable/detail/hyperparameter.h"
+#include "cohort/variable/hyperparameter.h"
 
 namespace cohort::variable {
 

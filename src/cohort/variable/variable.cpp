@@ -11,8 +11,8 @@
 #include <string_view>
 
 #include "cohort/core/error.h"
-#include "cohort/function/detail/variable_read.h"
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/function/variable_read.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {

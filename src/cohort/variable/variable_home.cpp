@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/variable_home.h"
 
 #include <algorithm>
 #include <memory>
@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/function/detail/trace.h"
-#include "cohort/variable/detail/replica_count.h"
-#include "cohort/variable/detail/validation.h"
+#include "cohort/function/trace.h"
+#include "cohort/variable/replica_count.h"
+#include "cohort/variable/validation.h"
 
 namespace cohort {
 namespace {

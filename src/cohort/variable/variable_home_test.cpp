@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/variable_home.h"
+#include "cohort/variable/variable_home.h"
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/equal.h>

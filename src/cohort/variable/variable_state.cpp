@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/variable_state.h"
+#include "cohort/variable/variable_state.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>

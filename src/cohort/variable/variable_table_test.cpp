@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/detail/variable_table.h"
+#include "cohort/variable/variable_table.h"
 
 #include <ATen/ops/ones.h>
 #include <gtest/gtest.h>

@@ -7,9 +7,9 @@
 #include <iostream>
 #include <utility>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/random.h"
 #include "tests/parity/step_fuzz/comparison.h"
 #include "tests/parity/step_fuzz/ops.h"
 

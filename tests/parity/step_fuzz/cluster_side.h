@@ -8,7 +8,7 @@
 #include <string>
 
 #include "cohort/coordinator/cluster_coordinator.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "tests/parity/step_fuzz/generator.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/function/detail/tracing_mode.h"
+#include "cohort/function/tracing_mode.h"
 #include "tests/parity/step_fuzz/features.h"
 #include "tests/parity/step_fuzz/program.h"
 #include "tests/parity/step_fuzz/step.h"

@@ -7,7 +7,7 @@
 
 #include <sstream>
 
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 #include "cohort/core/tensor_spec.h"
 #include "tests/parity/step_fuzz/ops.h"
 

@@ -12,7 +12,7 @@
 #include <stdexcept>
 #include <thread>
 
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 #include "tests/parity/step_fuzz/generator.h"
 
 namespace cohort::parity {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/optimizer/optimizers.h"
 #include "tests/parity/step_fuzz/ops.h"
 

@@ -2,7 +2,7 @@
 // Instructions that update variables, and those that draw elements.
 #include <ATen/ATen.h>
 
-#include "cohort/core/detail/effect_handler.h"
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
 #include "tests/parity/step_fuzz/ops.h"

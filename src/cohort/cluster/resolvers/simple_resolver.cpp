@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/cluster_resolver.h"
 
-#include "cohort/cluster/internal/resolving.h"
+#include "cohort/cluster/resolvers/resolving.h"
 
 namespace cohort {
 

@@ -9,12 +9,12 @@
 #include <sstream>
 #include <vector>
 
-#include "cohort/cluster/internal/integer_text.h"
-#include "cohort/cluster/internal/resolving.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/cluster/resolvers/integer_text.h"
+#include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/text/detail/spelling.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort {
 namespace {

@@ -6,7 +6,7 @@
 #include <cstdlib>
 #include <vector>
 
-#include "cohort/cluster/internal/resolving.h"
+#include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 

@@ -5,8 +5,8 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/field_function.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/node.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/graph/node.h"
 
 namespace cohort::data {
 namespace {

@@ -5,16 +5,16 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/batching/batch_builder.h"
+#include "cohort/data/cache/cache_file.h"
+#include "cohort/data/cache/file_cache_stage.h"
+#include "cohort/data/cache/memory_cache.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/batching/batch_builder.h"
-#include "cohort/data/internal/cache/cache_file.h"
-#include "cohort/data/internal/cache/file_cache_stage.h"
-#include "cohort/data/internal/cache/memory_cache.h"
-#include "cohort/data/internal/files/file_access.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/files/file_access.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -8,11 +8,11 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cohort/data/internal/cache/cache_file.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/file_fixture.h"
-#include "cohort/data/internal/node.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/cache/cache_file.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/field_rows.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/rows/field_rows.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

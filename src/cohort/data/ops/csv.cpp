@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/csv_row.h"
-#include "cohort/data/internal/files/csv_values.h"
-#include "cohort/data/internal/files/file_reader.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/files/csv_row.h"
+#include "cohort/data/files/csv_values.h"
+#include "cohort/data/files/file_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

@@ -7,10 +7,10 @@
 #include <random>
 
 #include "cohort/data/field_function.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/csv_number.h"
-#include "cohort/data/internal/files/csv_row.h"
-#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/files/csv_number.h"
+#include "cohort/data/files/csv_row.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort::data {

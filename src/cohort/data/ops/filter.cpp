@@ -5,14 +5,14 @@
 #include <limits>
 #include <optional>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/spec_inference.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/graph/spec_inference.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

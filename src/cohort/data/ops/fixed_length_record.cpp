@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // fixed_length_record: chunks of equal length from files. Reads uncompressed files by number.
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/chunk_scanner.h"
-#include "cohort/data/internal/files/file_reader.h"
-#include "cohort/data/internal/files/file_rows.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/files/chunk_scanner.h"
+#include "cohort/data/files/file_reader.h"
+#include "cohort/data/files/file_rows.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

@@ -2,8 +2,8 @@
 // flat_map: the elements of datasets made of each element, one dataset after the other.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/flat_map_base.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/graph/flat_map_base.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

@@ -2,12 +2,12 @@
 // from_generator: elements that the user's code generates.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/call_scope.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/nest_to_tensor.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/functions/call_scope.h"
+#include "cohort/data/functions/nest_to_tensor.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

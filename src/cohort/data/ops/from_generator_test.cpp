@@ -4,7 +4,7 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // from_tensor_slices: element i is row i of every tensor of a nest.
-#include "cohort/core/detail/computed.h"
+#include "cohort/core/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -2,15 +2,15 @@
 // idx: images and labels of two IDX files (MNIST's format) as one source, sharded by index.
 #include <filesystem>
 
-#include "cohort/core/detail/mutex.h"
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/files/file_access.h"
-#include "cohort/data/internal/files/idx_file.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/files/file_access.h"
+#include "cohort/data/files/idx_file.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

@@ -2,9 +2,9 @@
 // ignore_errors: skips elements that are errors.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -5,10 +5,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/flat_map_base.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/parallel/parallel_calls.h"
-#include "cohort/data/internal/parallel/reordering_op.h"
+#include "cohort/data/graph/flat_map_base.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/parallel/parallel_calls.h"
+#include "cohort/data/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {

@@ -12,8 +12,8 @@
 #include <random>
 #include <utility>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/core/mutex.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
 #include "cohort/testing/test_seed.h"
 

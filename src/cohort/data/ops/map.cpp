@@ -4,19 +4,19 @@
 
 #include <optional>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/once.h"
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/once.h"
+#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/map_function.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/parallel/parallel_calls.h"
-#include "cohort/data/internal/parallel/reordering_op.h"
-#include "cohort/data/internal/positions/numbered_stage.h"
-#include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/spec_inference.h"
-#include "cohort/data/internal/stage_profiler.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/spec_inference.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/parallel/parallel_calls.h"
+#include "cohort/data/parallel/reordering_op.h"
+#include "cohort/data/positions/numbered_stage.h"
+#include "cohort/data/sharding/selection.h"
+#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // map_field: a field function of each element.
-#include "cohort/core/detail/once.h"
 #include "cohort/core/error.h"
+#include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/field_kernels/field_kernel.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/parallel/parallel_calls.h"
-#include "cohort/data/internal/parallel/reordering_op.h"
-#include "cohort/data/internal/positions/numbered_stage.h"
-#include "cohort/data/internal/sharding/selection.h"
-#include "cohort/data/internal/spec_inference.h"
-#include "cohort/data/internal/stage_profiler.h"
+#include "cohort/data/field_kernels/field_kernel.h"
+#include "cohort/data/graph/spec_inference.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/parallel/parallel_calls.h"
+#include "cohort/data/parallel/reordering_op.h"
+#include "cohort/data/positions/numbered_stage.h"
+#include "cohort/data/sharding/selection.h"
+#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {

@@ -4,10 +4,10 @@
 
 #include <algorithm>
 
-#include "cohort/data/detail/auto_shard.h"
+#include "cohort/data/auto_shard.h"
 #include "cohort/data/field_function.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

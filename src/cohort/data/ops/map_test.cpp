@@ -6,7 +6,7 @@
 #include <ATen/ops/rand.h>
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::data {

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <array>
 
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 

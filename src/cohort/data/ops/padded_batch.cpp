@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // padded_batch: batch_size elements, whose shapes may differ, padded to one shape and stacked.
 #include "cohort/core/error.h"
+#include "cohort/data/batching/field_names.h"
+#include "cohort/data/batching/padding.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/batching/field_names.h"
-#include "cohort/data/internal/batching/padding.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -6,10 +6,10 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/example.h"
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/files/file_fixture.h"
+#include "cohort/data/files/file_fixture.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {
 namespace {

@@ -7,15 +7,15 @@
 #include <stop_token>
 #include <thread>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/start_thread.h"
 #include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/start_thread.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/parallel/item.h"
-#include "cohort/data/internal/stage.h"
-#include "cohort/data/internal/stage_profiler.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/parallel/item.h"
+#include "cohort/data/stages/stage.h"
+#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {

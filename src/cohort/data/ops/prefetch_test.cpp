@@ -4,8 +4,8 @@
 
 #include <thread>
 
-#include "cohort/core/detail/mutex.h"
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/core/mutex.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 #include "cohort/testing/live_threads.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_threads.h"

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // rebatch_split: each incoming batch in a number of parts (spec 3.4, V1).
 #include "cohort/core/error.h"
+#include "cohort/data/batch_parts.h"
+#include "cohort/data/batching/rebatching.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/detail/batch_parts.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/field_rows.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/rebatching.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/rows/field_rows.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -4,8 +4,8 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/sharding/graph_edit.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort::data {
 namespace {

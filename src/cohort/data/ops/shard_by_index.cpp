@@ -7,12 +7,12 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/field_rows.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/sharding/graph_edit.h"
-#include "cohort/data/internal/sharding/index_shard_layout.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/rows/field_rows.h"
+#include "cohort/data/sharding/graph_edit.h"
+#include "cohort/data/sharding/index_shard_layout.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

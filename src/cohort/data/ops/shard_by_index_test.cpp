@@ -5,8 +5,8 @@
 
 #include <atomic>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/sharding/graph_edit.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort::data {
 namespace {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/shard_node.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/sharding/shard_node.h"
 
 namespace cohort::data {
 namespace {

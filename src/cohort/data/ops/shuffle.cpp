@@ -4,14 +4,14 @@
 #include <atomic>
 #include <limits>
 
-#include "cohort/core/detail/random.h"
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/rows/row_buffer.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/rows/row_buffer.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -5,9 +5,9 @@
 #include <numeric>
 #include <random>
 
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/shard_node.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/sharding/shard_node.h"
+#include "cohort/data/stages/stage.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort::data {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // text_line: the lines of text files.
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/file_reader.h"
-#include "cohort/data/internal/files/line_scanner.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/files/file_reader.h"
+#include "cohort/data/files/line_scanner.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

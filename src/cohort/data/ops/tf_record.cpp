@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // tf_record: the records of TFRecord files. Reads them by number if every file has an index.
 #include "cohort/core/error.h"
-#include "cohort/data/internal/files/file_reader.h"
-#include "cohort/data/internal/files/file_rows.h"
-#include "cohort/data/internal/files/record_index.h"
-#include "cohort/data/internal/files/record_scanner.h"
-#include "cohort/data/internal/op_registry.h"
+#include "cohort/data/files/file_reader.h"
+#include "cohort/data/files/file_rows.h"
+#include "cohort/data/files/record_index.h"
+#include "cohort/data/files/record_scanner.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {

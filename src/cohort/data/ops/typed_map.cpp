@@ -4,11 +4,11 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/call_scope.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/positions/numbered_stage.h"
-#include "cohort/data/internal/sharding/selection.h"
+#include "cohort/data/functions/call_scope.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/positions/numbered_stage.h"
+#include "cohort/data/sharding/selection.h"
 
 namespace cohort::data {
 namespace {

@@ -2,7 +2,7 @@
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 
-#include "cohort/data/internal/dataset_op_suite.h"
+#include "cohort/data/graph/dataset_op_suite.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::data {

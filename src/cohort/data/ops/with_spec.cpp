@@ -4,10 +4,10 @@
 // spec: for example, if a rebatch that drops short batches was replaced by a rebatch_split.
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/internal/attribute_reader.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/op_registry.h"
-#include "cohort/data/internal/stage.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/internal/dataset_op_suite.h"
-#include "cohort/data/internal/nest_codec.h"
-#include "cohort/data/internal/sharding/graph_edit.h"
+#include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort::data {
 namespace {

@@ -5,7 +5,7 @@
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/inprocess/inprocess_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
-#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/channel.h"
 
 namespace cohort::rpc {
 namespace {

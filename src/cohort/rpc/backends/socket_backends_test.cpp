@@ -7,8 +7,8 @@
 
 #include <thread>
 
-#include "cohort/core/detail/crc32c.h"
-#include "cohort/rpc/internal/frame_codec.h"
+#include "cohort/core/crc32c.h"
+#include "cohort/rpc/frames/frame_codec.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 

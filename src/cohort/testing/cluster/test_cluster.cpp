@@ -18,12 +18,12 @@
 #include <thread>
 
 #include "cohort/cluster/cluster_spec.h"
-#include "cohort/core/detail/mutex.h"
-#include "cohort/core/detail/start_thread.h"
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
-#include "cohort/rpc/detail/control.h"
-#include "cohort/rpc/detail/reserved_port.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/core/system_error.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/reserved_port.h"
 
 namespace cohort::testing {
 namespace {

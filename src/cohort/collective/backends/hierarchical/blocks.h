@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "cohort/collective/detail/links.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
+#include "cohort/collective/links.h"
 
 namespace cohort::collective::hierarchical {
 

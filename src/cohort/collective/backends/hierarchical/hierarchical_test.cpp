@@ -23,7 +23,7 @@
 #include "cohort/collective/backends/hierarchical/blocks.h"
 #include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/tcp/join.h"
-#include "cohort/collective/internal/exchange_only_group.h"
+#include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "cohort/collective/detail/links.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/links.h"
 
 namespace cohort::collective::hierarchical {
 

@@ -11,9 +11,9 @@
 #include "cohort/collective/backends/hierarchical/part_links.h"
 #include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/collective/backends/tcp/member.h"
-#include "cohort/collective/detail/ended_group.h"
+#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::hierarchical {
 

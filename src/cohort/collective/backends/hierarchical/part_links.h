@@ -10,9 +10,9 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/collective/detail/links.h"
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/collective/links.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::hierarchical {
 

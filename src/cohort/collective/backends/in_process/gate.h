@@ -6,8 +6,8 @@
 #include <atomic>
 #include <thread>
 
-#include "cohort/collective/internal/brief_yields.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/collective/groups/brief_yields.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::in_process {
 

@@ -13,8 +13,8 @@
 
 #include "cohort/collective/backends/in_process/gate.h"
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/call.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/collective/groups/call.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::in_process {
 

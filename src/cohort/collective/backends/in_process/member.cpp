@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "cohort/collective/backends/in_process/shared_work.h"
-#include "cohort/core/detail/error_bytes.h"
 #include "cohort/core/error.h"
+#include "cohort/core/error_bytes.h"
 
 namespace cohort::collective::in_process {
 Splits::Split& Splits::split(const SplitPath& path) {

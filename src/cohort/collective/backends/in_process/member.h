@@ -11,7 +11,7 @@
 
 #include "cohort/collective/backends/in_process/meeting.h"
 #include "cohort/collective/group.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::in_process {
 

@@ -6,7 +6,7 @@
 #include <span>
 
 #include "cohort/collective/backends/in_process/meeting.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
 
 namespace cohort::collective::in_process {
 

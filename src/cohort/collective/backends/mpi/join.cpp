@@ -12,9 +12,9 @@
 #include "cohort/collective/backends/mpi/mpi_channel.h"
 #include "cohort/collective/backends/mpi/world.h"
 #include "cohort/collective/backends/tcp/join.h"
-#include "cohort/collective/detail/links.h"
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::collective::mpi {
 namespace {

@@ -4,8 +4,8 @@
 
 #include <memory>
 
-#include "cohort/collective/detail/mpi_group.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/mpi_group.h"
 #include "cohort/core/clock.h"
 
 namespace cohort::collective::mpi {

@@ -6,7 +6,7 @@
 
 #include "cohort/collective/backends/mpi/communicator.h"
 #include "cohort/collective/backends/mpi/world.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::mpi {
 

@@ -9,9 +9,9 @@
 #include <utility>
 
 #include "cohort/collective/backends/mpi/message.h"
-#include "cohort/collective/detail/links.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/clock.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::mpi {
 

@@ -29,8 +29,8 @@
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/brief_yields.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/brief_yields.h"
+#include "cohort/collective/groups/call.h"
 
 namespace cohort::collective::shared_memory {
 

@@ -15,7 +15,7 @@
 #include "cohort/collective/backends/shared_memory/meeting.h"
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/stream.h"
-#include "cohort/collective/detail/ended_group.h"
+#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
 
 namespace cohort::collective::shared_memory {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/shared_memory/memory.h"
-#include "cohort/core/detail/random.h"
+#include "cohort/core/random.h"
 
 #include <poll.h>
 #include <sys/socket.h>

@@ -11,10 +11,10 @@
 
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/backends/shared_memory/shared_file.h"
-#include "cohort/collective/detail/links.h"
-#include "cohort/core/detail/file_descriptor.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::shared_memory {
 

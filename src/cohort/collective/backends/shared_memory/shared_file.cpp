@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <string_view>
 
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/error.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::collective::shared_memory {
 namespace {

@@ -8,7 +8,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::collective::shared_memory {
 

@@ -14,7 +14,7 @@
 #include <span>
 
 #include "cohort/collective/backends/shared_memory/meeting.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
 
 namespace cohort::collective::shared_memory {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/frame.h"
-#include "cohort/collective/detail/links.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/clock.h"
 
 namespace cohort::collective::tcp {

@@ -10,7 +10,7 @@
 
 #include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/backends/tcp/frame.h"
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::collective::tcp {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/tcp/frame.h"
 
-#include "cohort/core/detail/crc32c.h"
+#include "cohort/core/crc32c.h"
 
 namespace cohort::collective::tcp {
 namespace {

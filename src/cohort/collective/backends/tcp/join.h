@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "cohort/collective/backends/tcp/channel.h"
-#include "cohort/collective/detail/links.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/links.h"
 
 namespace cohort::collective::tcp {
 

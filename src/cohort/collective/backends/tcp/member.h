@@ -14,10 +14,10 @@
 #include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/backends/tcp/session.h"
 #include "cohort/collective/backends/tcp/transfer.h"
-#include "cohort/collective/detail/ended_group.h"
-#include "cohort/collective/detail/links.h"
+#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
+#include "cohort/collective/links.h"
 
 namespace cohort::collective::tcp {
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/channel.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
 
 namespace cohort::collective::tcp {
 

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/channel.h"
-#include "cohort/collective/detail/links.h"
-#include "cohort/collective/internal/call.h"
-#include "cohort/core/detail/mutex.h"
+#include "cohort/collective/groups/call.h"
+#include "cohort/collective/links.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort::collective::tcp {
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/connection.h"
-#include "cohort/core/detail/file_descriptor.h"
+#include "cohort/core/file_descriptor.h"
 
 namespace cohort::collective::tcp {
 namespace {

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "cohort/collective/backends/tcp/channel.h"
-#include "cohort/collective/detail/links.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/clock.h"
 
 namespace cohort::collective::tcp {

@@ -10,7 +10,7 @@
 
 #include "cohort/collective/backends/tcp/payload.h"
 #include "cohort/collective/backends/tcp/session.h"
-#include "cohort/collective/internal/call.h"
+#include "cohort/collective/groups/call.h"
 
 namespace cohort::collective::tcp {
 

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "cohort/rpc/backends/grpc/grpc_connection.h"
-#include "cohort/rpc/internal/connected_channel.h"
-#include "cohort/rpc/internal/grpc_setup.h"
-#include "cohort/rpc/internal/grpc_status.h"
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/control_calls/grpc_status.h"
+#include "cohort/rpc/frames/connected_channel.h"
+#include "cohort/rpc/sockets/socket.h"
 #include "frames.grpc.pb.h"
 
 namespace cohort::rpc::backends {

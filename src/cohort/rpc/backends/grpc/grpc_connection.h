@@ -8,9 +8,9 @@
 #include <memory>
 #include <string>
 
-#include "cohort/rpc/internal/channel_end.h"
-#include "cohort/rpc/internal/frame_decoder.h"
-#include "cohort/rpc/internal/outgoing_bytes.h"
+#include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/frames/frame_decoder.h"
+#include "cohort/rpc/frames/outgoing_bytes.h"
 
 namespace cohort::rpc::backends {
 

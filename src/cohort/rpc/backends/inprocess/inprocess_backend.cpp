@@ -7,8 +7,8 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/rpc/internal/channel_end.h"
-#include "cohort/rpc/internal/frame_codec.h"
+#include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/frames/frame_codec.h"
 
 namespace cohort::rpc::backends {
 namespace {

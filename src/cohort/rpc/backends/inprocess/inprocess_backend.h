@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
-#include "cohort/rpc/detail/channel.h"
+#include "cohort/rpc/channel.h"
 
 namespace cohort::rpc::backends {
 

@@ -10,11 +10,11 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/system_error.h"
 #include "cohort/rpc/backends/stream/stream_connection.h"
-#include "cohort/rpc/detail/refusal_log.h"
-#include "cohort/rpc/internal/connected_channel.h"
+#include "cohort/rpc/frames/connected_channel.h"
+#include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc::backends {
 namespace {

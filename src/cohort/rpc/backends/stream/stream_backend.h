@@ -3,8 +3,8 @@
 
 #include <memory>
 
-#include "cohort/rpc/detail/channel.h"
-#include "cohort/rpc/internal/acceptor.h"
+#include "cohort/rpc/channel.h"
+#include "cohort/rpc/sockets/acceptor.h"
 
 namespace cohort::rpc::backends {
 

@@ -12,9 +12,9 @@
 #include <system_error>
 #include <utility>
 
-#include "cohort/core/detail/system_error.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/detail/farewell.h"
+#include "cohort/core/system_error.h"
+#include "cohort/rpc/farewell.h"
 
 namespace cohort::rpc::backends {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
-#include "cohort/rpc/internal/channel_end.h"
-#include "cohort/rpc/internal/frame_decoder.h"
-#include "cohort/rpc/internal/outgoing_bytes.h"
-#include "cohort/rpc/internal/socket.h"
+#include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/frames/frame_decoder.h"
+#include "cohort/rpc/frames/outgoing_bytes.h"
+#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc::backends {
 

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one replica may do while it runs: meet the other replicas, combine values with them, scale
+// its loss.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <tuple>
+#include <type_traits>
+#include <typeinfo>
+#include <utility>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/export.h"
+#include "cohort/core/nest.h"
+#include "cohort/strategy/replica_call.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+class Optimizer;
+class Strategy;
+
+namespace internal {
+class ReplicaRun;      // strategy/replicas/replica_run.h
+class StrategyAccess;  // strategy/scopes/strategy_access.h
+}  // namespace internal
+
+// The context of one replica (tf.distribute.ReplicaContext); get_replica_context() returns the
+// current one. Its calls work on the replica's thread while the replica runs, and not inside of a
+// merge. A value type: to keep a context, keep a copy, not the pointer. The calls of a copy whose
+// replica has ended throw failed_precondition.
+class COHORT_API ReplicaContext {
+ public:
+  Strategy& strategy() const { return *strategy_; }
+  int replica_id_in_sync_group() const { return replica_id_; }  // among all replicas in sync
+  int local_replica_id() const { return local_replica_id_; }    // among those of this worker
+  int num_replicas_in_sync() const;
+
+  // Runs merge_fn(strategy, values...) once for all replicas, in cross-replica context. Each value
+  // is a PerReplica<T> with that argument of each replica. Returns what merge_fn returns, and this
+  // replica's component if that is a PerReplica.
+  //
+  //   at::Tensor total = get_replica_context()->merge_call(
+  //       [](Strategy& strategy, const PerReplica<at::Tensor>& losses) {
+  //         return strategy.reduce(ReduceOp::sum, losses);
+  //       },
+  //       loss);
+  //
+  // All local replicas must make the same calls in the same order. merge_fn of replica 0 is called,
+  // on its thread. A thread that the function of run() starts itself is in no replica: there,
+  // get_replica_context() is that of the default strategy. A tensor that is the same object in all
+  // replicas arrives as a value that is not wrapped. An error of merge_fn is thrown in every
+  // replica. The replicas share a result that is not a PerReplica, so they must not write into it.
+  //
+  // Throws failed_precondition if this is not the current context, or if a replica returns without
+  // making the call; invalid_argument if the types of the arguments differ between replicas, or
+  // the structures of nests; cancelled if another replica fails; unimplemented in a step of
+  // function(), whose merge_fn would run in the trace alone. With several workers, each merges its
+  // own replicas.
+  template <class F, class... A>
+  auto merge_call(F&& merge_fn, A&&... arguments) const {
+    constexpr internal::CallProblem kProblem = internal::merge_problem<F, A...>();
+    static_assert(kProblem != internal::CallProblem::generic,
+                  "ReplicaContext::merge_call() cannot tell what a generic lambda takes: give its "
+                  "parameters types (cohort::Strategy&, cohort::PerReplica<at::Tensor>)");
+    static_assert(kProblem != internal::CallProblem::count,
+                  "ReplicaContext::merge_call() needs a function of the strategy and one more "
+                  "parameter for each argument: write merge_call(fn, a) for fn(Strategy&, "
+                  "PerReplica<A>)");
+    static_assert(kProblem != internal::CallProblem::types,
+                  "ReplicaContext::merge_call() cannot call the function: its first parameter is "
+                  "cohort::Strategy&, and an argument of type T becomes a cohort::PerReplica<T>");
+    if constexpr (kProblem == internal::CallProblem::none) {
+      return merge_as("merge_call", std::forward<F>(merge_fn), std::forward<A>(arguments)...);
+    }
+  }
+
+  // Combines a value of each replica, element by element, and returns the result to all of them in
+  // memory of their own (tf.distribute.ReplicaContext.all_reduce). All replicas, also of other
+  // workers, must make the same calls in the same order, with values of one structure, dtype and
+  // shape; the tensors of a nest are one call. A number in a nest counts as an int64 or float32
+  // tensor. `value` may be a variable: its value in this replica. Values that are the same tensor
+  // in all replicas are added too. The mean of integers is float64, of narrow ones float32. With
+  // one replica in sync, returns a copy.
+  //
+  // Gradients flow: the gradient of a sum over replicas is the sum of their gradients, and of a
+  // mean the mean. If a value requires a gradient in one replica, the results do in all, and the
+  // backward passes of the replicas meet: all replicas must make them, inside run() and in the same
+  // order. A backward pass throws failed_precondition outside of the replica, and if another
+  // replica ends without making it; invalid_argument if it meets another call. The rows of sparse
+  // COO tensors, as embedding(sparse=True) makes them, are collected; they have no gradient.
+  //
+  // Throws failed_precondition if this is not the current context, or if a replica returns without
+  // making the call. In every replica throws invalid_argument if the calls or values differ, for
+  // bool and strings, and if a gradient is required while another replica has switched gradients
+  // off; unimplemented for sparse tensors that require a gradient.
+  at::Tensor all_reduce(ReduceOpOrName op, const at::Tensor& value,
+                        const CommunicationOptions& options = {}) const;
+  at::Tensor all_reduce(ReduceOpOrName op, const Variable& value,
+                        const CommunicationOptions& options = {}) const;
+  Nest all_reduce(ReduceOpOrName op, const Nest& value,
+                  const CommunicationOptions& options = {}) const;
+  // Concatenates the values of all replicas along dimension `axis`, in which they may have
+  // different sizes, also 0 (tf.distribute.ReplicaContext.all_gather). Gradients flow: a replica
+  // gets the sum over the replicas of the gradients of its own part.
+  //
+  // Throws as all_reduce() does, but takes bool, and strings along axis 0; invalid_argument, in
+  // every replica, for a scalar, and an axis that is negative or that the value does not have;
+  // unimplemented for sparse tensors.
+  at::Tensor all_gather(const at::Tensor& value, std::int64_t axis,
+                        const CommunicationOptions& options = {}) const;
+  at::Tensor all_gather(const Variable& value, std::int64_t axis,
+                        const CommunicationOptions& options = {}) const;
+  Nest all_gather(const Nest& value, std::int64_t axis,
+                  const CommunicationOptions& options = {}) const;
+
+ private:
+  friend class internal::StrategyAccess;
+  ReplicaContext(Strategy& strategy, int replica_id, int local_replica_id,
+                 internal::ReplicaRun* run);
+  // merge_call() for a call of another name.
+  template <class F, class... A>
+  auto merge_as(std::string_view call, F&& merge_fn, A&&... arguments) const {
+    using Result = internal::MergeResult<F, A...>;
+    using Values = std::tuple<std::decay_t<A>...>;
+    const Values own(std::forward<A>(arguments)...);
+    const std::shared_ptr<const void> merged =
+        meet({&typeid(std::pair<Values, Result*>), &own, call},
+             [&](const std::vector<const void*>& all) {
+               return internal::merge_all<Result, Values>(merge_fn, strategy(),
+                                                          num_replicas_in_sync() == 1, all);
+             });
+    if constexpr (!std::is_void_v<Result>) {
+      return internal::own_component(*static_cast<const Result*>(merged.get()),
+                                     static_cast<std::size_t>(local_replica_id_));
+    }
+  }
+  // Throws failed_precondition, naming the call, if this is not the current context.
+  void check_is_current(std::string_view call) const;
+  // Checks that, meets the other replicas, and returns what `merge` made of their arguments in
+  // cross-replica context.
+  std::shared_ptr<const void> meet(const internal::MergeOffer& offer,
+                                   const internal::Merge& merge) const;
+
+  Strategy* strategy_;
+  int replica_id_;
+  int local_replica_id_;
+  // Used only while this context is current. nullptr: the only local replica.
+  internal::ReplicaRun* run_;
+  std::uint64_t serial_;  // copies have the same
+};
+
+// The loss of all replicas whose gradient minimize() applies.
+enum class GradientReduction : std::uint8_t {
+  mean_over_global_batch,  // the mean loss of all examples, however many each replica has
+  sum,                     // the sum of all losses
+  // The mean over the replicas of the mean loss of each (PyTorch's DistributedDataParallel). Where
+  // batches are uneven, examples then count differently. The mean of no example is 0.
+  mean_of_means,
+};
+struct AverageLossOptions {
+  at::Tensor weights = {};  // of the losses, of a shape that broadcasts to theirs; none: all are 1
+  // Only for mean_over_global_batch: the number of losses in all replicas. Not given: they add it
+  // up in an all_reduce(). A warning tells once of the number of one replica's losses.
+  std::optional<std::int64_t> global_batch_size = {};
+  GradientReduction reduction = GradientReduction::mean_over_global_batch;
+};
+// The sum of a replica's losses, divided by the size of the global batch, so that the replicas' sum
+// is the mean over all examples also if their batches are uneven (tf.nn.compute_average_loss); or
+// with another divisor, as options.reduction says. `losses` has one floating-point loss for each
+// example in its first dimension, as Reduction::None gives them. Throws invalid_argument for a
+// scalar, for a size that is not positive and for one with another reduction; failed_precondition
+// in cross-replica context.
+COHORT_API at::Tensor average_loss(const at::Tensor& losses,
+                                   const AverageLossOptions& options = {});
+// Divides a loss that does not depend on the batch, such as a penalty of weights, by the number of
+// replicas, whose gradients are summed (tf.nn.scale_regularization_loss). Throws
+// failed_precondition in cross-replica context.
+COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
+
+// The gradients of a loss that the replica computes in parts, one after the other: loss_of(i)
+// returns the loss of part i of its batch, and the result is the sum of the gradients of all
+// `parts`. Give it to apply_gradients(), which adds those of the replicas. For batches that do not
+// fit into memory at once, and for training that gives the same bits on 1, 2, 4, … devices:
+//
+//   optimizer.apply_gradients(gradients_in_parts(optimizer, parts, [&](int i) {
+//     const at::Tensor losses = losses_of(net->forward(x.tensor_split(parts).at(i)));
+//     return average_loss(losses, {.global_batch_size = size});
+//   }));
+//
+// tensor_split() makes empty parts of a batch with fewer rows, where chunk() makes fewer parts.
+//
+// Parts are computed with one thread, and gradients are added in one tree over all parts of all
+// replicas. So float32 and float64 gradients are bit for bit those of 1, 2, 4 or 8 replicas if the
+// numbers of replicas and parts are powers of two and the global batch has the same parts in the
+// same order. Random numbers and statistics of BatchNorm belong to replicas, so steps with them
+// differ. On GPUs the gradients are equal up to rounding, since LibTorch's kernels there may add in
+// any order (at::globalContext().setDeterministicAlgorithms()). This call does not wait for other
+// replicas, unless loss_of does.
+//
+// Throws invalid_argument for fewer than one part; failed_precondition from average_loss() inside
+// if it is not given the global_batch_size, which no part knows, and outside of a replica context;
+// unimplemented inside a traced step; what compute_gradients() throws.
+COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
+    const Optimizer& optimizer, int parts, const std::function<at::Tensor(int)>& loss_of);
+
+}  // namespace cohort
+
+// What the replicas of a run have got, for the text of an error in one of them, and for a warning.
+namespace cohort::internal {
+
+// While it exists, errors of the run that this thread begins tell about its arguments. Used only
+// from this thread.
+class COHORT_API RunArguments {
+ public:
+  explicit RunArguments(std::size_t replicas);
+  virtual ~RunArguments();
+  RunArguments(const RunArguments&) = delete;
+  RunArguments& operator=(const RunArguments&) = delete;
+
+  // "replica 1 has 0 of 1 rows (float32[0, 8], int64[0])", and how to avoid few rows; empty if the
+  // innermost run of this thread gives its replicas no tensors. `replica`: of this process;
+  // `first`: the id of the first one.
+  static std::string part_of(std::size_t replica, int first);
+  // "running replica 1", and its part.
+  static std::string text_of(std::size_t replica, int first);
+  // To be called by each update that an optimizer makes in the innermost run of this thread. How
+  // many replicas of this process have got the same rows, if this is the run's first update: no
+  // argument is distributed, and a tensor has two rows or more. 0: this is no such update.
+  static std::size_t replicas_at_first_update_with_plain_rows();
+
+ protected:
+  virtual void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const = 0;
+  // Whether some argument gives each replica a value of its own.
+  virtual bool is_distributed() const = 0;
+  static void add(const at::Tensor& tensor, std::vector<at::Tensor>& tensors);
+  static void add(const Nest& value, std::vector<at::Tensor>& tensors);
+
+ private:
+  RunArguments* const outer_;
+  const std::size_t replicas_;
+  bool has_update_ = false;
+};
+
+// Those of run().
+template <class... A>
+class ArgumentsOfRun final : public RunArguments {
+ public:
+  explicit ArgumentsOfRun(std::size_t replicas, A&... arguments)
+      : RunArguments(replicas), arguments_(arguments...) {}
+
+ private:
+  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
+    std::apply([&](auto&... each) { (add_component(component_of(each, replica), tensors), ...); },
+               arguments_);
+  }
+  bool is_distributed() const override {
+    return std::apply([](const auto&... each) { return (is_wrapped(each) || ...); }, arguments_);
+  }
+  template <class C>
+  static void add_component(const C& component, std::vector<at::Tensor>& tensors) {
+    if constexpr (std::is_same_v<C, at::Tensor> || std::is_same_v<C, Nest>) add(component, tensors);
+  }
+  template <class Argument>
+  static bool is_wrapped(const Argument& argument) {
+    if constexpr (kIsPerReplica<Argument>) return argument.is_wrapped();
+    return false;
+  }
+
+  const std::tuple<A&...> arguments_;
+};
+
+// Those of a step of function().
+class ArgumentsOfStep final : public RunArguments {
+ public:
+  explicit ArgumentsOfStep(const std::vector<std::vector<Nest>>& arguments)
+      : RunArguments(arguments.size()), arguments_(arguments) {}
+
+ private:
+  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
+    for (const Nest& each : arguments_[replica]) add(each, tensors);
+  }
+  // The arguments are of each replica already: a plain tensor is the same one in all. Numbers do
+  // not count, which become tensors in each.
+  bool is_distributed() const override;
+
+  const std::vector<std::vector<Nest>>& arguments_;
+};
+
+}  // namespace cohort::internal

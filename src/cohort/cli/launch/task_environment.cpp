@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/cli/launch/task_environment.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <thread>
+
+namespace cohort::cli {
+namespace {
+
+std::string joined(const std::vector<std::string>& words, char separator) {
+  std::string text;
+  for (const std::string& word : words)
+    text += (text.empty() ? "" : std::string(1, separator)) + word;
+  return text;
+}
+
+std::string quoted(const std::string& word) {
+  const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
+    return std::isalnum(c) ||
+           std::string_view("_-./:=,@%+").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+  if (is_plain) return word;
+  std::string text = "'";
+  for (const char c : word) text += c == '\'' ? "'\\''" : std::string(1, c);
+  return text + "'";
+}
+
+bool is_set(const char* variable) {
+  const char* value = std::getenv(variable);
+  return value != nullptr && *value != '\0';
+}
+
+// Divides the cores by the number of workers and parameter servers, so that their thread pools do
+// not compete.
+std::string threads_of_server(const LaunchOptions& options) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  return std::to_string(std::max(1, cores / (options.workers + options.ps)));
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOptions& options,
+                                                                const LocalCluster& cluster,
+                                                                const TaskId& task) {
+  std::vector<std::pair<std::string, std::string>> environment = {
+      {"TF_CONFIG", cluster.tf_config(task)}};
+  if (!options.data_dirs.empty())
+    environment.emplace_back("COHORT_DATA_DIRS", joined(options.data_dirs, ':'));
+  if (task != LocalCluster::chief() && !is_set("OMP_NUM_THREADS"))
+    environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
+  if (task == cluster.acting_chief())
+    environment.insert(environment.end(), options.chief_environment.begin(),
+                       options.chief_environment.end());
+  return environment;
+}
+
+std::string shell_line(const LaunchOptions& options, const LocalCluster& cluster,
+                       const TaskId& task) {
+  std::string line;
+  for (const auto& [name, value] : environment_of(options, cluster, task))
+    line += name + "=" + quoted(value) + " ";
+  std::vector<std::string> words;
+  for (const std::string& word : options.program) words.push_back(quoted(word));
+  return line + joined(words, ' ');
+}
+
+}  // namespace cohort::cli

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/datasets/iterator_pattern.h"
+
+#include <utility>
+
+#include "cohort/coordinator/datasets/iterator_handle.h"
+#include "cohort/core/error.h"
+#include "cohort/data/iterator.h"
+#include "cohort/function/trace.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// Replaces a worker's iterator while a step is traced.
+class TracedElements final : public data::ElementSource {
+ public:
+  TracedElements(std::int64_t resource, std::shared_ptr<const ElementSpec> spec)
+      : resource_(resource), spec_(std::move(spec)) {}
+  const ElementSpec& spec() const override { return *spec_; }
+  bool next(Fields& fields) override {
+    function::Trace* trace = function::Trace::current();
+    COHORT_CHECK(trace != nullptr, ErrorCode::failed_precondition,
+                 "[coordinator.iterator] a worker's iterator can be read inside the scheduled "
+                 "function only");
+    fields = trace->iterator_next(resource_);
+    return true;
+  }
+
+ private:
+  const std::int64_t resource_;
+  const std::shared_ptr<const ElementSpec> spec_;  // shared with the pattern
+};
+
+std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
+  const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle);
+  COHORT_CHECK(
+      iterator != nullptr, ErrorCode::invalid_argument,
+      "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, "
+      "got a ",
+      handle.handle_kind(),
+      "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
+  return std::make_shared<IteratorPattern>(iterator->datasets().shared_spec());
+}
+
+// The spec of an iterator's or a pattern's elements; nullptr for another handle.
+const ElementSpec* spec_of(const Handle& handle) {
+  if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle)) return &iterator->spec();
+  const auto* pattern = dynamic_cast<const IteratorPattern*>(&handle);
+  return pattern == nullptr ? nullptr : &pattern->spec();
+}
+
+}  // namespace
+
+bool IteratorPattern::matches(const Handle& other) const {
+  const ElementSpec* spec = spec_of(other);
+  if (spec == nullptr) return false;
+  return spec == spec_.get() || (spec->fields == spec_->fields &&
+                                 spec->structure.structure() == spec_->structure.structure());
+}
+
+std::shared_ptr<Handle> IteratorPattern::traced(std::int64_t resource) const {
+  return std::make_shared<Iterator>(std::make_unique<TracedElements>(resource, spec_));
+}
+
+function::CallSignature signature_of(std::span<const Nest> arguments,
+                                     const function::TracingMode& mode) {
+  return {arguments, mode, pattern_of};
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/epochs/epoch_scheduler.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/core/string_tensor.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// Times the number of closures that a worker may have in flight.
+constexpr std::size_t kStepsAhead = 2;
+constexpr std::size_t kBeforeUnknownEnd = 2;
+// Limits the memory of results that a slow caller has not taken yet.
+constexpr std::size_t kFinishedMax = 1024;
+// The iterator of an epoch is its function's first resource.
+constexpr std::int64_t kEpochResource = 0;
+
+// Copies of the tensors, so that their owner may write to them during the epoch.
+std::vector<Nest> private_arguments(const std::vector<Nest>& arguments) {
+  std::vector<Nest> own;
+  for (const Nest& argument : arguments) {
+    own.push_back(argument.map_leaves([](const Nest& leaf) -> Nest {
+      if (!leaf.is_tensor() || StringTensor::is(leaf.tensor())) return leaf;
+      return leaf.tensor().detach().clone().requires_grad_(leaf.tensor().requires_grad());
+    }));
+  }
+  return own;
+}
+
+void check_finite_data(const WorkerDatasets& datasets) {
+  const std::vector<std::int64_t>& cardinalities = datasets.cardinalities();
+  for (std::size_t i = 0; i < cardinalities.size(); ++i) {
+    COHORT_CHECK(cardinalities[i] != kInfiniteCardinality, ErrorCode::invalid_argument,
+                 "[coordinator.run_epoch] expected a dataset that ends, got one without an end (of "
+                 "worker:",
+                 i, "); leave out repeat(), or schedule() a fixed number of steps");
+  }
+}
+
+}  // namespace
+
+void check_epoch(const Function& fn, const WorkerDatasets& datasets, std::size_t arguments) {
+  COHORT_CHECK(
+      fn.state()->registered_name.empty(), ErrorCode::invalid_argument,
+      "[coordinator.run_epoch] expected a function that is traced, got the registered one '",
+      fn.name(), "', which can draw no elements; write the step as a cohort::Function");
+  COHORT_CHECK(fn.state()->arity == arguments + 1, ErrorCode::invalid_argument,
+               "[coordinator.run_epoch] expected a step that takes the iterator and as many "
+               "arguments as are given, ",
+               arguments, ", got '", fn.name(), "', which takes ", fn.state()->arity,
+               " arguments in all");
+  check_finite_data(datasets);
+}
+
+std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const WorkerDatasets& datasets,
+                                                const std::shared_ptr<WorkerFiles>& files,
+                                                const std::vector<Nest>& arguments) {
+  const std::uint32_t workers = context_.connection.num_workers();
+  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),
+                                          datasets.changing_order(), workers, files);
+  for (std::uint32_t worker = 0; worker < workers; ++worker) {
+    const std::int64_t elements = datasets.cardinality_of(worker);
+    if (elements >= 0) epoch->progress.expect(worker, static_cast<std::uint64_t>(elements));
+  }
+  const RuntimeLock lock(context_);
+  epochs_.add(epoch);
+  return epoch;
+}
+
+// A step that finds the end of the data keeps its number until the worker reports it, and meanwhile
+// steps of other workers get higher numbers. Therefore few steps are sent if the end is not known.
+std::size_t EpochScheduler::open_steps_max(const EpochRun& epoch, std::uint32_t worker) {
+  if (epoch.has_schedule && !epoch.progress.knows_end(worker)) return kBeforeUnknownEnd;
+  return kStepsAhead * scheduler_.window_size(worker);
+}
+
+// Returns a step that has ended already; sets whether a worker should get more steps.
+std::optional<EpochStep> EpochScheduler::take_finished(EpochRun& epoch, bool& wants_steps) {
+  const RuntimeLock lock(context_);
+  wants_steps = false;
+  if (!epoch.is_over && !epoch.error && epoch.finished.size() < kFinishedMax) {
+    for (std::uint32_t i = 0; i < epoch.progress.num_workers(); ++i)
+      wants_steps =
+          wants_steps || epoch.progress.wants_step(i, open_steps_max(epoch, i) / kStepsAhead + 1);
+  }
+  if (epoch.finished.empty() || wants_steps) return std::nullopt;
+  EpochStep step = std::move(epoch.finished.front());
+  epoch.finished.pop_front();
+  return step;
+}
+
+std::optional<EpochStep> EpochScheduler::next_step(const std::shared_ptr<EpochRun>& epoch) {
+  bool wants_steps = false;
+  if (std::optional<EpochStep> step = take_finished(*epoch, wants_steps)) return step;
+  std::shared_ptr<StepFunction> step;
+  if (wants_steps) {
+    step = functions_.step_for(epoch->function, epoch->arguments);
+    check_draws(step->traced().draws_from(kEpochResource), step->name());
+  }
+  // Takes no turn, so that others may schedule meanwhile: a step is put at once or not at all.
+  const Callers::FetcherCount counted(callers_);
+  const Verdict verdict = callers_.settle({.call = "run_epoch", .epoch = epoch.get()},
+                                          [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+                                            return ask_for_step(epoch, step, actions);
+                                          });
+  if (verdict.kind == Verdict::Kind::raise) {
+    const RuntimeLock lock(context_);
+    epoch->is_over = true;
+    if (!epoch->error) epoch->error = verdict.error;
+    throw *verdict.error;
+  }
+  return end_of(*epoch);
+}
+
+// Proceeds if a step has ended, or if no more steps will end.
+Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
+                                     const std::shared_ptr<StepFunction>& step, Actions& actions) {
+  context_.check_running(
+      "run_epoch");  // stop() has taken the steps, so their ends are not reported to the epoch
+  const TimePoint now = Clock::system().now();
+  const Verdict go_on{Verdict::Kind::wait, {}};
+  if (epoch->is_over) return {};
+  if (scheduler_.queue().has_error())
+    return epoch->finished.empty() ? scheduler_.queue().join(now, actions) : Verdict{};
+  const bool has_rest = epoch->has_no_rate && epoch->progress.has_open();
+  if (epoch->error && !has_rest) return {};
+  if (scheduler_.queue().has_waiting_for_program()) return {Verdict::Kind::trace, {}};
+  const bool may_put = step != nullptr && !epoch->error;
+  if (may_put) epoch->has_schedule = step->varies_with_updates();
+  for (std::uint32_t worker = 0; may_put && worker < epoch->progress.num_workers(); ++worker) {
+    while (epoch->progress.wants_step(worker, open_steps_max(*epoch, worker))) {
+      Verdict verdict = put_step(epoch, worker, step, actions);
+      if (verdict.kind != Verdict::Kind::proceed) return verdict;
+    }
+  }
+  return epoch->finished.empty() && !epoch->progress.is_over() ? go_on : Verdict{};
+}
+
+Verdict EpochScheduler::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
+                                 const std::shared_ptr<StepFunction>& step, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  function::BoundArguments bound = function::bind_arguments(epoch->arguments);
+  PendingClosure pending;
+  pending.function = step;
+  pending.resources = std::move(bound.resources);
+  pending.arguments.share(std::move(bound.tensors));
+  pending.in_epoch = {.run = epoch, .worker = worker, .step = epoch->progress.add_step(worker)};
+  const ClosureId id = scheduler_.add(std::move(pending), now);
+  Verdict verdict = scheduler_.queue().put_on(worker, id, now, actions);
+  if (verdict.kind != Verdict::Kind::proceed) scheduler_.pending().erase(id);
+  return verdict;
+}
+
+std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
+  std::optional<Error> error;
+  {
+    const RuntimeLock lock(context_);
+    if (!epoch.finished.empty()) {
+      EpochStep step = std::move(epoch.finished.front());
+      epoch.finished.pop_front();
+      return step;
+    }
+    if (epoch.is_over) {
+      if (epoch.error) throw epoch_is_over();
+      return std::nullopt;
+    }
+    epoch.is_over = true;
+    if (!epoch.error) epoch.error = epoch.progress.contradiction();
+    const std::vector<std::uint64_t> steps = epoch.progress.steps();
+    if (!epoch.error && std::all_of(steps.begin(), steps.end(), [](auto n) { return n == 0; })) {
+      epoch.error =
+          Error(ErrorCode::out_of_range,
+                "[coordinator.run_epoch] expected elements for '" + epoch.function.name() +
+                    "', got none: the dataset is empty on every worker; check its files "
+                    "and how it is sharded");
+    }
+    error = epoch.error;
+    Actions actions;
+    if (error) withdraw_steps(epoch, actions);
+    scheduler_.carry_out(actions);
+  }
+  scheduler_.flush();
+  if (error) throw *error;
+  return std::nullopt;
+}
+
+void EpochScheduler::withdraw_steps(EpochRun& epoch, Actions& actions) {
+  for (const auto& [id, pending] : scheduler_.pending().all()) {
+    if (pending.in_epoch.run.get() == &epoch)
+      scheduler_.queue().withdraw(id, Clock::system().now(), actions);
+  }
+}
+
+void EpochScheduler::give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept {
+  try {
+    std::deque<EpochStep> unwanted;  // destroyed after the lock is released
+    {
+      const RuntimeLock lock(context_);
+      epoch.is_over = true;
+      if (!epoch.error) epoch.error = why;
+      unwanted.swap(epoch.finished);
+      Actions actions;
+      withdraw_steps(epoch, actions);
+      scheduler_.carry_out(actions);
+    }
+    scheduler_.flush();
+  } catch (...) {
+    log_warn("the steps of an epoch that was given up run on: ", current_error().what());
+  }
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/functions/callers.h"
+
+#include <algorithm>
+#include <exception>
+#include <thread>
+#include <utility>
+
+#include "cohort/coordinator/runtime/coordinator_options.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// How long a fetch polls for its result before it sleeps, if polling helped the last time: waking
+// up takes as long as a short closure.
+constexpr auto kFetchSpin = std::chrono::microseconds(50);
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+constexpr bool kMaySpin = false;
+#else
+constexpr bool kMaySpin = true;
+#endif
+
+// Yields between polls, since the result may need this core.
+bool is_ready_within(const RemoteState& state, Duration spin) {
+  static const bool has_cores = std::thread::hardware_concurrency() > 1;
+  if (!kMaySpin || !has_cores) return false;
+  const TimePoint end = Clock::system().now() + spin;
+  do {
+    if (state.is_ready()) return true;
+    std::this_thread::yield();
+  } while (Clock::system().now() < end);
+  return false;
+}
+
+Error forgotten_hyperparameter(const std::string& function) {
+  return Error(
+      ErrorCode::failed_precondition,
+      "[coordinator.trace] '" + function +
+          "' reads a hyperparameter that it did not read for the first element, and its "
+          "value at schedule() is no longer known: it has been set more than 4096 times since; "
+          "set it less often, join() in between, or give all elements one shape");
+}
+
+}  // namespace
+
+// A caller's turn in schedule or join, if it got one before the deadline. The turn becomes free,
+// since the caller that has it throws if no closure ends for the data timeout.
+class Callers::Turn {
+ public:
+  Turn(Callers& callers, Deadline deadline) : callers_(callers) {
+    const Lock lock(callers_.turn_mutex_);
+    has_come_ = callers_.turn_changed_.wait(
+        callers_.turn_mutex_, deadline,
+        [this]() COHORT_REQUIRES(callers_.turn_mutex_) { return !callers_.is_turn_taken_; });
+    if (has_come_) callers_.is_turn_taken_ = true;
+  }
+  ~Turn() {
+    if (!has_come_) return;
+    {
+      const Lock lock(callers_.turn_mutex_);
+      callers_.is_turn_taken_ = false;
+    }
+    callers_.turn_changed_.notify_one();
+  }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+  bool has_come() const { return has_come_; }
+
+ private:
+  Callers& callers_;
+  bool has_come_ = false;
+};
+
+// A closure that is being put into the queue.
+class Callers::Putting {
+ public:
+  Putting(Callers& callers, PendingClosure& pending)
+      : context_(callers.context_), scheduler_(callers.scheduler_), pending_(pending) {}
+
+  Verdict ask(Actions& actions) COHORT_REQUIRES(runtime_lock) {
+    const TimePoint now = Clock::system().now();
+    if (id_ == 0) {
+      id_ = scheduler_.add(std::move(pending_), now);
+    } else if (!is_accepted_ && id_ + 1 != context_.numbers.next_closure) {
+      renumber();
+    }
+    const Verdict verdict = scheduler_.queue().put(id_, now, actions);
+    is_accepted_ = is_accepted_ || scheduler_.queue().has_accepted(id_);
+    return verdict;
+  }
+  // Erases a closure that the queue did not accept, because it was full for too long or has
+  // stopped.
+  void forget_refused() {
+    if (is_accepted_) return;
+    const RuntimeLock lock(context_);
+    scheduler_.pending().erase(id_);
+  }
+
+ private:
+  // Gives the closure a new id: ids grow, and a step of an epoch got one while the closure waited
+  // for room.
+  void renumber() COHORT_REQUIRES(runtime_lock) {
+    if (scheduler_.pending().find(id_) == nullptr) return;  // stop() has taken it
+    const ClosureId id = context_.numbers.next_closure++;
+    scheduler_.pending().renumber(id_, id);
+    id_ = id;
+  }
+
+  RuntimeContext& context_;
+  ClosureScheduler& scheduler_;
+  PendingClosure& pending_;  // until it has an id
+  ClosureId id_ = 0;
+  bool is_accepted_ = false;
+};
+
+void Callers::put(PendingClosure&& pending) {
+  const Turn turn(*this, Deadline());
+  Putting putting(*this, pending);
+  Verdict verdict;
+  try {
+    verdict = settle({.call = "schedule", .last = Flush::batched},
+                     [&](Actions& actions)
+                         COHORT_REQUIRES(runtime_lock) { return putting.ask(actions); });
+  } catch (...) {
+    putting.forget_refused();
+    throw;
+  }
+  if (verdict.kind != Verdict::Kind::raise) return;
+  putting.forget_refused();
+  throw *verdict.error;
+}
+
+bool Callers::join(std::optional<Duration> timeout) {
+  const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
+  const Turn turn(*this, deadline);
+  if (!turn.has_come()) return false;
+  const Verdict verdict = settle({.call = "join", .deadline = deadline},
+                                 [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+                                   return scheduler_.queue().join(Clock::system().now(), actions);
+                                 });
+  if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
+  return verdict.kind == Verdict::Kind::proceed;
+}
+
+bool Callers::done() {
+  const Verdict verdict =
+      settle({.call = "done"}, [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+        return scheduler_.queue().done(Clock::system().now(), actions);
+      });
+  if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
+  return verdict.kind == Verdict::Kind::proceed;
+}
+
+Verdict Callers::settle(const Wait& how, const Ask& ask) {
+  while (true) {
+    Verdict verdict;
+    // Thrown by the user's code in `ask`, such as a learning rate's function.
+    std::exception_ptr failure;
+    bool must_trace = false;
+    bool is_final = false;
+    datasets_.answer_all();
+    {
+      const RuntimeLock lock(context_);
+      if (context_.is_replaced) throw Error(*context_.replaced);
+      Actions actions = scheduler_.take_actions();
+      try {
+        verdict = ask(actions);
+      } catch (...) {
+        failure = std::current_exception();
+      }
+      scheduler_.carry_out(actions);  // also those that precede a failure
+      scheduler_.give_back(std::move(actions));
+      is_final = failure != nullptr || verdict.kind == Verdict::Kind::proceed ||
+                 verdict.kind == Verdict::Kind::no || verdict.kind == Verdict::Kind::raise;
+      must_trace = !is_final && scheduler_.queue().has_waiting_for_program();
+      const bool can_wait = !is_final && !must_trace && !scheduler_.has_unflushed();
+      if (can_wait && how.deadline.has_expired()) return verdict;
+      if (can_wait && !datasets_.has_questions()) wait_for_change(how);
+    }
+    scheduler_.flush(is_final && failure == nullptr ? how.last : Flush::all);
+    if (failure != nullptr) std::rethrow_exception(failure);
+    if (is_final) return verdict;
+    if (must_trace) trace_waiting();
+  }
+}
+
+// Returns after a wake-up or a timeout; the caller then asks the queue again.
+void Callers::wait_for_change(const Wait& how) {
+  const Deadline stalled = progress_deadline();
+  const TimePoint before = context_.last_progress;
+  const TimePoint until = std::min(how.deadline.time(), stalled.time());
+  context_.wait(context_.changed, Deadline(until),
+                [asked = false]() mutable { return std::exchange(asked, true); });
+  if (context_.last_progress != before || !stalled.has_expired()) return;
+  // The next call of next() has the full time again.
+  if (how.epoch != nullptr) context_.last_progress = Clock::system().now();
+  throw_stalled(how);
+}
+
+void Callers::wait_for(const RemoteState& state, Deadline deadline) {
+  const TimePoint start = Clock::system().now();
+  scheduler_.flush();  // the closure may still wait in an outbox for the worker's next report
+  if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
+    return;
+  const FetcherCount counted(*this);
+  const Verdict verdict =
+      settle({.call = "fetch", .deadline = deadline, .awaited = &state}, [&](Actions&) {
+        return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
+                       std::nullopt};
+      });
+  was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
+  if (verdict.kind == Verdict::Kind::proceed) return;
+  const RuntimeLock lock(context_);
+  ::cohort::internal::throw_error(
+      ErrorCode::deadline_exceeded, "[coordinator.fetch] expected the closure to end within ",
+      internal::seconds_of(std::max(deadline.time() - start, Duration::zero())),
+      " s, got no report of its end; still waiting for ",
+      still_waiting_for(scheduler_, pool_, &state), "; fetch again, with a later deadline or none");
+}
+
+void Callers::throw_stalled(const Wait& how) const {
+  if (const std::optional<Error>& again = scheduler_.queue().last_again()) {
+    ::cohort::internal::throw_error(
+        ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended well for ",
+        internal::seconds_of(context_.data_timeout), " s; all run again, since ", again->origin(),
+        " had an error: ", again->message(), "; see that ", again->origin(),
+        " runs, and start the program again if it was restarted; "
+        "CoordinatorOptions::max_transient_ps_failures says after how many such errors to give up");
+  }
+  ::cohort::internal::throw_error(
+      ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
+      internal::seconds_of(context_.data_timeout), " s; still waiting for ",
+      how.epoch != nullptr ? epoch_still_waiting_for(*how.epoch, scheduler_, pool_)
+                           : still_waiting_for(scheduler_, pool_, how.awaited),
+      "; see whether these tasks hang, or raise ",
+      context_.options.progress_timeout == Duration::zero()
+          ? "ClusterOptions::data_timeout"
+          : "CoordinatorOptions::progress_timeout",
+      " for longer steps");
+}
+
+void Callers::trace_waiting() {
+  std::vector<ClosureId> waiting;
+  {
+    const RuntimeLock lock(context_);
+    waiting = scheduler_.queue().waiting_for_program();
+  }
+  for (const ClosureId closure : waiting) trace_one(closure);
+}
+
+void Callers::trace_one(ClosureId closure) {
+  const auto stand_ins = context_.home->lock_stand_ins();
+  const Lock tracing(context_.tracing);
+  std::shared_ptr<StepFunction> step;
+  std::vector<at::Tensor> drawn;
+  {
+    const RuntimeLock lock(context_);
+    const PendingClosure* const pending = scheduler_.pending().find(closure);
+    if (pending == nullptr) return;
+    step = pending->function;
+    drawn = pending->reported;
+    functions_.set_tracing_late(true);
+  }
+  std::optional<Error> error;
+  try {
+    functions_.trace_drawn(*step, drawn);
+  } catch (...) {
+    error = current_error();
+  }
+  {
+    const RuntimeLock lock(context_);
+    functions_.set_tracing_late(false);
+    end_trace(closure, std::move(error));
+  }
+  scheduler_.flush();
+}
+
+// Also adds the values that the new program captures, as they were at the closure's schedule().
+void Callers::end_trace(ClosureId closure, std::optional<Error> error) {
+  const TimePoint now = Clock::system().now();
+  context_.last_progress = now;  // until now the closure waited for this process, not for a task
+  PendingClosure* const pending = scheduler_.pending().find(closure);
+  const bool has_captured = error || pending == nullptr || pending->add_captured();
+  if (!has_captured) error = forgotten_hyperparameter(pending->function->name());
+  Actions actions;
+  if (error) {
+    scheduler_.queue().program_failed(closure, *error, now, actions);
+  } else {
+    scheduler_.queue().program_ready(closure, now, actions);
+  }
+  scheduler_.carry_out(actions);
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/functions/step_function.h"
+
+#include <algorithm>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+
+#include "cohort/coordinator/functions/table_traffic.h"
+#include "cohort/core/error.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/parameter_server/parameter_client.h"
+#include "cohort/rpc/sendable.h"
+#include "cohort/strategy/modes_scope.h"
+
+namespace cohort::coordinator {
+
+StepFunction::StepFunction(std::uint32_t id, Function function, function::CallSignature signature,
+                           ParameterServerStrategy& strategy)
+    : id_(id),
+      strategy_(strategy),
+      traced_(std::move(function), std::move(signature)),
+      small_arguments_(function::bind_arguments(traced_.signature().pattern()).tensors) {}
+
+// Calls `trace` with the variables of the strategy, in its scope. Each pass of the trace starts in
+// the current modes of the replicated modules.
+template <class F>
+auto StepFunction::in_strategy(const F& trace) const {
+  const VariableTable& variables = strategy_.home()->variables();
+  const std::int64_t workers = strategy_.home()->connection().num_workers();
+  const StrategyScope scope = strategy_.scope();
+  const ModesScope modes(*strategy_.home());
+  function::TraceSetting setting;
+  setting.variable_of = variables.lookup();
+  for (const Variable& variable : variables.variables())
+    setting.variables.push_back(variable.tensor());
+  setting.tensor_of = [&](const std::string& variable) {
+    const auto* entry = variables.find(variable);
+    COHORT_ASSERT(entry != nullptr);
+    return entry->variable.tensor();
+  };
+  setting.worker_index = [workers](int pass) -> Fields {
+    return {function::worker_index_tensor(pass % workers)};
+  };
+  setting.begin_pass = [&](const Fields&) { modes.restore(); };
+  setting.check_result = [this](const at::Tensor& tensor, std::size_t number) {
+    rpc::check_sendable(tensor, "coordinator.schedule", "as the result of '" + name() + "'",
+                        "tensor " + std::to_string(number), "return it dense, or leave it out");
+  };
+  return trace(setting);
+}
+
+void StepFunction::trace_first(const std::vector<Fields>& elements,
+                               const std::vector<Fields>& others) {
+  adopt(in_strategy([&](const function::TraceSetting& setting) {
+    return traced_.trace_first(setting, elements, others);
+  }));
+}
+
+bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
+  const std::optional<function::ProgramInfo> info = in_strategy(
+      [&](const function::TraceSetting& setting) { return traced_.trace_drawn(setting, drawn); });
+  if (info) adopt(*info);
+  return info.has_value();
+}
+
+// Adds the new, last program, with the places of its variables.
+void StepFunction::adopt(const function::ProgramInfo& info) {
+  auto program = std::make_shared<Program>(Program{traced_.programs().back(), {}});
+  for (const auto& used : info.variables) {
+    const auto* entry = strategy_.home()->variables().find(used.name);
+    COHORT_ASSERT(entry != nullptr);
+    const RemotePlacement& placement = remote_of(entry->variable).placement();
+    program->placements.push_back({used.name, placement.id, placement.ps});
+  }
+  has_warned_of_tables_ =
+      has_warned_of_tables_ ||
+      warn_of_moved_tables(name(), traced_.programs().back(), info, strategy_.home()->variables());
+  const Lock lock(mutex_);
+  programs_.push_back(std::move(program));
+}
+
+void StepFunction::drop_last_program() {
+  traced_.drop_last_program();
+  const Lock lock(mutex_);
+  programs_.pop_back();
+}
+
+std::size_t StepFunction::program_count() const {
+  const Lock lock(mutex_);
+  return programs_.size();
+}
+
+rpc::FunctionBody StepFunction::body(std::size_t programs_before) const {
+  rpc::FunctionBody body{.id = id_,
+                         .name = name(),
+                         .registered_name = traced_.function().state()->registered_name,
+                         .programs_before = static_cast<std::uint32_t>(programs_before)};
+  std::unordered_set<std::string_view> placed;
+  const Lock lock(mutex_);
+  for (std::size_t i = programs_before; i < programs_.size(); ++i) {
+    body.programs.push_back(programs_[i]->bytes);
+    for (const auto& placement : programs_[i]->placements) {
+      if (placed.insert(placement.variable).second) body.placements.push_back(placement);
+    }
+  }
+  return body;
+}
+
+std::vector<at::Tensor> StepFunction::captured(CountedUpdates& counted) const {
+  if (traced_.captured_count() == 0) return {};
+  return hyperparameters_of_step(*traced_.captured(), counted);
+}
+
+bool StepFunction::varies_with_updates() const {
+  if (traced_.captured_count() == 0) return false;
+  const auto all = traced_.captured();
+  return std::any_of(all->begin(), all->end(), cohort::varies_with_updates);
+}
+
+std::vector<at::Tensor> StepFunction::captured_uncounted() const {
+  if (traced_.captured_count() == 0) return {};
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& value : *traced_.captured())
+    values.push_back(hyperparameter_snapshot(value));
+  return values;
+}
+
+bool StepFunction::add_captured(std::vector<at::Tensor>& captured, std::uint64_t time,
+                                CountedUpdates* counted) const {
+  if (captured.size() == traced_.captured_count()) return true;
+  const auto all = traced_.captured();
+  for (std::size_t i = captured.size(); i < all->size(); ++i) {
+    at::Tensor value = hyperparameter_snapshot((*all)[i], time);
+    if (!value.defined()) return false;
+    captured.push_back(std::move(value));
+    if (counted != nullptr) counted->take_also((*all)[i]);
+  }
+  return true;
+}
+
+std::vector<at::Tensor> StepFunction::restored(const internal::KeptArguments& arguments) const {
+  const Lock lock(mutex_);
+  return arguments.restored(small_arguments_);
+}
+
+Nest StepFunction::result_of(std::vector<at::Tensor> outputs) const {
+  const std::optional<std::size_t> expected = traced_.result_count();
+  COHORT_CHECK(!expected || outputs.size() == *expected, ErrorCode::data_loss,
+               "[coordinator.fetch] expected ", expected.value_or(0), " tensors as the result of '",
+               name(), "', got ", outputs.size(),
+               " from its worker; run the same release of Cohort on every task");
+  return traced_.result_of(std::move(outputs));
+}
+
+}  // namespace cohort::coordinator

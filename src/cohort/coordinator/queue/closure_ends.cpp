@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles the workers' reports of closures, and workers that are lost or ready.
+#include <utility>
+
+#include "cohort/coordinator/queue/closure_scheduler.h"
+
+namespace cohort::coordinator {
+namespace {
+
+std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_string(worker); }
+
+Error never_sent(std::uint32_t worker, ClosureId closure) {
+  const std::string name = name_of_worker(worker);
+  return Error(ErrorCode::data_loss,
+               "[coordinator.receive] expected reports of closures that were sent to " + name +
+                   ", got one of closure " + std::to_string(closure) +
+                   "; see whether the worker's memory is sound")
+      .at(name);
+}
+
+Error no_epoch(std::uint32_t worker, ClosureId closure) {
+  const std::string name = name_of_worker(worker);
+  return Error(
+             ErrorCode::data_loss,
+             "[coordinator.receive] expected the end of the data only for steps of epochs, got it "
+             "from " +
+                 name + " for closure " + std::to_string(closure) +
+                 ", which is not such a step; see whether the worker's memory is "
+                 "sound")
+      .at(name);
+}
+
+Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
+  const std::string name = name_of_worker(worker);
+  return Error(ErrorCode::data_loss,
+               "[coordinator.receive] expected all updates of closure " +
+                   std::to_string(end.closure_id) +
+                   " to be applied, since it ran for the first time, got " +
+                   std::to_string(end.pushes_dropped) +
+                   " messages that a parameter server dropped as late; updates are "
+                   "missing: start again from saved values, and see whether the memory of " +
+                   name + " and of the parameter servers is sound",
+               ErrorCause::application)
+      .at(name);
+}
+
+// Keeps the reported values, and sets how the closure ended. Returns an error if the report is
+// impossible.
+std::optional<Error> note_status(PendingClosure& pending, rpc::ClosureEnd& end, Ended& ended) {
+  switch (end.status) {
+    case rpc::ClosureEnd::Status::ok:
+      pending.reported = std::move(end.tensors);
+      pending.in_epoch.rows = end.rows;
+      ended.kind = Ended::Kind::ok;
+      break;
+    case rpc::ClosureEnd::Status::failed:
+      ended.kind = Ended::Kind::failed;
+      break;
+    case rpc::ClosureEnd::Status::cancelled:
+      --pending.runs;  // it was cancelled before it ran
+      ended.kind = Ended::Kind::cancelled;
+      break;
+    case rpc::ClosureEnd::Status::needs_program:
+      pending.reported = std::move(end.tensors);
+      pending.waits_for_program = true;
+      --pending.runs;
+      ended.kind = Ended::Kind::needs_program;
+      break;
+    case rpc::ClosureEnd::Status::end_of_data:
+      if (!pending.in_epoch.run) return no_epoch(ended.worker, end.closure_id);
+      pending.in_epoch.is_end = true;
+      ended.kind = Ended::Kind::ok;
+      break;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+void ClosureScheduler::worker_ready(std::uint32_t worker) {
+  sender_.reset(worker);
+  Actions actions;
+  queue_.set_in_flight(worker, sender_.window_size(worker), actions);
+  queue_.worker_ready(worker, Clock::system().now(), actions);
+  carry_out(actions);
+}
+
+void ClosureScheduler::worker_lost(std::uint32_t worker, const Error& reason) {
+  drop_unsent(worker);
+  Actions actions;
+  queue_.worker_lost(worker, reason, Clock::system().now(), actions);
+  carry_out(actions);
+}
+
+void ClosureScheduler::on_completed(std::uint32_t worker, std::uint64_t connection,
+                                    rpc::CompletedBatch batch) {
+  for (const rpc::ClosureEnd& end : batch.ends) {
+    if (end.error && context_.end_if_replaced(*end.error)) return;
+  }
+  std::optional<Error> wrong;
+  {
+    const RuntimeLock lock(context_);
+    if (!pool_.is_current(worker, connection)) {
+      context_.totals.duplicate_reports_dropped += batch.ends.size();
+      return;
+    }
+    const TimePoint now = Clock::system().now();
+    Actions actions = take_actions();
+    sender_.note_ends(worker, batch.ends.size(), now);
+    queue_.set_in_flight(worker, sender_.window_size(worker), actions);
+    for (rpc::ClosureEnd& end : batch.ends) {
+      wrong = on_end(worker, std::move(end), now, actions);
+      if (wrong) break;
+    }
+    if (wrong) ++context_.totals.protocol_errors;
+    carry_out(actions);
+    give_back(std::move(actions));
+  }
+  flush();
+  if (wrong) throw Error(*wrong);  // closes the channel and logs the error
+}
+
+std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::ClosureEnd end,
+                                              TimePoint now, Actions& actions) {
+  context_.totals.pulled_bytes += end.pulled_bytes;
+  context_.totals.pushed_bytes += end.pushed_bytes;
+  context_.totals.pushes_dropped += end.pushes_dropped;
+  if (end.error) context_.errors.note(*end.error);  // also if the closure is retried
+  if (!sender_.may_have_sent(worker, end.closure_id)) return never_sent(worker, end.closure_id);
+  // An earlier end in this report may have made the queue take back the worker's closures.
+  if (!queue_.is_running(end.closure_id, worker)) {
+    ++context_.totals.duplicate_reports_dropped;
+    return std::nullopt;
+  }
+  PendingClosure* const pending = pending_.find(end.closure_id);
+  COHORT_ASSERT(pending != nullptr);
+  if (const auto& epoch = pending->in_epoch.run) epoch->files->note(worker, std::move(end.files));
+  Ended ended{.closure = end.closure_id, .worker = worker, .error = end.error};
+  if (end.pushes_dropped > 0 && !pending->is_retried) {
+    // Not retried, since the updates of another attempt would be dropped too.
+    ended.kind = Ended::Kind::failed;
+    ended.error = lost_updates(worker, end);
+    queue_.ended(ended, now, actions);
+    return ended.error;
+  }
+  if (std::optional<Error> wrong = note_status(*pending, end, ended)) return wrong;
+  queue_.ended(ended, now, actions);
+  return std::nullopt;
+}
+
+}  // namespace cohort::coordinator

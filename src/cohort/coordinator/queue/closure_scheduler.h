@@ -1,0 +1,99 @@
+// SPDX-License-Identifier: Apache-2.0
+// Owns the closure queue, the pending closures and their results, and carries out the queue's
+// decisions.
+//
+// The thread on which an event happens (a caller's, a channel's, a recovery thread) feeds it to the
+// queue under the lock and carries out the actions, so that no closure waits for another thread to
+// wake.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/coordinator/epochs/epoch_run.h"
+#include "cohort/coordinator/queue/closure_queue.h"
+#include "cohort/coordinator/queue/closure_sender.h"
+#include "cohort/coordinator/queue/pending_closures.h"
+#include "cohort/coordinator/runtime/runtime_context.h"
+#include "cohort/coordinator/workers/worker_pool.h"
+
+namespace cohort::coordinator {
+
+// Thread-safe.
+class ClosureScheduler final : private ClosureSender::Source {
+ public:
+  // All must outlive the scheduler.
+  ClosureScheduler(RuntimeContext& context, WorkerPool& pool, OpenEpochs& epochs);
+
+  // Feed events to it, and pass the resulting actions to carry_out().
+  ClosureQueue& queue() COHORT_REQUIRES(runtime_lock) { return queue_; }
+  const ClosureQueue& queue() const COHORT_REQUIRES(runtime_lock) { return queue_; }
+  // Takes reusable memory for actions; give_back() returns it.
+  Actions take_actions() COHORT_REQUIRES(runtime_lock) { return std::move(spare_actions_); }
+  void give_back(Actions actions) COHORT_REQUIRES(runtime_lock);
+  void carry_out(Actions& actions) COHORT_REQUIRES(runtime_lock);
+  // Sends the messages that carry_out() has prepared. Call it without the lock.
+  void flush(Flush how = Flush::all) { sender_.flush(how); }
+  bool has_unflushed() const COHORT_REQUIRES(runtime_lock) { return sender_.has_unflushed(); }
+
+  PendingClosures& pending() COHORT_REQUIRES(runtime_lock) { return pending_; }
+  const PendingClosures& pending() const COHORT_REQUIRES(runtime_lock) { return pending_; }
+  std::size_t window_size(std::uint32_t worker) COHORT_REQUIRES(runtime_lock) {
+    return sender_.window_size(worker);
+  }
+  // Returns the id of the new closure. Call it before the closure is given to the queue.
+  ClosureId add(PendingClosure&& pending, TimePoint now) COHORT_REQUIRES(runtime_lock);
+  // While a caller waits for one closure's result, every end of a closure wakes the callers.
+  void count_fetchers(int change) COHORT_REQUIRES(runtime_lock) { fetchers_ += change; }
+
+  // A worker's report, over the connection with this number.
+  void on_completed(std::uint32_t worker, std::uint64_t connection, rpc::CompletedBatch batch);
+  void worker_ready(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  void worker_lost(std::uint32_t worker, const Error& reason) COHORT_REQUIRES(runtime_lock);
+  // Ends every closure with this error, for good. Destroy the result without the lock, since it may
+  // hold the user's objects.
+  PendingClosures::Map end_all(const Error& error) COHORT_REQUIRES(runtime_lock);
+
+ private:
+  // out_of_order: it is sent, but its epoch has an error now; refused: its epoch has an error now,
+  // and it is not sent.
+  enum class Dispatched : std::uint8_t { sent, out_of_order, refused };
+  Dispatched dispatch(ClosureId closure, std::uint32_t worker, TimePoint now)
+      COHORT_REQUIRES(runtime_lock);
+  void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
+      COHORT_REQUIRES(runtime_lock);
+  void recover(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  void drop_refused(const Actions& refused) COHORT_REQUIRES(runtime_lock);
+  void drop_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  // Returns the error with which the connection must end if the report is impossible.
+  std::optional<Error> on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
+                              Actions& actions) COHORT_REQUIRES(runtime_lock);
+  std::optional<rpc::ClosureCall> call_of(ClosureId closure) override COHORT_REQUIRES(runtime_lock);
+  ClosureId low_watermark() const override COHORT_REQUIRES(runtime_lock) {
+    return queue_.low_watermark();
+  }
+
+  RuntimeContext& context_;
+  WorkerPool& pool_;
+  OpenEpochs& epochs_;
+  ClosureSender sender_;
+  ClosureQueue queue_ COHORT_GUARDED_BY(runtime_lock);
+  PendingClosures pending_ COHORT_GUARDED_BY(runtime_lock);
+  Actions spare_actions_ COHORT_GUARDED_BY(runtime_lock);
+  int fetchers_ COHORT_GUARDED_BY(runtime_lock) = 0;
+};
+
+// Text for errors: the worker that runs the closure of `awaited`, or else the workers that run
+// closures or are away; and the number of closures in flight and queued.
+std::string still_waiting_for(const ClosureScheduler& scheduler, const WorkerPool& pool,
+                              const RemoteState* awaited) COHORT_REQUIRES(runtime_lock);
+// The same for the workers for which an epoch waits.
+std::string epoch_still_waiting_for(const EpochRun& epoch, const ClosureScheduler& scheduler,
+                                    const WorkerPool& pool) COHORT_REQUIRES(runtime_lock);
+// "worker:0 (away), worker:2 (away: why)".
+std::string absent_workers(const WorkerPool& pool) COHORT_REQUIRES(runtime_lock);
+
+}  // namespace cohort::coordinator

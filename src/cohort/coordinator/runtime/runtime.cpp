@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+// The calls of the coordinator's handles.
+#include "cohort/coordinator/runtime/runtime.h"
+
+#include <utility>
+
+#include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/core/error.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// References to an argument while it is scheduled: one in its nest, one among the inputs.
+constexpr std::size_t kArgumentHandles = 2;
+
+}  // namespace
+
+RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
+  check_outside_step("schedule");
+  COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
+               ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
+               fn.state()->arity, " arguments, got ", arguments.size());
+  context_->check_running("schedule");
+  function::BoundArguments bound = prepare_arguments(*this, *context_->home, fn, arguments);
+  const auto result = std::make_shared<RemoteState>(weak_from_this());
+  if (options().run_eagerly) {
+    eager_.raise_error();
+    eager_.run(fn, arguments, *result);
+    return RemoteValue(result);
+  }
+  PendingClosure pending;
+  pending.function = functions_.step_for(fn, arguments);
+  pending.resources = std::move(bound.resources);
+  pending.arguments.keep(bound.tensors, kArgumentHandles);
+  pending.captured_at = hyperparameter_time();
+  pending.captured = pending.function->captured(pending.counted);
+  pending.result = result;
+  callers_.put(std::move(pending));
+  return RemoteValue(result);
+}
+
+bool Runtime::join(std::optional<Duration> timeout) {
+  check_outside_step("join");
+  eager_.raise_error();
+  return callers_.join(timeout);
+}
+
+bool Runtime::done() {
+  check_outside_step("done");
+  eager_.raise_error();
+  return callers_.done();
+}
+
+std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<WorkerDatasets> datasets,
+                                                         std::optional<std::uint64_t> epoch) {
+  check_outside_step("create_iterator");
+  context_->check_running("create_iterator");
+  return iterators_.create(std::move(datasets), epoch, weak_from_this());
+}
+
+std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
+                                               const std::shared_ptr<WorkerDatasets>& datasets,
+                                               std::vector<Nest> arguments) {
+  check_outside_step("run_epoch");
+  context_->check_running("run_epoch");
+  check_epoch(fn, *datasets, arguments.size());
+  datasets_.warn_of_whole(*datasets);
+  const auto iterator = create_iterator(datasets, datasets->begin_epoch());
+  arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
+  prepare_arguments(*this, *context_->home, fn, arguments);
+  return epochs_.begin(fn, *datasets, iterator->files(), arguments);
+}
+
+std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epoch) {
+  check_outside_step("run_epoch");
+  context_->check_running("run_epoch");
+  if (options().run_eagerly) {
+    std::optional<EpochStep> step = eager_.next_step(*epoch);
+    return step ? std::move(step) : epochs_.end_of(*epoch);
+  }
+  dataset_programs_.answer_all();  // also if a step has ended meanwhile
+  return epochs_.next_step(epoch);
+}
+
+CoordinatorStatistics Runtime::statistics() const {
+  const RuntimeLock lock(*context_);
+  CoordinatorStatistics statistics = context_->totals;
+  for (const WorkerHealth& worker : pool_.health()) statistics.closures.push_back(worker.closures);
+  return statistics;
+}
+
+std::size_t Runtime::pending_count() const {
+  const RuntimeLock lock(*context_);
+  return scheduler_.pending().size();
+}
+
+TaskHealth Runtime::health() const {
+  const TimePoint now = Clock::system().now();
+  TaskHealth health;
+  health.incarnation = public_incarnation_;
+  health.task = context_->connection.self().task;
+  health.uptime = now - started_;
+  health.last_error = context_->errors.get();
+  CoordinatorHealth own;
+  const RuntimeLock lock(*context_);
+  const CoordinatorStatistics& totals = context_->totals;
+  health.pushes_dropped = totals.pushes_dropped;
+  health.pulled_bytes = totals.pulled_bytes;
+  health.pushed_bytes = totals.pushed_bytes;
+  health.broken_frames = totals.broken_frames;
+  health.protocol_errors = totals.protocol_errors;
+  if (context_->ends.last) health.since_last_end = now - *context_->ends.last;
+  own.queued = scheduler_.queue().queued();
+  own.in_flight = scheduler_.queue().in_flight();
+  own.failed = context_->ends.failed;
+  own.cancelled = context_->ends.cancelled;
+  own.retries = totals.retries;
+  own.traces = totals.traces;
+  own.workers = pool_.health();
+  for (const WorkerHealth& worker : own.workers) {
+    own.completed += worker.closures;
+    health.connections_lost += worker.times_lost;
+  }
+  health.coordinator = std::move(own);
+  return health;
+}
+
+CoordinatorNumbers Runtime::numbers() {
+  std::vector<std::uint64_t> left = iterators_.take_left();
+  const RuntimeLock lock(*context_);
+  CoordinatorNumbers numbers = context_->numbers;
+  numbers.left_iterators = std::move(left);
+  return numbers;
+}
+
+}  // namespace cohort::coordinator

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+// The implementation of the coordinator's handles: owns its parts, and starts and stops their
+// threads.
+#pragma once
+
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/coordinator/datasets/dataset_programs.h"
+#include "cohort/coordinator/datasets/distributed_datasets.h"
+#include "cohort/coordinator/datasets/iterator_table.h"
+#include "cohort/coordinator/epochs/epoch_scheduler.h"
+#include "cohort/coordinator/functions/callers.h"
+#include "cohort/coordinator/functions/eager_runs.h"
+#include "cohort/coordinator/functions/function_publisher.h"
+#include "cohort/coordinator/queue/closure_scheduler.h"
+#include "cohort/coordinator/runtime/runtime_context.h"
+#include "cohort/coordinator/workers/health_listener.h"
+#include "cohort/coordinator/workers/worker_pool.h"
+
+namespace cohort::coordinator {
+
+// The coordinator's reactions to workers that are lost or ready. Thread-safe.
+class WorkerEvents final : public WorkerPool::Events {
+ public:
+  // All must outlive it; they are used only after the pool has started.
+  WorkerEvents(ClosureScheduler& scheduler, FunctionPublisher& functions,
+               const IteratorTable& iterators, const OpenEpochs& epochs)
+      : scheduler_(scheduler), functions_(functions), iterators_(iterators), epochs_(epochs) {}
+
+  void worker_ready(std::uint32_t worker) override COHORT_REQUIRES(runtime_lock) {
+    scheduler_.worker_ready(worker);
+  }
+  void worker_lost(std::uint32_t worker, const Error& reason) override
+      COHORT_REQUIRES(runtime_lock) {
+    scheduler_.worker_lost(worker, reason);
+  }
+  std::string consequence_of_loss(std::uint32_t worker) const override
+      COHORT_REQUIRES(runtime_lock) {
+    return epochs_.wait_for(worker)
+               ? "; the epoch waits until it returns, as no other worker has its part of the "
+                 "data: start it again; closures outside the epoch run elsewhere"
+               : "; its closures run elsewhere until it returns";
+  }
+  WorkerSetup worker_setup(std::set<std::uint64_t>& iterators) override
+      COHORT_REQUIRES(runtime_lock) {
+    WorkerSetup all;
+    all.functions = functions_.needed_steps();
+    all.released = iterators_.take_dropped(iterators);
+    all.iterators = iterators_.used();
+    for (const auto& iterator : all.iterators) iterators.insert(iterator->id());
+    return all;
+  }
+  void flush() override { scheduler_.flush(); }
+
+ private:
+  ClosureScheduler& scheduler_;
+  FunctionPublisher& functions_;
+  const IteratorTable& iterators_;
+  const OpenEpochs& epochs_;
+};
+
+// Thread-safe.
+class Runtime final : public std::enable_shared_from_this<Runtime> {
+ public:
+  Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
+          CoordinatorNumbers numbers);
+  ~Runtime();
+  void start();
+  // Ends the coordinator and cancels closures that have not ended. After it no thread of the
+  // coordinator runs. It blocks for a few seconds at most, while a connection is being made.
+  // Idempotent.
+  void stop() noexcept;
+  // The numbers with which the next coordinator continues; call it after stop().
+  CoordinatorNumbers numbers();
+
+  ParameterServerStrategy& strategy() const { return context_->strategy; }
+  const CoordinatorOptions& options() const { return context_->options; }
+  DistributedDatasets& datasets() { return datasets_; }
+  RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
+  // See Callers.
+  bool join(std::optional<Duration> timeout);
+  bool done();
+  void wait_for(const RemoteState& state, Deadline deadline) { callers_.wait_for(state, deadline); }
+  // `epoch`: the pass over the data to which the iterator belongs, if any.
+  std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
+                                                  std::optional<std::uint64_t> epoch);
+  // See IteratorTable.
+  void release_iterator(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets) noexcept {
+    iterators_.release(id, std::move(datasets));
+  }
+  // See Epoch.
+  std::shared_ptr<EpochRun> begin_epoch(const Function& fn,
+                                        const std::shared_ptr<WorkerDatasets>& datasets,
+                                        std::vector<Nest> arguments);
+  std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
+  // next_step() throws `why` from now on; nullopt if nobody will call it.
+  void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept {
+    epochs_.give_up(epoch, why);
+  }
+  CoordinatorStatistics statistics() const;
+  // The answer to GetHealth at the coordinator's own address.
+  TaskHealth health() const;
+  // The number of closures that have not ended, for which data is kept.
+  std::size_t pending_count() const;
+
+ private:
+  void on_frame(std::uint32_t worker, std::uint64_t connection, rpc::Frame frame);
+  void on_replaced(const Error& error);
+  void warn_of_unfinished_work() COHORT_REQUIRES(runtime_lock);
+
+  const std::shared_ptr<RuntimeContext> context_;  // shared with answers that arrive too late
+  DistributedDatasets datasets_;
+  OpenEpochs open_epochs_;  // used only under the lock
+  WorkerEvents worker_events_;
+  WorkerPool pool_;
+  EagerRuns eager_;
+  IteratorTable iterators_;
+  DatasetPrograms dataset_programs_;
+  FunctionPublisher functions_;
+  ClosureScheduler scheduler_;
+  Callers callers_;
+  EpochScheduler epochs_;
+  std::unique_ptr<internal::HealthListener> listener_;
+  // Anybody may read this number. The connection's incarnation is a secret: a task that knows it
+  // can act as the coordinator.
+  const std::uint64_t public_incarnation_ = rpc::new_incarnation();
+  const TimePoint started_ = Clock::system().now();
+  const int uncaught_at_start_ = std::uncaught_exceptions();
+};
+
+}  // namespace cohort::coordinator

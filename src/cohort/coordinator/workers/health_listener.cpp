@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/workers/health_listener.h"
+
+#include <utility>
+
+#include "cohort/core/log.h"
+
+namespace cohort::coordinator::internal {
+
+namespace {
+
+const char* remedy_of(const Error& error) {
+  switch (error.code()) {
+    case ErrorCode::already_exists:
+      return "stop the process that uses the port, or give it another address of this machine";
+    case ErrorCode::resource_exhausted:
+      return "raise the limit that the message names, or end other programs of this user";
+    default:
+      return "give it another address of this machine";
+  }
+}
+
+}  // namespace
+
+std::unique_ptr<HealthListener> HealthListener::start(const std::string& address,
+                                                      const rpc::Identity& self, Ask ask) {
+  if (address.empty() || address.ends_with(":0")) return nullptr;
+  try {
+    return std::unique_ptr<HealthListener>(new HealthListener(address, self, std::move(ask)));
+  } catch (...) {
+    const Error error = current_error();
+    log_warn("cannot listen at ", address, ", the address of ", self.task,
+             " in the cluster: ", error.message(),
+             ". Training goes on, but `cohort status` gets no answer from this coordinator: ",
+             remedy_of(error));
+    return nullptr;
+  }
+}
+
+HealthListener::HealthListener(const std::string& address, const rpc::Identity& self, Ask ask)
+    : task_(self.task),
+      job_id_(self.job_id),
+      ask_(std::move(ask)),
+      server_(rpc::serve_control(address, *this)) {}
+
+HealthListener::~HealthListener() { server_.reset(); }
+
+bool HealthListener::is_of_job(const std::string& job_id) const {
+  return !job_id.empty() && job_id == job_id_;
+}
+
+void HealthListener::refuse() const {
+  ::cohort::internal::throw_error(
+      ErrorCode::unimplemented, "[coordinator.health] expected GetHealth, got another call; ",
+      task_, " is the coordinator, which serves nothing: call a worker or a parameter server");
+}
+
+rpc::HandshakeReply HealthListener::handshake(const rpc::HandshakeRequest&, const rpc::Caller&) {
+  refuse();
+}
+std::shared_ptr<rpc::CoordinatorSession> HealthListener::session_of(const rpc::Caller&) {
+  refuse();
+}
+void HealthListener::shutdown(const rpc::Caller&, std::chrono::milliseconds) { refuse(); }
+
+}  // namespace cohort::coordinator::internal

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// All kernels of field functions. A new one adds its prototype and its row.
+#include <algorithm>
+#include <array>
+
+#include "cohort/core/error.h"
+#include "cohort/data/field_kernels/field_kernel.h"
+
+namespace cohort::data {
+
+std::shared_ptr<const FieldKernel> make_hash_bucket_kernel(AttributeReader& attributes);
+std::shared_ptr<const FieldKernel> make_lookup_kernel(AttributeReader& attributes);
+std::shared_ptr<const FieldKernel> make_lower_kernel(AttributeReader& attributes);
+std::shared_ptr<const FieldKernel> make_split_kernel(AttributeReader& attributes);
+std::shared_ptr<const FieldKernel> make_to_number_kernel(AttributeReader& attributes);
+
+namespace {
+
+struct KernelKind {
+  std::string_view name;
+  std::shared_ptr<const FieldKernel> (*make)(AttributeReader& attributes);
+};
+
+constexpr std::array kKernelKinds{
+    KernelKind{"lookup", make_lookup_kernel},
+    KernelKind{"lower", make_lower_kernel},
+    KernelKind{"split", make_split_kernel},
+    KernelKind{"to_hash_bucket_fast", make_hash_bucket_kernel},
+    KernelKind{"to_number", make_to_number_kernel},
+};
+
+}  // namespace
+
+std::shared_ptr<const FieldKernel> read_field_kernel(AttributeReader& attributes) {
+  const std::string& name = attributes.text("function");
+  const auto* const kind = std::find_if(kKernelKinds.begin(), kKernelKinds.end(),
+                                        [&](const KernelKind& k) { return k.name == name; });
+  COHORT_CHECK(kind != kKernelKinds.end(), ErrorCode::unimplemented,
+               "[data.map_field] expected a function that this build has, got '", name, "'");
+  return kind->make(attributes);
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/files/file_reader.h"
+
+#include <algorithm>
+#include <array>
+#include <thread>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/error.h"
+#include "cohort/data/files/file_access.h"
+#include "cohort/data/files/file_reader_stage.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::int64_t kParallelReadsMax = 1024;
+constexpr std::int64_t kRowFilesMax = 1 << 20;
+
+// Whether a dataset of names yields the same names in every run, so that all can be drawn at once.
+bool is_fixed_list(const Node& node) {
+  static constexpr std::array<std::string_view, 4> kKeepOrder{"shard", "take", "skip", "options"};
+  if (node.op() == "from_tensor_slices") return true;
+  return std::find(kKeepOrder.begin(), kKeepOrder.end(), node.op()) != kKeepOrder.end() &&
+         is_fixed_list(node.input());
+}
+
+NodePtr slices_of(const std::vector<std::string>& names) {
+  return Dataset::from_tensor_slices(StringTensor(names)).node();
+}
+
+std::string_view words_for(FileReading reading) {
+  return reading == FileReading::in_order ? "in order" : "by number";
+}
+
+// The stage that reads files by number. Used from one thread at a time.
+class RowReader final : public RowStage {
+ public:
+  RowReader(const FileReaderNode& node, StageContext context, std::shared_ptr<const RowStore> store)
+      : RowStage(node),
+        reader_(node),
+        context_(std::move(context)),
+        all_(start_rows(node, std::move(store))) {}
+
+  const RowStore& store() const override { return all_->rows()->store(); }
+  std::size_t next_rows(std::span<std::int64_t> rows) override {
+    return all_->rows()->next_rows(rows);
+  }
+  std::size_t skip_rows(std::size_t count) override { return all_->rows()->skip_rows(count); }
+  std::optional<std::int64_t> rows_left() const override { return all_->rows()->rows_left(); }
+
+  void save(ByteWriter& writer) const override {
+    FileReaderNode::write_reading(writer, FileReading::by_number);
+    all_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    reader_.check_reading(reader, FileReading::by_number, context_);
+    all_->restore(reader);
+  }
+
+ private:
+  const FileReaderNode& reader_;  // kept by the stage
+  StageContext context_;
+  std::unique_ptr<Stage> all_;
+};
+
+std::vector<NodePtr> inputs_of(const FileNames& names) {
+  return names.dataset ? std::vector<NodePtr>{names.dataset} : std::vector<NodePtr>{};
+}
+
+}  // namespace
+
+FileNames FileNames::of(const Dataset& names, std::string_view op) {
+  const ElementSpec* spec = names.node()->known_spec();
+  const bool may_be_names =
+      spec == nullptr || (spec->fields.size() == 1 && spec->fields[0].dtype == kString &&
+                          (!spec->fields[0].sizes || spec->fields[0].sizes->empty()));
+  COHORT_CHECK(may_be_names, ErrorCode::invalid_argument, "[data.", op,
+               "] expected file names as scalar strings, got a dataset of ", spec->to_string());
+  return {names.node(), {}};
+}
+
+FileNames FileNames::of(const StringTensor& names) { return {slices_of(names.values()), {}}; }
+
+FileNames FileNames::from(std::vector<NodePtr> inputs, AttributeReader& attributes,
+                          std::string_view op) {
+  if (attributes.has("files")) {
+    COHORT_CHECK(inputs.empty(), ErrorCode::data_loss, "[data.", op,
+                 "] expected no input beside a list of files, got ", inputs.size());
+    return {nullptr, attributes.texts("files")};
+  }
+  COHORT_CHECK(inputs.size() == 1, ErrorCode::data_loss, "[data.", op,
+               "] expected one input, the names of files, got ", inputs.size());
+  return {std::move(inputs[0]), {}};
+}
+
+FileOptions file_options_from(AttributeReader& attributes) {
+  return {.compression = parse_compression(attributes.text("compression")),
+          .num_parallel_reads = attributes.integer("num_parallel_reads"),
+          .buffer_bytes = attributes.integer("buffer_bytes")};
+}
+
+FileReaderNode::FileReaderNode(std::string_view op, FileNames names, FileOptions options)
+    : Node(op, inputs_of(names)), list_(std::move(names.list)), options_(options) {
+  COHORT_CHECK(
+      options.num_parallel_reads >= kAutotune && options.num_parallel_reads <= kParallelReadsMax,
+      ErrorCode::invalid_argument, "[data.", op, "] expected num_parallel_reads of 0 to ",
+      kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
+  COHORT_CHECK(options.buffer_bytes > 0, ErrorCode::invalid_argument, "[data.", op,
+               "] expected buffer_bytes > 0, got ", options.buffer_bytes);
+  // The order of the elements depends on it, so the graph stores the number that this machine
+  // chooses.
+  if (options_.num_parallel_reads == kAutotune) {
+    options_.num_parallel_reads =
+        std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kParallelReadsMax);
+  }
+  if (inputs().empty()) list_source_ = slices_of(list_);
+}
+
+Attributes FileReaderNode::attributes() const {
+  Attributes all{{"compression", std::string(name_of(options_.compression))},
+                 {"num_parallel_reads", options_.num_parallel_reads},
+                 {"buffer_bytes", options_.buffer_bytes}};
+  if (list_source_) {
+    Nest::Items files;
+    for (const std::string& name : list_) files.emplace_back(name);
+    all.emplace("files", Nest::list(std::move(files)));
+  }
+  return all;
+}
+
+FileNames FileReaderNode::names_in(std::vector<NodePtr> inputs) const {
+  return {inputs.empty() ? nullptr : std::move(inputs[0]), list_};
+}
+
+std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) const {
+  if (const std::shared_ptr<const RowStore> store = rows(context)) {
+    return std::make_unique<RowReader>(*this, context, store);
+  }
+  return std::make_unique<FileReaderStage>(
+      *this, context, start_names(context),
+      static_cast<std::size_t>(std::max<std::int64_t>(1, options_.num_parallel_reads)));
+}
+
+std::unique_ptr<Stage> FileReaderNode::start_names(const StageContext& context) const {
+  const Node& names = list_source_ ? *list_source_ : input();
+  return names.start(context.input(0));
+}
+
+void FileReaderNode::write_reading(ByteWriter& writer, FileReading reading) {
+  writer.u8(static_cast<std::uint8_t>(reading));
+}
+
+void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
+                                   const StageContext& context) const {
+  const std::uint8_t saved = reader.u8();
+  if (saved > static_cast<std::uint8_t>(FileReading::by_number)) reader.fail("how files are read");
+  if (saved == static_cast<std::uint8_t>(reading)) return;
+  Fields name;
+  start_names(context)->next(name);
+  internal::throw_error(
+      ErrorCode::failed_precondition, "[data.", op(), "] expected a position in files read ",
+      words_for(reading), ", as '", name.empty() ? "" : StringTensor::of(name[0]).value(),
+      "' and the files after it are now, got one in files read ",
+      words_for(static_cast<FileReading>(saved)),
+      "; put the files and their indexes (FILE.index) back as they were when it was saved");
+}
+
+std::vector<ListedFile> FileReaderNode::all_files(const StageContext& context) const {
+  const std::unique_ptr<Stage> stage = start_names(context);
+  std::vector<ListedFile> files;
+  for (Fields field; stage->next(field);) {
+    std::string name(StringTensor::of(field.at(0)).value());
+    std::string path = allowed_path(name, context.options(), op());
+    files.push_back({std::move(name), std::move(path)});
+  }
+  return files;
+}
+
+std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context) const {
+  const Node& names = list_source_ ? *list_source_ : input();
+  if (options_.compression != Compression::none || options_.num_parallel_reads > 1 ||
+      !is_fixed_list(names)) {
+    return nullptr;
+  }
+  const std::int64_t count = names.cardinality();
+  if (count < 0 || count > kRowFilesMax) return nullptr;
+  const Lock lock(mutex_);
+  // Every run checks whether it may open the files. The first one that may opens the rows, and all
+  // stages of the node share them.
+  if (rows_) {
+    all_files(context);
+    return rows_;
+  }
+  try {
+    rows_ = open_rows(all_files(context), context.opened_files());
+  } catch (const Error&) {
+    // Reading in order throws the same error at the right element.
+    return nullptr;
+  }
+  return rows_;
+}
+
+std::shared_ptr<const RowStore> FileReaderNode::open_rows(
+    const std::vector<ListedFile>&, const std::shared_ptr<OpenedFiles>&) const {
+  return nullptr;
+}
+
+void FileReaderNode::make_element(std::string_view value, Fields& fields) const {
+  fields.assign(1, StringTensor(std::string(value)));
+}
+
+ElementSpec FileReaderNode::make_spec() const {
+  return ElementSpec::tuple({TensorSpec{kString, std::vector<std::int64_t>{}}});
+}
+
+}  // namespace cohort::data

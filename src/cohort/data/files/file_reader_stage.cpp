@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/files/file_reader_stage.h"
+
+#include <algorithm>
+#include <exception>
+
+#include "cohort/core/error.h"
+#include "cohort/data/files/copy_bytes.h"
+#include "cohort/data/files/file_access.h"
+
+namespace cohort::data {
+namespace {
+
+// At most this many elements are preallocated for a batch, even if it is larger.
+constexpr std::int64_t kFirstElementsMax = 4096;
+
+}  // namespace
+
+FileReaderStage::FileReaderStage(const FileReaderNode& node, StageContext context,
+                                 std::unique_ptr<Stage> names, std::size_t open_files)
+    : Stage(node),
+      reader_(node),
+      context_(std::move(context)),
+      names_(std::move(names)),
+      slots_(open_files),
+      values_(node.start_batch()) {}
+
+bool FileReaderStage::take_name(Slot& slot) {
+  Fields name;
+  if (!names_->next(name)) {
+    names_have_ended_ = true;
+    return false;
+  }
+  COHORT_CHECK(name.size() == 1 && StringTensor::is(name[0]) && name[0].numel() == 1,
+               ErrorCode::invalid_argument, "[data.", node().op(),
+               "] expected file names as scalar strings, got elements of ", name.size(),
+               " fields, the first ", name.empty() ? "none" : TensorSpec::of(name[0]).to_string());
+  slot.path = StringTensor::of(name[0]).value();
+  slot.resume_at = 0;
+  slot.is_taken = true;
+  ++taken_count_;
+  return true;
+}
+
+void FileReaderStage::release(Slot& slot) {
+  slot.scanner.reset();
+  slot.is_taken = false;
+  --taken_count_;
+}
+
+bool FileReaderStage::next_in_slot(Slot& slot, std::string_view& value) {
+  if (!slot.scanner) {
+    const std::string found = allowed_path(slot.path, context_.options(), node().op());
+    note_opened(context_, slot.path, found, node().op());
+    slot.scanner = reader_.open(found);
+    if (slot.resume_at > 0) slot.scanner->seek(slot.resume_at);
+  }
+  return slot.scanner->next(value);
+}
+
+bool FileReaderStage::next_value(std::string_view& value) {
+  while (taken_count_ > 0 || !names_have_ended_) {
+    check_cancelled();
+    Slot& slot = slots_[turn_];
+    if (!slot.is_taken && (names_have_ended_ || !take_name(slot))) {
+      next_turn();
+      continue;
+    }
+    try {
+      if (next_in_slot(slot, value)) {
+        last_turn_ = turn_;
+        next_turn();
+        return true;
+      }
+    } catch (...) {
+      if (!slot.scanner || !slot.scanner->goes_on()) release(slot);
+      next_turn();
+      throw;
+    }
+    release(slot);
+    next_turn();
+  }
+  return false;
+}
+
+bool FileReaderStage::next(Fields& fields) {
+  std::string_view value;
+  if (!next_value(value)) return false;
+  make_of_value([&] { reader_.make_element(value, fields); });
+  return true;
+}
+
+template <class Make>
+void FileReaderStage::make_of_value(Make make) const {
+  try {
+    make();
+  } catch (const Error& error) {
+    const Slot& slot = slots_[last_turn_];
+    throw slot.scanner->located(error, slot.path);
+  }
+}
+
+std::int64_t FileReaderStage::skip(std::int64_t count) {
+  std::int64_t skipped = 0;
+  std::string_view value;
+  for (; skipped < count; ++skipped) {
+    check_cancelled();
+    try {
+      if (!next_value(value)) break;
+    } catch (const std::exception&) {
+      // An error counts as one element.
+    }
+  }
+  return skipped;
+}
+
+template <class Add>
+std::int64_t FileReaderStage::draw(std::int64_t count, Add add) {
+  std::exception_ptr first_error;
+  std::string_view value;
+  std::int64_t drawn = 0;
+  for (; drawn < count; ++drawn) {
+    try {
+      if (!next_value(value)) break;
+      if (!first_error) add(value);
+    } catch (...) {
+      check_cancelled();
+      if (stops_at_errors()) throw;
+      if (!first_error) first_error = std::current_exception();
+    }
+  }
+  if (first_error) std::rethrow_exception(first_error);
+  return drawn;
+}
+
+std::int64_t FileReaderStage::next_batch(std::int64_t count, Fields& batch) {
+  if (!values_) return next_strings(count, batch);
+  values_->begin(count);
+  const std::int64_t drawn =
+      draw(count, [this](std::string_view value) { make_of_value([&] { values_->add(value); }); });
+  if (drawn > 0) batch = values_->take();
+  return drawn;
+}
+
+std::int64_t FileReaderStage::next_strings(std::int64_t count, Fields& batch) {
+  std::string bytes;
+  std::vector<std::uint64_t> ends;
+  bytes.reserve(batch_bytes_);
+  ends.reserve(static_cast<std::size_t>(std::min(count, kFirstElementsMax)));
+  const std::int64_t drawn = draw(count, [&](std::string_view value) {
+    append_bytes(value, bytes);
+    ends.push_back(bytes.size());
+  });
+  if (drawn == 0) return 0;
+  batch_bytes_ = bytes.size() + bytes.size() / 16;
+  batch.assign(1, StringTensor({drawn}, std::move(bytes), std::move(ends)));
+  return drawn;
+}
+
+void FileReaderStage::save(ByteWriter& writer) const {
+  FileReaderNode::write_reading(writer, FileReading::in_order);
+  names_->save(writer);
+  writer.u8(names_have_ended_ ? 1 : 0);
+  writer.varint(turn_);
+  writer.varint(taken_count_);
+  for (std::size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    if (!slot.is_taken) continue;
+    writer.varint(i);
+    writer.text(slot.path);
+    writer.varint(slot.scanner ? slot.scanner->offset() : slot.resume_at);
+  }
+}
+
+void FileReaderStage::restore(ByteReader& reader) {
+  reader_.check_reading(reader, FileReading::in_order, context_);
+  names_->restore(reader);
+  names_have_ended_ = reader.u8() != 0;
+  turn_ = reader.varint();
+  if (turn_ >= slots_.size()) reader.fail("the number of an open file");
+  for (Slot& slot : slots_) slot = {};
+  taken_count_ = reader.count(3);
+  for (std::size_t i = 0; i < taken_count_; ++i) {
+    const std::uint64_t number = reader.varint();
+    if (number >= slots_.size() || slots_[number].is_taken) reader.fail("an open file");
+    Slot& slot = slots_[number];
+    slot.is_taken = true;
+    slot.path = reader.text();
+    slot.resume_at = reader.varint();
+  }
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads the records of a TFRecord file and verifies their checksums.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "cohort/data/files/buffered_reader.h"
+#include "cohort/data/files/file_scanner.h"
+
+namespace cohort::data {
+
+inline constexpr std::size_t kRecordHeaderBytes = 12;  // length, its checksum
+inline constexpr std::size_t kRecordFooterBytes = 4;   // the data's checksum
+
+// Reads the length of a record's data from its header. False if the header's checksum is wrong.
+bool decode_record_header(std::string_view header, std::uint64_t& length);
+void encode_record_header(std::uint64_t length, char* header);
+// Whether the checksum after the data is right.
+bool is_intact(std::string_view data_and_footer);
+void encode_record_footer(std::string_view data, char* footer);
+
+// Throws data_loss for a "corrupted" or "truncated" record at `offset`. `remedy` may be empty.
+[[noreturn]] void fail_at_record(std::string_view kind, std::uint64_t offset,
+                                 const std::string& path, std::string_view op,
+                                 std::string_view remedy = "");
+
+// A call that throws does not move the position. Used from one thread at a time.
+class RecordScanner final : public FileScanner {
+ public:
+  RecordScanner(BufferedReader reader, std::string path, std::string_view op)
+      : reader_(std::move(reader)), path_(std::move(path)), op_(op) {}
+
+  bool next(std::string_view& record) override;
+  // Skips records, reading only their headers. Returns how many, fewer than `count` only at the
+  // end.
+  std::size_t skip(std::size_t count);
+  std::uint64_t offset() const override { return reader_.offset(); }
+  void seek(std::uint64_t offset) override { reader_.seek(offset); }
+
+ private:
+  // The length of the next record's data. Returns false at the end.
+  bool next_length(std::uint64_t& length);
+
+  BufferedReader reader_;
+  std::string path_;
+  std::string op_;
+};
+
+}  // namespace cohort::data

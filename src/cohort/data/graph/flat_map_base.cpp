@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/graph/flat_map_base.h"
+
+#include "cohort/core/error.h"
+#include "cohort/data/graph/nest_codec.h"
+
+namespace cohort::data {
+namespace {
+
+// Flags in a position. Positions of earlier releases have the first one only.
+constexpr std::uint8_t kInputHasEnded = 1;
+constexpr std::uint8_t kHasPass = 2;
+constexpr std::uint8_t kKnowsPass = 4;
+
+}  // namespace
+
+Nest FlatMapBase::structure() const {
+  {
+    const Lock lock(mutex_);
+    if (structure_) return *structure_;
+  }
+  return spec().structure;
+}
+
+void FlatMapBase::note_structure(const Nest& structure) const {
+  const Lock lock(mutex_);
+  if (!structure_) structure_ = structure;
+  Nest::check_same_structure(*structure_, structure,
+                             "[data." + std::string(op()) + "] an element of a made dataset");
+}
+
+ElementSpec FlatMapBase::make_spec() const {
+  if (known_spec_) return *known_spec_;
+  try {
+    return function_->element_spec(input());
+  } catch (...) {
+    throw current_error().during("finding the element spec of " + std::string(op()));
+  }
+}
+
+Attributes FlatMapBase::function_attributes() const {
+  Attributes all = function_->attributes(input(), op());
+  all.emplace("spec", nest_of(spec()));
+  return all;
+}
+
+bool OpenDataset::next(Fields& fields) {
+  if (!stage_->next(fields)) return false;
+  if (!is_checked_) owner_.note_structure(node_->structure());
+  is_checked_ = true;
+  return true;
+}
+
+std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uint64_t index) {
+  try {
+    once_.call([this] { input_structure_ = node_.input().structure(); });
+    NodePtr made;
+    {
+      const CallScope scope(random_, index);
+      made = node_.dataset_function()->call(input_structure_, element);
+    }
+    const StageContext context = context_.made_of(index, made->options(), random_.seed);
+    return std::make_unique<OpenDataset>(node_, std::move(made), context);
+  } catch (...) {
+    Error error = current_error();
+    // An out_of_range error would look like the end of the data.
+    if (error.code() == ErrorCode::out_of_range) {
+      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
+    }
+    throw std::move(error).during("opening the dataset of element " + std::to_string(index) +
+                                  " of " + std::string(node_.op()));
+  }
+}
+
+void DatasetOpener::save(ByteWriter& writer, bool is_input_at_end) const {
+  const std::optional<std::uint64_t> pass = context_.pass().get();
+  writer.u8(static_cast<std::uint8_t>(kKnowsPass | (pass ? kHasPass : 0) |
+                                      (is_input_at_end ? kInputHasEnded : 0)));
+  if (pass) writer.u64(*pass);
+}
+
+bool DatasetOpener::restore(ByteReader& reader) {
+  const std::uint8_t flags = reader.u8();
+  if (flags > (kInputHasEnded | kHasPass | kKnowsPass)) reader.fail("a position in made datasets");
+  const bool has_pass = (flags & kHasPass) != 0;
+  const std::optional<std::uint64_t> pass = has_pass ? std::optional(reader.u64()) : std::nullopt;
+  if ((flags & kKnowsPass) != 0) context_.pass().set(pass);
+  return (flags & kInputHasEnded) != 0;
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/graph/graph_codec.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+
+#include "cohort/core/error.h"
+#include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/ops/op_registry.h"
+#include "cohort/function/prepared_program.h"
+
+namespace cohort::data {
+namespace {
+
+constexpr std::uint8_t kMagic[] = {'C', 'H', 'D', 'S'};
+constexpr std::uint8_t kVersion = 1;
+
+// Appends inputs before their users, and each node once.
+void list_nodes(const NodePtr& node, std::vector<NodePtr>& order,
+                std::unordered_map<const Node*, std::size_t>& position) {
+  if (position.contains(node.get())) return;
+  for (const NodePtr& input : node->inputs()) list_nodes(input, order, position);
+  position.emplace(node.get(), order.size());
+  order.push_back(node);
+}
+
+std::vector<NodePtr> ops_of(const NodePtr& sink,
+                            std::unordered_map<const Node*, std::size_t>& position) {
+  std::vector<NodePtr> order;
+  list_nodes(sink, order, position);
+  return order;
+}
+
+NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& attributes) {
+  try {
+    AttributeReader reader(op.name, attributes);
+    NodePtr node = op.make(std::move(inputs), reader);
+    reader.expect_all_read();
+    return node;
+  } catch (const Error& error) {
+    if (error.code() == ErrorCode::data_loss || error.code() == ErrorCode::unimplemented) throw;
+    throw Error(ErrorCode::data_loss, error.message(), error.cause())
+        .during("making op '" + std::string(op.name) + "' of a pipeline");
+  }
+}
+
+NodePtr read_node(ByteReader& reader, const std::vector<NodePtr>& earlier,
+                  const std::shared_ptr<ProgramSupply>& supply) {
+  const std::string name = reader.text();
+  std::vector<NodePtr> inputs;
+  for (std::size_t left = reader.count(); left > 0; --left) {
+    const std::uint64_t index = reader.varint();
+    if (index >= earlier.size()) reader.fail("the number of an earlier op");
+    inputs.push_back(earlier[index]);
+  }
+  const Nest attributes = read_nest(reader);
+  if (attributes.kind() != Nest::Kind::map) reader.fail("a map of attributes");
+  const Op* op = find_op(name);
+  COHORT_CHECK(op != nullptr, ErrorCode::unimplemented,
+               "[data.deserialize] expected an op of this build, got '", name.substr(0, 64),
+               "'; the sender runs another version of Cohort");
+  if (op->input_count != kAnyInputCount && inputs.size() != op->input_count)
+    reader.fail("the op's number of inputs");
+  Attributes entries = attributes.entries();
+  if (supply != nullptr) {
+    add_source(name, std::make_shared<ProgramSource>(supply, std::to_string(earlier.size())),
+               entries);
+  }
+  return make_node(*op, std::move(inputs), entries);
+}
+
+// The attributes of the op at `position`; adds its position and name to an error.
+Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position) {
+  try {
+    return Nest::map(order[position]->attributes());
+  } catch (...) {
+    throw current_error().during("shipping op " + std::to_string(position + 1) + " of " +
+                                 std::to_string(order.size()) + ", '" +
+                                 std::string(order[position]->op()) + "', of the pipeline '" +
+                                 order.back()->pipeline() + "'");
+  }
+}
+
+// Whether one of a function's programs draws random numbers, which differ where the graph runs.
+bool is_random(const Nest& programs) {
+  return std::any_of(programs.items().begin(), programs.items().end(), [](const Nest& program) {
+    const std::string& bytes = program.text();
+    return function::PreparedProgram::decode(std::as_bytes(std::span(bytes)))->info().is_random;
+  });
+}
+
+}  // namespace
+
+void add_external_state(std::string_view op, const Nest& attributes,
+                        std::vector<std::string>& states) {
+  const Nest::Map& entries = attributes.entries();
+  if (op == "flat_map" || op == "interleave") {
+    for (const Nest& step : entries.at("function").items()) {  // op, inputs, attributes
+      add_external_state(step.items()[0].text(), step.items()[2], states);
+    }
+  }
+  const bool may_draw = (op == "map" || op == "filter") && entries.contains("programs");
+  if (!may_draw || !is_random(entries.at("programs"))) return;
+  states.push_back("'" + entries.at("name").text() + "' of " + std::string(op) +
+                   ", which draws random numbers");
+}
+
+std::vector<NodePtr> ops_of(const NodePtr& sink) {
+  std::unordered_map<const Node*, std::size_t> position;
+  return ops_of(sink, position);
+}
+
+EncodedGraph encode_graph(const NodePtr& sink) {
+  EncodedGraph encoded;
+  std::unordered_map<const Node*, std::size_t> position;
+  const std::vector<NodePtr> order = ops_of(sink, position);
+  FrozenTensors frozen;
+  ByteWriter writer;
+  for (const std::uint8_t byte : kMagic) writer.u8(byte);
+  writer.u8(kVersion);
+  writer.varint(order.size());
+  for (const NodePtr& node : order) {
+    writer.text(node->op());
+    writer.varint(node->inputs().size());
+    for (const NodePtr& input : node->inputs()) writer.varint(position.at(input.get()));
+    const Nest attributes = shipped_attributes(order, position.at(node.get()));
+    add_external_state(node->op(), attributes, encoded.external_state);
+    encoded.frozen.push_back(frozen.take());
+    write_nest(writer, attributes);
+  }
+  encoded.bytes = writer.take();
+  return encoded;
+}
+
+NodePtr decode_graph(std::span<const std::byte> bytes,
+                     const std::shared_ptr<ProgramSupply>& supply) {
+  ByteReader reader(bytes, "pipeline");
+  for (const std::uint8_t byte : kMagic) {
+    if (reader.u8() != byte) reader.fail("a pipeline's magic");
+  }
+  if (reader.u8() != kVersion) reader.fail("version 1");
+  std::vector<NodePtr> built;
+  for (std::size_t left = reader.count(4); left > 0; --left) {
+    built.push_back(read_node(reader, built, supply));
+  }
+  reader.expect_end();
+  if (built.empty()) reader.fail("at least one op");
+  return built.back();
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// A graph as bytes (docs/formats/pipeline.md).
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/function/frozen_tensor.h"
+
+namespace cohort::data {
+
+class ProgramSupply;  // program_supply.h
+
+struct EncodedGraph {
+  Bytes bytes;
+  // Stateful functions whose state is not in the bytes, for example "'noise' of map, which draws
+  // random numbers".
+  std::vector<std::string> external_state;
+  // For each op, the tensors that its functions' programs hold as constants.
+  std::vector<std::vector<function::FrozenTensor>> frozen;
+};
+// All ops of a graph, in the order in which they are serialized.
+std::vector<NodePtr> ops_of(const NodePtr& sink);
+EncodedGraph encode_graph(const NodePtr& sink);
+// Appends to `states` the external state of an op with these attributes, and of the ops that its
+// dataset function makes.
+void add_external_state(std::string_view op, const Nest& attributes,
+                        std::vector<std::string>& states);
+// Reads a graph, whose functions get missing programs from `supply` if it is not null. data_loss
+// for invalid bytes; unimplemented, naming the op, if this build has no such op. Safe for any
+// bytes.
+NodePtr decode_graph(std::span<const std::byte> bytes,
+                     const std::shared_ptr<ProgramSupply>& supply = nullptr);
+
+}  // namespace cohort::data

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/data/graph/flat_map_base.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/positions/position_set.h"
+
+namespace cohort::data {
+namespace {
+
+class Interleave final : public Stage {
+ public:
+  Interleave(const FlatMapBase& node, const StageContext& context, const InterleaveOrder& order)
+      : Stage(node),
+        order_(order),
+        opener_(node, context),
+        input_(node.input().start(context.input(0))) {}
+
+  // An error does not count towards the slot's turn.
+  bool next(Fields& fields) override {
+    while (!is_input_at_end_ || !open_.empty()) {
+      check_cancelled();
+      std::unique_ptr<Slot>* slot = current();
+      if (slot == nullptr) {
+        leave();
+      } else if (*slot == nullptr) {
+        fill(*slot);
+      } else if ((*slot)->dataset->next(fields)) {
+        if (++taken_ == order_.block_length) leave();
+        return true;
+      } else {
+        slot->reset();
+        open_.put(position_, false);
+        leave();
+      }
+    }
+    return false;
+  }
+
+  void save(ByteWriter& writer) const override {
+    writer.varint(next_index_);
+    opener_.save(writer, is_input_at_end_);
+    writer.varint(position_);
+    writer.zigzag(taken_);
+    writer.varint(slots_.size());
+    for (const auto& slot : slots_) {
+      writer.u8(slot ? 1 : 0);
+      if (!slot) continue;
+      writer.varint(slot->index);
+      write_fields(writer, slot->element);
+      slot->dataset->save(writer);
+    }
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    next_index_ = reader.varint();
+    is_input_at_end_ = opener_.restore(reader);
+    position_ = reader.varint();
+    taken_ = reader.zigzag();
+    slots_.clear();
+    open_.clear();
+    for (std::size_t left = reader.count(); left > 0; --left) {
+      slots_.push_back(read_slot(reader));
+      open_.put(slots_.size() - 1, slots_.back() != nullptr);
+    }
+    if (!order_.has_place(position_, slots_.size(), taken_)) {
+      reader.fail("a position in the cycle");
+    }
+    input_->restore(reader);
+  }
+
+ private:
+  struct Slot {
+    std::uint64_t index;
+    Fields element;  // the input's element, from which a restore makes the dataset again
+    std::unique_ptr<OpenDataset> dataset;
+  };
+
+  // The current slot; nullptr if it will always be empty. A slot exists only if it was current
+  // before.
+  std::unique_ptr<Slot>* current() {
+    if (position_ == slots_.size() && !is_input_at_end_) slots_.emplace_back();
+    const bool is_free = position_ == slots_.size() || !slots_[position_];
+    return is_free && is_input_at_end_ ? nullptr : &slots_[position_];
+  }
+
+  void leave() {
+    taken_ = 0;
+    const bool is_last = position_ + 1 == static_cast<std::uint64_t>(order_.cycle_length) ||
+                         (is_input_at_end_ && position_ + 1 >= slots_.size());
+    position_ = is_last ? 0 : position_ + 1;
+    // Slots that stay empty are passed over, however many they are.
+    if (is_input_at_end_) position_ = open_.next(position_).value_or(0);
+  }
+
+  void fill(std::unique_ptr<Slot>& slot) {
+    Fields element;
+    const std::uint64_t index = next_index_++;
+    if (!input_->next(element)) {
+      is_input_at_end_ = true;
+      return;
+    }
+    std::unique_ptr<OpenDataset> dataset = opener_.open(element, index);
+    slot = std::make_unique<Slot>(Slot{index, std::move(element), std::move(dataset)});
+    open_.put(position_, true);
+  }
+
+  std::unique_ptr<Slot> read_slot(ByteReader& reader) {
+    if (reader.u8() == 0) return nullptr;
+    auto slot = std::make_unique<Slot>();
+    slot->index = reader.varint();
+    slot->element = read_fields(reader);
+    slot->dataset = opener_.open(slot->element, slot->index);
+    slot->dataset->restore(reader);
+    return slot;
+  }
+
+  InterleaveOrder order_;
+  DatasetOpener opener_;
+  std::unique_ptr<Stage> input_;
+  std::vector<std::unique_ptr<Slot>> slots_;
+  std::uint64_t position_ = 0;
+  std::int64_t taken_ = 0;  // elements of the current turn
+  PositionSet open_;        // the slots that have a dataset
+  std::uint64_t next_index_ = 0;
+  bool is_input_at_end_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Stage> start_interleave(const FlatMapBase& node, const StageContext& context,
+                                        const InterleaveOrder& order) {
+  return std::make_unique<Interleave>(node, context, order);
+}
+
+}  // namespace cohort::data

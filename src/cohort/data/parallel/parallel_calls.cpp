@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/parallel/parallel_calls.h"
+
+#include <algorithm>
+#include <deque>
+#include <stop_token>
+#include <thread>
+
+#include "cohort/core/error.h"
+#include "cohort/core/mutex.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/data/parallel/degree_tuner.h"
+#include "cohort/data/parallel/item.h"
+#include "cohort/data/stages/stage_profiler.h"
+
+namespace cohort::data {
+namespace {
+
+// At most this many bytes of results are buffered, for any degree (but always one result).
+constexpr std::size_t kBytesMax = 256 << 20;
+
+// Owns its threads. One of them at a time reads the input; each calls the function for the element
+// that it read. Used from one thread at a time.
+class ParallelCalls final : public Stage {
+ public:
+  ParallelCalls(const Node& node, std::shared_ptr<Cancellation> cancellation,
+                std::unique_ptr<Stage> input, ElementFunction function,
+                const ParallelCallsOptions& options, std::size_t threads_max)
+      : Stage(node),
+        input_cancellation_(std::move(cancellation)),
+        input_(std::move(input)),
+        function_(std::move(function)),
+        options_(options),
+        tuner_(threads_max),
+        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
+
+  ~ParallelCalls() override {
+    input_cancellation_->cancel();
+    stop();
+  }
+
+  bool next(Fields& fields) override {
+    check_cancelled();
+    Item item;
+    {
+      const Lock lock(mutex_);
+      start_missing_threads();
+      const bool has_to_wait = !can_take();
+      if (has_to_wait) {
+        const ScopedWait waiting;
+        done_.wait(mutex_, Deadline(),
+                   [this]() COHORT_REQUIRES(mutex_) { return can_take() || is_cancelled(); });
+        check_cancelled();
+      }
+      if (calls_.empty()) return false;
+      item = take();
+      if (options_.calls == kAutotune) {
+        tuner_.note_result(Clock::system().now(), has_to_wait);
+      }
+    }
+    room_.notify_one();
+    fields = std::move(item).take();
+    return true;
+  }
+
+  // Waits for the running calls and saves their results and the input's position. The next call of
+  // next() starts the threads again.
+  void save(ByteWriter& writer) const override {
+    stop();
+    const Lock lock(mutex_);
+    writer.u64(options_.seed);
+    writer.varint(next_index_);
+    writer.u8(is_at_end_ ? 1 : 0);
+    writer.varint(calls_.size());
+    for (const auto& call : calls_) write_item(writer, call->item);
+    input_->save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    stop();
+    const Lock lock(mutex_);
+    options_.seed = reader.u64();
+    next_index_ = reader.varint();
+    is_at_end_ = reader.u8() != 0;
+    calls_.clear();
+    bytes_ = 0;
+    for (std::size_t left = reader.count(2); left > 0; --left) {
+      calls_.push_back(std::make_shared<Call>());
+      finish(*calls_.back(), read_item(reader));
+    }
+    input_->restore(reader);
+  }
+
+ private:
+  struct Call {
+    std::uint64_t index = 0;
+    bool is_done = false;
+    std::size_t bytes = 0;
+    Item item;  // the call's own until it is done
+  };
+
+  std::size_t degree() const COHORT_REQUIRES(mutex_) {
+    return options_.calls == kAutotune
+               ? tuner_.degree()
+               : static_cast<std::size_t>(std::min(options_.calls, kThreadsMax));
+  }
+
+  // Starts further threads when the tuner raises the degree.
+  void start_missing_threads() COHORT_REQUIRES(mutex_) {
+    must_stop_ = false;
+    while (!is_at_end_ && threads_.size() < degree())
+      threads_.push_back(start_thread("to process elements in parallel", [this] { work(); }));
+  }
+
+  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
+
+  void wake_all() const {
+    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
+    room_.notify_all();
+    done_.notify_all();
+  }
+
+  void stop() const {
+    {
+      const Lock lock(mutex_);
+      must_stop_ = true;
+    }
+    room_.notify_all();
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+  std::deque<std::shared_ptr<Call>>::const_iterator takeable() const COHORT_REQUIRES(mutex_) {
+    if (options_.is_deterministic) {
+      return !calls_.empty() && calls_.front()->is_done ? calls_.begin() : calls_.end();
+    }
+    return std::find_if(calls_.begin(), calls_.end(),
+                        [](const auto& call) { return call->is_done; });
+  }
+
+  bool can_take() const COHORT_REQUIRES(mutex_) {
+    return takeable() != calls_.end() || (is_at_end_ && calls_.empty());
+  }
+
+  Item take() COHORT_REQUIRES(mutex_) {
+    const auto found = takeable();
+    Item item = std::move((*found)->item);
+    bytes_ -= (*found)->bytes;
+    calls_.erase(found);
+    return item;
+  }
+
+  void finish(Call& call, Item item) COHORT_REQUIRES(mutex_) {
+    call.item = std::move(item);
+    call.bytes = call.item.byte_count();
+    call.is_done = true;
+    bytes_ += call.bytes;
+  }
+
+  bool may_read() const COHORT_REQUIRES(mutex_) {
+    return !is_reading_ && running_ < degree() &&
+           (calls_.empty() || (calls_.size() < 2 * degree() && bytes_ < kBytesMax));
+  }
+
+  // Waits until this thread may read the input; false if it must end.
+  bool wait_for_turn() {
+    const Lock lock(mutex_);
+    room_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
+      return must_stop_ || is_cancelled() || is_at_end_ || may_read();
+    });
+    if (must_stop_ || is_cancelled() || is_at_end_) return false;
+    is_reading_ = true;
+    ++running_;
+    return true;
+  }
+
+  // Reads an element and lets another thread read; nullptr at the end.
+  std::shared_ptr<Call> read() {
+    auto call = std::make_shared<Call>();
+    bool has_element = true;
+    try {
+      has_element = input_->next(call->item.fields);
+    } catch (...) {
+      call->item.error = std::current_exception();
+    }
+    const Lock lock(mutex_);
+    is_reading_ = false;
+    call->index = next_index_++;
+    if (has_element) {
+      calls_.push_back(call);
+      room_.notify_one();
+      return call;
+    }
+    is_at_end_ = true;
+    --running_;
+    room_.notify_all();
+    done_.notify_all();
+    return nullptr;
+  }
+
+  void work() {
+    while (wait_for_turn()) {
+      const std::shared_ptr<Call> call = read();
+      if (!call) return;
+      Item item = std::move(call->item);
+      try {
+        if (!item.error) function_(item.fields, call->index, options_.seed);
+      } catch (...) {
+        item = {.error = std::current_exception()};
+      }
+      {
+        const Lock lock(mutex_);
+        finish(*call, std::move(item));
+        --running_;
+      }
+      done_.notify_one();
+      room_.notify_one();
+    }
+  }
+
+  const std::shared_ptr<Cancellation> input_cancellation_;
+  std::unique_ptr<Stage> input_;  // used by the thread that may read
+  ElementFunction function_;
+  ParallelCallsOptions options_;
+  mutable Mutex mutex_;
+  mutable Condition room_;                                             // for the threads
+  mutable Condition done_;                                             // for next()
+  std::deque<std::shared_ptr<Call>> calls_ COHORT_GUARDED_BY(mutex_);  // in the input's order
+  std::uint64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of finished calls
+  std::size_t running_ COHORT_GUARDED_BY(mutex_) = 0;
+  bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;
+  bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
+  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
+  DegreeTuner tuner_ COHORT_GUARDED_BY(mutex_);
+  mutable std::vector<std::thread> threads_;
+  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
+};
+
+}  // namespace
+
+std::size_t parallel_calls_max(const DatasetOptions& options) {
+  std::int64_t most = std::max<std::int64_t>(1, std::thread::hardware_concurrency());
+  if (options.private_threadpool_size.value_or(0) > 0) most = *options.private_threadpool_size;
+  if (options.autotune_cpu_budget.value_or(0) > 0) {
+    most = std::min(most, *options.autotune_cpu_budget);
+  }
+  return static_cast<std::size_t>(std::min(most, kThreadsMax));
+}
+
+void check_parallel_calls(std::int64_t calls, std::string_view op) {
+  COHORT_CHECK(calls >= 0 || calls == kAutotune, ErrorCode::invalid_argument, "[data.", op,
+               "] expected num_parallel_calls >= 0 or kAutotune, got ", calls);
+}
+
+std::unique_ptr<Stage> start_parallel_calls(const Node& node,
+                                            std::shared_ptr<Cancellation> cancellation,
+                                            std::unique_ptr<Stage> input, ElementFunction function,
+                                            const ParallelCallsOptions& options,
+                                            const DatasetOptions& of_dataset) {
+  const std::size_t threads_max = parallel_calls_max(of_dataset);
+  ParallelCallsOptions used = options;
+  if (used.calls == kAutotune && !of_dataset.autotune.value_or(true))
+    used.calls = static_cast<std::int64_t>(threads_max);
+  return std::make_unique<ParallelCalls>(node, std::move(cancellation), std::move(input),
+                                         std::move(function), used, threads_max);
+}
+
+}  // namespace cohort::data

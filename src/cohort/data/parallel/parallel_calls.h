@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// A stage that applies a function to several elements of its input in parallel.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+
+#include "cohort/data/dataset.h"
+#include "cohort/data/stages/stage.h"
+
+namespace cohort::data {
+
+// Replaces the input's element number `index` by the result, in place. Called concurrently from
+// several threads. If it throws, the error replaces the element.
+using ElementFunction =
+    std::function<void(Fields& fields, std::uint64_t index, std::uint64_t stage_seed)>;
+
+struct ParallelCallsOptions {
+  std::int64_t calls = kAutotune;  // or > 0
+  bool is_deterministic = true;    // results in the input's order
+  std::uint64_t seed = 0;          // passed to the function; saved with the position
+};
+
+// The maximum number of threads of a stage, even if a graph requests more.
+inline constexpr std::int64_t kThreadsMax = 256;
+
+// The maximum number of threads with kAutotune.
+std::size_t parallel_calls_max(const DatasetOptions& options);
+
+// invalid_argument, naming `op`, if `calls` is not a valid num_parallel_calls.
+void check_parallel_calls(std::int64_t calls, std::string_view op);
+
+// `cancellation` is the input's; the stage cancels it when it is destroyed. `of_dataset`: the
+// pipeline's options.
+std::unique_ptr<Stage> start_parallel_calls(const Node& node,
+                                            std::shared_ptr<Cancellation> cancellation,
+                                            std::unique_ptr<Stage> input, ElementFunction function,
+                                            const ParallelCallsOptions& options,
+                                            const DatasetOptions& of_dataset);
+
+}  // namespace cohort::data

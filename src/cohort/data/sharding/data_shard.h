@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+// DATA sharding: distributes mini-batches, or elements of unbatched datasets, by their number
+// (spec 3.5.3).
+#pragma once
+
+#include <cstdint>
+
+#include "cohort/data/dataset_options.h"
+#include "cohort/data/graph/node.h"
+
+namespace cohort::data {
+
+struct DataShards {
+  NodePtr graph;
+  // A rebatch at the end became a rebatch_split.
+  bool is_split = false;
+  // Other workers' elements are skipped without being computed.
+  bool is_by_index = false;
+};
+
+struct DataShardOptions {
+  std::int64_t num_shards = 1;
+  std::int64_t index = 0;
+  std::int64_t num_replicas = 1;  // of all workers: the parts of a split batch
+  RebatchMode rebatch = RebatchMode::automatic;
+  bool allow_by_index = true;  // false: tf's plain rewrite, as a reference for tests
+};
+
+DataShards shard_data(const NodePtr& sink, const DataShardOptions& options);
+
+// Whether a graph is a row store followed only by ops that choose and order rows.
+bool is_rows(const Node& node);
+
+}  // namespace cohort::data

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/data/sharding/graph_edit.h"
+
+#include <map>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/ops/op_registry.h"
+
+namespace cohort::data {
+namespace {
+
+class Edit {
+ public:
+  explicit Edit(const std::function<NodePtr(NodePtr)>& edit) : edit_(edit) {}
+
+  NodePtr operator()(const NodePtr& node) {
+    const auto found = done_.find(node.get());
+    if (found != done_.end()) return found->second;
+    std::vector<NodePtr> inputs;
+    for (const NodePtr& input : node->inputs()) inputs.push_back((*this)(input));
+    return done_.emplace(node.get(), edit_(over(node, std::move(inputs)))).first->second;
+  }
+
+ private:
+  const std::function<NodePtr(NodePtr)>& edit_;
+  std::map<const Node*, NodePtr> done_;
+};
+
+}  // namespace
+
+NodePtr make_node(std::string_view name, std::vector<NodePtr> inputs,
+                  const Attributes& attributes) {
+  const Op* op = find_op(name);
+  COHORT_CHECK(op != nullptr, ErrorCode::unimplemented, "[data.rewrite] expected an op '", name,
+               "', got a build without it");
+  AttributeReader reader(op->name, attributes);
+  return op->make(std::move(inputs), reader);
+}
+
+NodePtr sharded(NodePtr input, std::int64_t num_shards, std::int64_t index) {
+  if (num_shards == 1) return input;
+  return make_node("shard", {std::move(input)},
+                   {{"num_shards", num_shards}, {"index", index}, {"require_non_empty", true}});
+}
+
+std::optional<std::int64_t> find_integer(const Node& node, const char* attribute) {
+  const Attributes attributes = node.attributes();
+  const auto found = attributes.find(attribute);
+  if (found == attributes.end() || found->second.kind() != Nest::Kind::integer) return std::nullopt;
+  return found->second.integer();
+}
+
+NodePtr over(const NodePtr& node, std::vector<NodePtr> inputs) {
+  return inputs == node->inputs() ? node : node->with_inputs(std::move(inputs));
+}
+
+NodePtr edited(const NodePtr& sink, const std::function<NodePtr(NodePtr)>& edit) {
+  return Edit(edit)(sink);
+}
+
+NodePtr Tail::over(NodePtr other) const {
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    other = data::over(*node, {std::move(other)});
+  }
+  return other;
+}
+
+Tail tail_of(const NodePtr& sink) {
+  Tail tail{.nodes = {}, .body = sink};
+  while (tail.body->op() == "prefetch" || tail.body->op() == "options") {
+    tail.nodes.push_back(tail.body);
+    tail.body = tail.body->inputs().front();
+  }
+  return tail;
+}
+
+std::string chain_of(const Node& sink) {
+  std::string chain;
+  for (const Node* node = &sink; node != nullptr;
+       node = node->inputs().empty() ? nullptr : &node->input()) {
+    chain += (chain.empty() ? "'" : " <- '") + std::string(node->op()) + "'";
+  }
+  return chain;
+}
+
+}  // namespace cohort::data

@@ -1,0 +1,371 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/function/interpreter/plan.h"
+
+#include <ATen/core/jit_type.h>
+#include <torch/version.h>
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/function/interpreter/aliases.h"
+#include "cohort/function/program/allow_list.h"
+#include "cohort/function/program/verify.h"
+#include "cohort/function/step_scope.h"
+
+namespace cohort::function {
+namespace {
+
+constexpr std::size_t kForever = std::numeric_limits<std::size_t>::max();
+
+std::string full_name(const Op& op) {
+  return op.overload.empty() ? op.name : op.name + "." + op.overload;
+}
+
+template <class Visit>
+void for_each_taken(const Op& op, Visit visit) {
+  for (const Arg& arg : op.args) {
+    if (arg.kind == Arg::Kind::value) visit(arg.id);
+    for (const int id : arg.ids) {
+      if (id != -1) visit(id);
+    }
+  }
+}
+
+template <class Visit>
+void for_each_given(const Op& op, Visit visit) {
+  for (const Out& out : op.outs) {
+    for (const int id : out.ids) {
+      if (id != -1) visit(id);
+    }
+  }
+}
+
+// The variables that a next_segment op pulls again; empty for other ops.
+std::vector<std::int64_t> pulled_again(const Op& op) {
+  const bool is_segment = op.name == "cohort::next_segment" && op.args.size() == 1 &&
+                          op.args[0].kind == Arg::Kind::integers;
+  return is_segment ? op.args[0].constant.toIntVector() : std::vector<std::int64_t>();
+}
+
+std::string_view name_of(Arg::Kind kind) {
+  switch (kind) {
+    case Arg::Kind::none:
+      return "nothing";
+    case Arg::Kind::value:
+      return "a tensor";
+    case Arg::Kind::values:
+      return "a list of tensors";
+    case Arg::Kind::integer:
+      return "an integer";
+    case Arg::Kind::real:
+      return "a real number";
+    case Arg::Kind::boolean_false:
+    case Arg::Kind::boolean_true:
+      return "a boolean";
+    case Arg::Kind::complex:
+      return "a complex number";
+    case Arg::Kind::text:
+      return "a text";
+    case Arg::Kind::device:
+      return "a device";
+    case Arg::Kind::integers:
+      return "a list of integers";
+    case Arg::Kind::reals:
+      return "a list of real numbers";
+    case Arg::Kind::booleans:
+      return "a list of booleans";
+    case Arg::Kind::scalars:
+      return "a list of numbers";
+  }
+  return "an unknown kind";
+}
+
+// Makes one plan. Used only inside make_plan().
+class Planner {
+ public:
+  Planner(Program program, std::string identity)
+      : program_(std::move(program)), aliases_(program_.value_count) {
+    plan_.identity = std::move(identity);
+    plan_.value_count = program_.value_count;
+  }
+
+  Plan make() {
+    find_lifetimes();
+    note_variables();
+    for (number_ = 0; number_ < program_.ops.size(); ++number_) plan_op(program_.ops[number_]);
+    plan_memory();
+    fill_info();
+    return std::move(plan_);
+  }
+
+ private:
+  template <class... Parts>
+  [[noreturn]] void refuse(const Op& op, const Parts&... parts) const {
+    internal::throw_error(ErrorCode::unimplemented,
+                          "[function.prepare] cannot run the function: operator '", full_name(op),
+                          "' (op #", number_, ") ", parts..., "; this task runs LibTorch ",
+                          TORCH_VERSION, ", the function was traced with ",
+                          program_.producer.empty() ? TORCH_VERSION : program_.producer.c_str());
+  }
+
+  template <class... Parts>
+  void require(bool condition, const Op& op, const Parts&... parts) const {
+    COHORT_CHECK(condition, ErrorCode::data_loss, "[function.prepare] broken program: op #",
+                 number_, " ", op.name, " ", parts...);
+  }
+
+  void find_lifetimes() {
+    last_mentions_.resize(static_cast<std::size_t>(program_.value_count), 0);
+    for (std::size_t i = 0; i < program_.ops.size(); ++i) {
+      for_each_mentioned(program_.ops[i],
+                         [&](int id) { last_mentions_[static_cast<std::size_t>(id)] = i; });
+    }
+    for (const int id : program_.outputs) {
+      if (id != -1) last_mentions_[static_cast<std::size_t>(id)] = kForever;
+    }
+  }
+
+  // Visits the values that `op` takes or gives, and the variables that it pulls again. The
+  // registers of these must live until then, because later ops may read only views of them.
+  template <class Visit>
+  void for_each_mentioned(const Op& op, Visit visit) const {
+    for_each_taken(op, visit);
+    for_each_given(op, visit);
+    for (const std::int64_t variable : pulled_again(op)) {
+      if (is_variable(variable)) visit(program_.variables[static_cast<std::size_t>(variable)].id);
+    }
+  }
+
+  bool is_variable(std::int64_t index) const {
+    return index >= 0 && index < static_cast<std::int64_t>(program_.variables.size());
+  }
+
+  void note_variables() {
+    variable_of_.resize(static_cast<std::size_t>(program_.value_count), -1);
+    for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+      const ProgramVariable& variable = program_.variables[i];
+      variable_of_[static_cast<std::size_t>(variable.id)] = static_cast<int>(i);
+      plan_.info.variables.push_back(
+          {variable.name, variable.spec, variable.is_read, false, variable.is_handle_only});
+      plan_.variables.push_back({variable.id, variable.is_read && !variable.is_handle_only, false});
+      is_pulled_.push_back(variable.is_read);
+    }
+  }
+
+  void plan_op(const Op& op) {
+    if (!is_allowed_op(op.name)) refuse(op, "is not on the list of those that a server runs");
+    PlannedOp planned;
+    planned.name = full_name(op);
+    if (const EffectOp* effect = find_effect_op(op.name)) {
+      if (!op.overload.empty()) refuse(op, "does not exist");
+      planned.effect = effect->effect;
+      add_sources(op, effect->schema, planned);
+      note_effect(op, *effect);
+    } else {
+      const auto kernel = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+      if (!kernel) refuse(op, "does not exist");
+      planned.kernel = *kernel;
+      planned.is_without_gradients = (op.flags & Op::without_gradients) != 0;
+      add_sources(op, planned.kernel->schema(), planned);
+      aliases_.add(op, *planned.kernel, static_cast<int>(number_));
+      has_computed_ = true;
+    }
+    check_reads(op, planned.effect);
+    planned.outs = op.outs;
+    plan_lifetimes(op, planned);
+    plan_.ops.push_back(std::move(planned));
+  }
+
+  void add_sources(const Op& op, const c10::FunctionSchema& schema, PlannedOp& planned) const {
+    const auto& arguments = schema.arguments();
+    if (op.args.size() > arguments.size()) {
+      refuse(op, "takes ", arguments.size(), " arguments, got ", op.args.size());
+    }
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      const bool is_given = i < op.args.size();
+      auto source = is_given ? source_of(op.args[i], arguments[i]) : default_source(arguments[i]);
+      if (!source && !is_given) refuse(op, "needs argument '", arguments[i].name(), "'");
+      if (!source) {
+        refuse(op, "argument '", arguments[i].name(), "' of type ", arguments[i].type()->str(),
+               " got ", name_of(op.args[i].kind));
+      }
+      planned.sources.push_back(std::move(*source));
+    }
+    const auto& returns = schema.returns();
+    if (op.outs.size() > returns.size()) {
+      refuse(op, "gives ", returns.size(), " results, the program wants ", op.outs.size());
+    }
+    for (std::size_t i = 0; i < returns.size(); ++i) check_return(op, i, *returns[i].type());
+  }
+
+  void check_return(const Op& op, std::size_t index, const c10::Type& type) const {
+    const bool is_list = type.isSubtypeOf(*c10::ListType::ofTensors());
+    if (!is_list && !type.isSubtypeOf(*c10::TensorType::get())) {
+      refuse(op, "gives a result of type ", type.str(), ", and programs hold tensors only");
+    }
+    if (index < op.outs.size() && op.outs[index].is_list != is_list) {
+      refuse(op, "result ", index, " of type ", type.str(), " is not what the program wants");
+    }
+  }
+
+  void note_effect(const Op& op, const EffectOp& effect) {
+    const auto& arguments = effect.schema.arguments();
+    for (std::size_t i = 0; i < op.args.size(); ++i) {
+      // Kernels accept an absent tensor, hosts do not.
+      require(arguments[i].type()->kind() != c10::TypeKind::TensorType ||
+                  op.args[i].kind == Arg::Kind::value,
+              op, "needs a tensor as '", arguments[i].name(), "', got ", name_of(op.args[i].kind));
+      if (arguments[i].name() == "variable") {
+        const std::int64_t variable = op.args[i].constant.toInt();
+        require(is_variable(variable), op, "names variable ", variable, " of ",
+                program_.variables.size());
+        ProgramInfo::Variable& info = plan_.info.variables[static_cast<std::size_t>(variable)];
+        if (effect.effect != Effect::gather) info.is_updated = true;
+        if (effect.effect == Effect::merge_average) info.is_merged = true;
+      }
+    }
+    note_segment(op);
+    if (effect.effect != Effect::iterator_next) return;
+    require(!has_computed_, op, "draws an element after other operators have run");
+    const std::int64_t resource = op.args[0].constant.toInt();
+    require(resource >= 0 || resource == kWorkerIndexResource, op, "names resource ", resource);
+    plan_.info.draws.push_back({resource, program_.draws[plan_.info.draws.size()].fields});
+  }
+
+  void note_segment(const Op& op) {
+    for (const std::int64_t index : pulled_again(op)) {
+      require(is_variable(index), op, "names variable ", index, " of ", program_.variables.size());
+      const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+      require(!variable.is_handle_only, op, "pulls '", variable.name, "', which is only a handle");
+      is_pulled_[static_cast<std::size_t>(index)] = true;
+      aliases_.mark_written(variable.id, static_cast<int>(number_));
+    }
+  }
+
+  // The value of a variable that is not pulled cannot be read; a handle's shape can.
+  void check_reads(const Op& op, Effect effect) {
+    bool is_handle = effect == Effect::gather;  // its first argument, which note_effect() checked
+    for_each_taken(op, [&](int id) {
+      const bool is_asked = !std::exchange(is_handle, false);
+      const int index = variable_of_[static_cast<std::size_t>(id)];
+      if (index < 0 || !is_asked) return;
+      const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+      require(is_pulled_[static_cast<std::size_t>(index)] || variable.is_handle_only, op,
+              "reads variable '", variable.name, "', whose value is not pulled");
+      plan_.variables[static_cast<std::size_t>(index)].needs_stand_in = variable.is_handle_only;
+    });
+  }
+
+  // A value whose last mention is this one argument moves to the stack, so that kernels see the
+  // only reference, as in eager execution; every other value that ends here is dropped after the
+  // op.
+  void plan_lifetimes(const Op& op, PlannedOp& planned) const {
+    std::vector<int> ending;
+    const auto note = [&](int id) {
+      if (last_mentions_[static_cast<std::size_t>(id)] == number_) ending.push_back(id);
+    };
+    for_each_mentioned(op, note);
+    for (Source& source : planned.sources) {
+      if (source.kind != Source::Kind::value) continue;
+      source.is_moved = std::count(ending.begin(), ending.end(), source.id) == 1;
+      if (source.is_moved) std::erase(ending, source.id);
+    }
+    std::sort(ending.begin(), ending.end());
+    ending.erase(std::unique(ending.begin(), ending.end()), ending.end());
+    planned.dead = std::move(ending);
+  }
+
+  // Memory that does not belong to the run (inputs, constants, the host's tensors) is copied before
+  // an op writes to it. Called when all operators are known.
+  void plan_memory() {
+    for (const ProgramInput& input : program_.inputs) {
+      plan_.inputs.push_back({input.id, input.spec, aliases_.is_written(input.id)});
+    }
+    for (const ProgramConstant& constant : program_.constants) {
+      if (constant.is_wrapped_number)
+        constant.value.unsafeGetTensorImpl()->set_wrapped_number(true);
+      plan_.constants.push_back({constant.id, constant.value, aliases_.is_written(constant.id)});
+    }
+    for (std::size_t i = 0; i < plan_.ops.size(); ++i) plan_arguments(plan_.ops[i], i);
+    std::vector<int> from_host;
+    for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
+      PlannedOp& op = plan_.ops[i];
+      if (op.effect != Effect::iterator_next && op.effect != Effect::gather &&
+          op.effect != Effect::call) {
+        continue;
+      }
+      for_each_given(program_.ops[i], [&](int id) {
+        from_host.push_back(aliases_.class_of(id));
+        if (aliases_.is_written(id)) op.copies_results = true;
+      });
+    }
+    for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+      // This variable is pulled in the middle of a run.
+      if (is_pulled_[i] && !program_.variables[i].is_read)
+        from_host.push_back(aliases_.class_of(program_.variables[i].id));
+    }
+    std::sort(from_host.begin(), from_host.end());
+    for (const int id : program_.outputs) {
+      plan_.outputs.push_back(
+          {id, id != -1 &&
+                   std::binary_search(from_host.begin(), from_host.end(), aliases_.class_of(id))});
+    }
+  }
+
+  // An effect happens at its place in the program, but the host reads its tensors only later, when
+  // it sends them.
+  void plan_arguments(PlannedOp& op, std::size_t position) const {
+    if (!keeps_arguments(op.effect)) return;
+    const auto is_written = [&](int id) {
+      return id != -1 && aliases_.is_written_after(id, static_cast<int>(position));
+    };
+    op.copies_arguments =
+        std::any_of(op.sources.begin(), op.sources.end(), [&](const Source& source) {
+          return is_written(source.id) ||
+                 std::any_of(source.ids.begin(), source.ids.end(), is_written);
+        });
+  }
+
+  void fill_info() {
+    ProgramInfo& info = plan_.info;
+    for (const ProgramInput& input : program_.inputs) info.inputs.push_back(input.spec);
+    for (const int id : program_.outputs) require_output(id);
+    info.output_count = program_.outputs.size();
+    info.op_count = program_.ops.size();
+    for (const PlannedOp& op : plan_.ops) {
+      for (const Source& source : op.sources) {
+        if (source.kind == Source::Kind::generator) plan_.has_generator = true;
+      }
+    }
+    info.is_random = program_.is_random || plan_.has_generator;
+  }
+
+  void require_output(int id) const {
+    const int index = id == -1 ? -1 : variable_of_[static_cast<std::size_t>(id)];
+    if (index < 0) return;
+    const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
+    COHORT_CHECK(is_pulled_[static_cast<std::size_t>(index)] && !variable.is_handle_only,
+                 ErrorCode::data_loss, "[function.prepare] broken program: variable '",
+                 variable.name, "' is an output, but its value is not pulled");
+  }
+
+  Program program_;
+  Plan plan_;
+  AliasClasses aliases_;
+  std::size_t number_ = 0;                  // of the current op
+  std::vector<std::size_t> last_mentions_;  // by value: the last op that takes or gives it
+  std::vector<int> variable_of_;            // by value: -1 or the variable's position
+  std::vector<bool> is_pulled_;             // by variable: before the run, or by an op so far
+  bool has_computed_ = false;
+};
+
+}  // namespace
+
+Plan make_plan(Program program, std::string identity) {
+  verify(program);
+  return Planner(std::move(program), std::move(identity)).make();
+}
+
+}  // namespace cohort::function

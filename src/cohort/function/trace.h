@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a C++ function over real tensors and records the ATen operators that it calls.
+//
+// A trace restores the contents of registered variables, the .grad fields and the default
+// generator's state, also when it fails. It runs the body a second time with other values of
+// arguments, drawn elements and variables, and refuses a body whose two op lists differ: such a
+// body reads some of these values on the host, and the program would freeze them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/effect_handler.h"
+#include "cohort/core/export.h"
+#include "cohort/function/frozen_tensor.h"
+#include "cohort/function/prepared_program.h"
+
+namespace cohort::function {
+
+// A variable that the body may read or update. The trace recognises its tensor by the storage.
+struct TracedVariable {
+  std::string name;
+  // Effect ops send the updates to the variable's owner. An in-place write to a trainable variable
+  // is then refused; the in-place writes to any other (batch-norm statistics) are joined into an
+  // effect: assign, assign_add or merge_average.
+  bool is_remote = true;
+  bool is_trainable = true;
+  bool is_handle_only = false;
+  // The registered tensor: contiguous, at the start of its memory. Undefined: the first one the
+  // body uses.
+  at::Tensor tensor;
+};
+
+struct TraceOptions {
+  std::string name = "function";
+  // The variable whose tensor has this storage (an at::StorageImpl*), or nullptr. Must stay valid
+  // during the trace.
+  std::function<const TracedVariable*(const void* storage)> variable_of = {};
+  // The fields of draw `draw` (0, 1, … of one resource) from `resource` in pass 0 or 1: same specs,
+  // different values.
+  std::function<std::vector<at::Tensor>(std::int64_t resource, int draw, int pass)> draw = {};
+  std::int64_t constant_bytes_max = 64 << 10;
+  // Whether to make Traced::listing.
+  bool lists_ops = false;
+  // All variables that variable_of knows. The second pass gives them other values, even if the body
+  // reads them only on the host. A variable that is missing here gets other values only if an op of
+  // the first pass uses it.
+  std::vector<at::Tensor> variables = {};
+  // Leaves whose .grad field the body may read before any op uses them (zero_grad). The trace makes
+  // it undefined at first, as it does for every leaf that an op uses.
+  std::vector<at::Tensor> leaves = {};
+  // The program runs in this process, where updates read the hyperparameters themselves.
+  bool runs_here = false;
+  // Errors say where the op was called; finding that takes up to a second in a program with much
+  // debug information.
+  bool names_call_site = true;
+};
+
+struct Traced {
+  Bytes bytes;
+  ProgramInfo info;
+  // Values that are read at every call instead of being frozen (learning rates); they follow the
+  // inputs in this order.
+  std::vector<at::Tensor> captured_inputs;
+  // Tensors from outside the body whose values are constants of the program, and which still exist.
+  std::vector<FrozenTensor> frozen;
+  // The tensors that the body returned in the first pass.
+  std::vector<at::Tensor> example_outputs;
+  // The program as text, one line per operator.
+  std::string listing;
+  // The body called backward(), but nothing was updated with a gradient and none was returned.
+  bool drops_gradients = false;
+  // The origin ("aten::mul made it") of a tensor that the body stored outside without returning it,
+  // and that still has the example's values. Empty: there is none.
+  std::string escaped;
+};
+
+using TraceBody = std::function<std::vector<at::Tensor>(const std::vector<at::Tensor>& inputs)>;
+
+// `inputs` and `other_inputs` have equal specs. The second pass changes the values of `inputs` (see
+// tracer/changes.h), and uses `other_inputs` if the body throws for those. For an input
+// whose integers are all equal it tries the values of `other_inputs` first. Throws invalid_argument
+// that names the op, the reason and the call site. One trace runs at a time in a process (others
+// wait); a nested one on the same thread is failed_precondition.
+COHORT_API Traced trace(const std::vector<at::Tensor>& inputs,
+                        const std::vector<at::Tensor>& other_inputs, const TraceBody& body,
+                        const TraceOptions& options);
+
+// The trace running on this thread, for the library's own effects. Used only from the tracing
+// thread.
+class COHORT_API Trace {
+ public:
+  virtual ~Trace() = default;
+  // nullptr outside a trace.
+  static Trace* current();
+
+  // Records a draw and returns the example element.
+  virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
+  // `variable`: a registered variable's tensor. `hyper`: captured or traced 0-dim tensors.
+  virtual void apply(const internal::SlotOwner& owner, const at::Tensor& variable,
+                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) = 0;
+  virtual void assign(internal::AssignKind kind, const at::Tensor& variable,
+                      const at::Tensor& value) = 0;
+  // Record the operators of inspection.h.
+  virtual void print(std::string_view label, const at::Tensor& value) = 0;
+  virtual void check_finite(std::string_view label, const at::Tensor& value) = 0;
+  // Marks `value` as read at every call. Must come before its first use in the body. Both passes
+  // see its current value, because other threads may be reading it.
+  virtual void capture_input(const at::Tensor& value) = 0;
+  // Whether the program will run in this process (TraceOptions::runs_here).
+  virtual bool runs_here() const = 0;
+  // Records a call of the process that runs the program, EffectHandler::call(number, values), which
+  // `name` describes. The call changes the registered variables `updated`. Returns what `example`
+  // returns: results as they will be, in memory of their own. No operator of `example` is recorded.
+  // A value that is a part of a variable is copied before the call.
+  virtual std::vector<at::Tensor> call_host(
+      std::string_view name, std::int64_t number, const std::vector<at::Tensor>& values,
+      const std::vector<at::Tensor>& updated,
+      const std::function<std::vector<at::Tensor>()>& example) = 0;
+  // The number of earlier calls with this key in this pass; it numbers the updates of an optimizer.
+  virtual std::size_t next_number(const void* key) = 0;
+};
+
+}  // namespace cohort::function

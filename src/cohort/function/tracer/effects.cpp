@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// The part of the recorder for events without ATen operators: draws, updates of variables, inputs,
+// and the end of a pass.
+#include <ATen/ops/clone.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "cohort/core/computed.h"
+#include "cohort/function/inspection.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/function/tracer/arguments.h"
+#include "cohort/function/tracer/key.h"
+#include "cohort/function/tracer/recorder.h"
+
+namespace cohort::function {
+namespace {
+
+constexpr const char* name_of_op(internal::AssignKind kind) {
+  switch (kind) {
+    case internal::AssignKind::assign:
+      return "cohort::assign";
+    case internal::AssignKind::add:
+      return "cohort::assign_add";
+    case internal::AssignKind::sub:
+      return "cohort::assign_sub";
+  }
+  return "";
+}
+
+// A copy in row-major order, as a server will hold the tensor.
+at::Tensor private_copy(const at::Tensor& tensor) {
+  return tensor.detach().clone(at::MemoryFormat::Contiguous).requires_grad_(tensor.requires_grad());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> Recorder::add_arguments(const std::vector<at::Tensor>& arguments) {
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& argument : arguments) {
+    copies.push_back(private_copy(argument));
+    int id = values_.add(copies.back(), Origin::argument);
+    note_content(copies.back());
+    program_.inputs.push_back({id, TensorSpec::of(argument)});
+  }
+  arguments_ = copies;
+  return copies;
+}
+
+std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded("cohort::iterator_next", [&] {
+    if (!options_.draw && resource == kWorkerIndexResource)
+      refuse("no worker runs this function; current_worker_index() is for scheduled ones");
+    if (!options_.draw) refuse("this function has no iterators among its arguments");
+  });
+  std::vector<at::Tensor> fields;
+  Out out{.is_list = true, .ids = {}};
+  ProgramDraw draw;
+  for (const at::Tensor& field : example_element(resource)) {
+    fields.push_back(private_copy(field));
+    draw.fields.push_back(TensorSpec::of(field));
+    out.ids.push_back(values_.add(fields.back(), Origin::draw));
+    note_content(fields.back());
+  }
+  Op op;
+  op.name = "cohort::iterator_next";
+  op.args = {integer_argument(resource)};
+  op.outs = {std::move(out)};
+  op.flags = Op::effect;
+  draws_.push_back(std::move(op));
+  program_.draws.push_back(std::move(draw));
+  return fields;
+}
+
+// The element of the next draw, with the values of this pass.
+std::vector<at::Tensor> Recorder::example_element(std::int64_t resource) {
+  const int number = draw_counts_[resource]++;
+  std::vector<at::Tensor> fields = options_.draw(resource, number, pass_);
+  if (change_ == Change::none || change_ == Change::rolled) return fields;
+  const std::vector<at::Tensor> first = options_.draw(resource, number, 0);
+  for (std::size_t i = 0; i < fields.size() && i < first.size(); ++i) {
+    if (TensorSpec::of(first[i]) == TensorSpec::of(fields[i]))
+      fields[i] = changed(first[i], fields[i], change_);
+  }
+  return fields;
+}
+
+int Recorder::variable_index(const at::Tensor& variable) {
+  const TracedMemory* memory = values_.memory_of(variable);
+  if (memory == nullptr && variable.has_storage() && options_.variable_of) {
+    const TracedVariable* traced = options_.variable_of(variable.storage().unsafeGetStorageImpl());
+    if (traced != nullptr) return add_variable(*traced, variable);
+  }
+  if (memory == nullptr || memory->origin != Origin::variable) {
+    refuse_local_variable(variable);
+    refuse("the tensor to update (", TensorSpec::of(variable).to_string(),
+           ") is no registered variable");
+  }
+  return memory->variable;
+}
+
+int Recorder::content_of(const at::Tensor& tensor) {
+  int id = value_of(tensor);
+  note_content_use(tensor, false, false);
+  return id;
+}
+
+int Recorder::hyper_value(const at::Tensor& hyper) {
+  const TracedMemory* memory = values_.memory_of(hyper);
+  if (memory == nullptr || memory->origin == Origin::constant) {
+    refuse(
+        "a hyperparameter is a number of the host, which would be frozen; capture_input() its "
+        "tensor first");
+  }
+  if (hyper.dim() != 0) refuse("a hyperparameter has ", hyper.dim(), " dimensions, expected 0");
+  return content_of(hyper);
+}
+
+void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args) {
+  variables_[static_cast<std::size_t>(variable)].is_updated = true;
+  Op op;
+  op.name = std::move(name);
+  op.args = std::move(args);
+  op.flags = Op::effect;
+  program_.ops.push_back(std::move(op));
+}
+
+void Recorder::apply(const internal::SlotOwner& owner, const at::Tensor& variable,
+                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded("cohort::apply", [&] {
+    int index = variable_index(variable);
+    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
+    if (!gradient.defined()) {
+      refuse("variable '", declared.name, "' has no gradient; does the loss depend on it?");
+    }
+    if (gradient.sizes() != variable.sizes()) {
+      refuse("the gradient ", TensorSpec::of(gradient).to_string(), " does not fit variable '",
+             declared.name, "' ", declared.spec.to_string());
+    }
+    std::vector<int> ids;
+    for (const at::Tensor& one : hyper) ids.push_back(hyper_value(one));
+    int value = content_of(gradient);
+    send_writes(index);
+    add_effect("cohort::apply", index,
+               {text_argument(std::string(owner.rule)), text_argument(std::string(owner.optimizer)),
+                integer_argument(index), value_argument(value), values_argument(std::move(ids))});
+    note_update(index);
+  });
+}
+
+void Recorder::assign(internal::AssignKind kind, const at::Tensor& variable,
+                      const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded(name_of_op(kind), [&] {
+    int index = variable_index(variable);
+    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
+    if (!value.defined() || value.sizes() != variable.sizes()) {
+      refuse("expected ", declared.spec.to_string(), " for variable '", declared.name, "', got ",
+             value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor");
+    }
+    int id = content_of(value);
+    if (kind == internal::AssignKind::assign)
+      drop_writes(variables_[static_cast<std::size_t>(index)]);
+    else
+      send_writes(index);
+    add_effect(name_of_op(kind), index, {integer_argument(index), value_argument(id)});
+    note_update(index);
+  });
+}
+
+// A value that no update of a variable changes.
+int Recorder::own_value(const at::Tensor& tensor) {
+  const int id = content_of(tensor);
+  const TracedMemory* memory = values_.memory_of(tensor);
+  if (memory == nullptr || memory->origin != Origin::variable) return id;
+  return add_op("aten::clone", "", {value_argument(id)}, values_.add_unseen());
+}
+
+std::vector<at::Tensor> Recorder::call_host(
+    std::string_view name, std::int64_t number, const std::vector<at::Tensor>& values,
+    const std::vector<at::Tensor>& updated,
+    const std::function<std::vector<at::Tensor>()>& example) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  std::vector<at::Tensor> results = example();
+  // A run gets computed values, too.
+  for (at::Tensor& result : results) result = computed(result);
+  guarded(name, [&] {
+    std::vector<int> ids;
+    for (const at::Tensor& value : values) ids.push_back(own_value(value));
+    std::vector<int> changed;
+    for (const at::Tensor& variable : updated) changed.push_back(variable_index(variable));
+    for (const int variable : changed) {
+      send_writes(variable);
+      variables_[static_cast<std::size_t>(variable)].is_updated = true;
+    }
+    Out out{.is_list = true, .ids = {}};
+    for (const at::Tensor& result : results) {
+      out.ids.push_back(values_.add(result, Origin::draw));
+      note_content(result);
+    }
+    Op op;
+    op.name = "cohort::call";
+    op.args = {text_argument(std::string(name)), integer_argument(number),
+               values_argument(std::move(ids))};
+    op.outs = {std::move(out)};
+    op.flags = Op::effect;
+    program_.ops.push_back(std::move(op));
+    for (const int variable : changed) note_update(variable);
+  });
+  return results;
+}
+
+void Recorder::inspect(std::string name, std::string_view label, const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded(name, [&] {
+    Op op;
+    int id = content_of(value);
+    op.name = name;
+    op.args = {text_argument(std::string(label)), value_argument(id)};
+    op.flags = Op::effect;
+    program_.ops.push_back(std::move(op));
+  });
+}
+
+void Recorder::print(std::string_view label, const at::Tensor& value) {
+  inspect("cohort::print", label, value);
+}
+
+void Recorder::check_finite(std::string_view label, const at::Tensor& value) {
+  inspect("cohort::check_finite", label, value);
+}
+
+void Recorder::capture_input(const at::Tensor& value) {
+  if (failure_) throw *failure_;
+  guarded("capture_input", [&] {
+    const TracedMemory* memory = values_.memory_of(value);
+    if (memory != nullptr && memory->origin == Origin::captured_input) return;
+    if (memory != nullptr) refuse("the tensor was used before it was captured; capture it first");
+    if (!value.is_contiguous() || value.storage_offset() != 0)
+      refuse("the tensor is part of another one's memory");
+    int id = values_.add(value, Origin::captured_input);
+    program_.inputs.push_back({id, TensorSpec::of(value)});
+    captured_inputs_.push_back(value);
+  });
+}
+
+// Whether backward() has left gradients, but the program has no updates, and no output or effect
+// depends on a gradient.
+bool Recorder::leaves_gradients() {
+  std::unordered_set<int> derived;
+  for (const VariableUse& use : variables_) {
+    const at::Tensor& gradient = use.tensor.is_leaf() ? use.tensor.grad() : at::Tensor();
+    if (gradient.defined()) derived.insert(values_.find(gradient));
+  }
+  if (derived.empty()) return false;
+  const auto is_derived = [&](int id) { return derived.contains(id); };
+  for (const Op& op : program_.ops) {
+    bool is_update = (op.flags & Op::effect) != 0 && op.name != "cohort::print" &&
+                     op.name != "cohort::check_finite" && op.name != "cohort::call";
+    bool takes_one = std::any_of(op.args.begin(), op.args.end(), [&](const Arg& arg) {
+      return is_derived(arg.id) || std::any_of(arg.ids.begin(), arg.ids.end(), is_derived);
+    });
+    if (is_update || (takes_one && (op.flags & Op::effect) != 0)) return false;
+    if (!takes_one) continue;
+    for (const Out& out : op.outs) derived.insert(out.ids.begin(), out.ids.end());
+  }
+  return std::none_of(program_.outputs.begin(), program_.outputs.end(), is_derived);
+}
+
+void Recorder::finish(const std::vector<at::Tensor>& outputs) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  for (std::size_t i = 0; i < outputs.size(); ++i) {
+    std::string what = "the returned value " + std::to_string(i);
+    guarded(what, [&] {
+      program_.outputs.push_back(outputs[i].defined() ? content_of(outputs[i]) : -1);
+    });
+  }
+  drops_gradients_ = leaves_gradients();
+  guarded("the end of the function", [&] {
+    expect_variables_kept();
+    expect_buffers_without_graph();
+  });
+  for (std::size_t i = 0; i < variables_.size(); ++i)
+    guarded("cohort::assign", [&] { send_writes(static_cast<int>(i)); });
+  guarded("the end of the function", [&] {
+    for (const at::Tensor& argument : arguments_) note_content_use(argument, false, false);
+    for (const VariableUse& use : variables_) note_content_use(use.tensor, false, false);
+    expect_random_state();
+  });
+  program_.ops.insert(program_.ops.begin(), draws_.begin(), draws_.end());
+  program_.value_count = values_.count();
+}
+
+Program Recorder::unfinished_program() const {
+  Program program = program_;
+  program.ops.insert(program.ops.begin(), draws_.begin(), draws_.end());
+  if (running_) program.ops.push_back(*running_);
+  return program;
+}
+
+std::vector<std::optional<TensorSpec>> Recorder::specs() const {
+  std::vector<std::optional<TensorSpec>> specs;
+  for (int id = 0; id < values_.count(); ++id) {
+    const Geometry& geometry = values_.geometry(id);
+    const bool is_known = geometry.dtype != c10::ScalarType::Undefined;
+    specs.push_back(is_known ? std::optional(TensorSpec{geometry.dtype, geometry.sizes})
+                             : std::nullopt);
+  }
+  return specs;
+}
+
+ProgramInfo Recorder::info() const {
+  ProgramInfo info;
+  for (const ProgramInput& input : program_.inputs) info.inputs.push_back(input.spec);
+  for (std::size_t i = 0; i < program_.variables.size(); ++i) {
+    const ProgramVariable& variable = program_.variables[i];
+    info.variables.push_back({.name = variable.name,
+                              .spec = variable.spec,
+                              .is_read = variable.is_read,
+                              .is_updated = variables_[i].is_updated,
+                              .is_handle_only = variable.is_handle_only,
+                              .is_merged = variables_[i].is_merged});
+  }
+  for (std::size_t i = 0; i < draws_.size(); ++i) {
+    info.draws.push_back({draws_[i].args.front().constant.toInt(), program_.draws[i].fields});
+  }
+  info.output_count = program_.outputs.size();
+  info.op_count = program_.ops.size() - unused_ops_.size();
+  info.is_random = program_.is_random;
+  return info;
+}
+
+std::vector<at::Tensor> Recorder::detached(const std::vector<at::Tensor>& outputs) {
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& output : outputs) {
+    const TracedMemory* memory = output.defined() ? values_.memory_of(output) : nullptr;
+    bool is_kept = memory == nullptr || memory->origin == Origin::result;
+    results.push_back(!output.defined() ? output
+                      : is_kept         ? output.detach()
+                                        : output.detach().clone());
+  }
+  return results;
+}
+
+}  // namespace cohort::function

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saving and restoring a pass.
+#include <exception>
+#include <string>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/input/iterators/distributed_iterator_state.h"
+#include "cohort/input/iterators/job_position.h"
+
+namespace cohort::input {
+
+JobPosition DistributedIteratorState::head() const {
+  return {.sharding_mode = state_.sharding_mode,
+          .is_own = state_.is_own,
+          .reduces_status = state_.reduces_status,
+          .is_over = state_.is_over,
+          .num_local_replicas = distribution_->host().num_local_replicas(),
+          .num_pipeline_replicas = state_.num_replicas,
+          .steps_left = state_.steps_left,
+          .steps = state_.steps,
+          .seed = state_.run.seed,
+          .pass = *state_.run.iteration,
+          .spec = distribution_->user_spec()};
+}
+
+Bytes DistributedIteratorState::save() {
+  distribution_->host().check_context("save");
+  distribution_->host().check_current("save");
+  const auto mine = [this] {
+    std::vector<WorkerPipelinePosition> pipelines;
+    for (const std::unique_ptr<MultiDeviceIterator>& pipeline : state_.pipelines) {
+      pipelines.push_back(static_cast<WorkerPipeline&>(pipeline->source()).position());
+      pipelines.back().undelivered = pipeline->undelivered();
+    }
+    return JobPosition::encode_pipelines(pipelines);
+  };
+  const std::vector<Bytes> all = group_
+                                     ? exchange("input.save", text_of("a position to save"), mine)
+                                     : std::vector<Bytes>{mine()};
+  ByteWriter writer;
+  head().write_head(writer);
+  writer.varint(all.size());
+  for (const Bytes& worker : all) writer.blob(worker);
+  return writer.take();
+}
+
+void DistributedIteratorState::restore(std::span<const std::byte> position) {
+  distribution_->host().check_context("restore");
+  distribution_->host().check_current("restore");
+  State next;
+  std::string how;
+  std::exception_ptr error;
+  try {
+    next = restored(position, how);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  check_all(error);
+  state_ = std::move(next);
+  dataset_->set_next({.seed = state_.run.seed, .pass = *state_.run.iteration + 1});
+  log_info("[input] pass ", *state_.run.iteration, " continues after step ", state_.steps, how);
+}
+
+DistributedIteratorState::State DistributedIteratorState::restored(
+    std::span<const std::byte> position, std::string& how) const {
+  JobPosition job = JobPosition::decode(position);
+  const auto is_function = [](ShardingMode d) { return d == ShardingMode::by_function; };
+  const auto is_everything = [](ShardingMode d) { return d == ShardingMode::everything; };
+  COHORT_CHECK(
+      job.spec == distribution_->user_spec() &&
+          is_function(job.sharding_mode) == is_function(distribution_->sharding_mode()) &&
+          is_everything(job.sharding_mode) == is_everything(distribution_->sharding_mode()),
+      ErrorCode::invalid_argument,
+      "[input.restore] expected a position in a distributed dataset of ",
+      distribution_->user_spec(), " that is sharded in the same way, got one of ", job.spec,
+      "; build it as when it was saved");
+  const bool is_same = job.has_numbers_of(*distribution_);
+  State state;
+  state.sharding_mode = job.sharding_mode;
+  state.is_own = is_same && job.is_own;
+  state.num_replicas = job.num_pipeline_replicas;
+  state.run.seed = job.seed;
+  state.run.iteration = job.pass;
+  state.steps = job.steps;
+  state.is_over = job.is_over;
+  // Workers that took over from others do not know their step counts, and end unevenly.
+  state.reduces_status = group_ && (!is_same || job.reduces_status);
+  state.steps_left = is_same ? job.steps_left : std::nullopt;
+  state.handles_partial_batches = !state.is_own || handles_partial_batches_;
+  if (!is_same) how = ", redistributed from " + std::to_string(job.workers.size()) + " workers";
+  std::vector<WorkerPipelinePosition> pipelines =
+      is_same ? std::move(job.workers[static_cast<std::size_t>(distribution_->host().worker())])
+              : take_over(std::move(job), *distribution_);
+  state.pipelines = open(state, std::move(pipelines));
+  return state;
+}
+
+}  // namespace cohort::input

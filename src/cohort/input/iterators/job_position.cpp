@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/iterators/job_position.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort::input {
+namespace {
+
+constexpr std::uint8_t kVersion = 3;
+constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
+
+bool is_sound_pipeline(const WorkerPipelinePosition& pipeline) {
+  return std::all_of(pipeline.shards.begin(), pipeline.shards.end(),
+                     [](const ShardPosition& shard) { return shard.num <= kNumberMax; });
+}
+
+bool is_same(const ShardPosition& a, const ShardPosition& b) {
+  return a.num == b.num && a.index == b.index && a.drawn == b.drawn && a.subshards.empty() &&
+         b.subshards.empty();
+}
+
+// Mini-batches drawn but not handed out, in order.
+std::vector<Fields> leftovers_of(WorkerPipelinePosition& pipeline) {
+  std::vector<Fields> all = std::move(pipeline.undelivered);
+  for (std::vector<Fields>* more : {&pipeline.rest, &pipeline.leading}) {
+    std::move(more->begin(), more->end(), std::back_inserter(all));
+  }
+  return all;
+}
+
+void lead_with(WorkerPipelinePosition& pipeline, std::vector<Fields> leftovers,
+               bool rebatches_others) {
+  (rebatches_others ? pipeline.leading : pipeline.undelivered) = std::move(leftovers);
+}
+
+// Every `targets`-th element of the list from `target` on: the part of that pipeline.
+std::vector<Fields> distributed(std::vector<Fields> all, std::size_t target, std::size_t targets) {
+  std::vector<Fields> own;
+  for (std::size_t i = target; i < all.size(); i += targets) own.push_back(std::move(all[i]));
+  return own;
+}
+
+std::vector<ShardPosition> distributed(const std::vector<ShardPosition>& all, std::size_t target,
+                                       std::size_t targets) {
+  std::vector<ShardPosition> own;
+  for (std::size_t i = target; i < all.size(); i += targets) own.push_back(all[i]);
+  if (!own.empty() || all.empty()) return own;
+  // There are more pipelines than shards, so some share one.
+  own.push_back(all[target % all.size()]);
+  return own;
+}
+
+}  // namespace
+
+void JobPosition::write_head(ByteWriter& writer) const {
+  writer.u8(kVersion);
+  writer.u8(static_cast<std::uint8_t>(sharding_mode));
+  for (const bool flag : {is_own, reduces_status, is_over}) writer.u8(flag ? 1 : 0);
+  writer.zigzag(num_local_replicas);
+  writer.zigzag(num_pipeline_replicas);
+  writer.zigzag(steps_left.value_or(-1));
+  writer.varint(steps);
+  writer.u64(seed);
+  writer.varint(pass);
+  writer.text(spec);
+}
+
+Bytes JobPosition::encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines) {
+  ByteWriter writer;
+  writer.varint(pipelines.size());
+  for (const WorkerPipelinePosition& pipeline : pipelines) pipeline.write(writer);
+  return writer.take();
+}
+
+JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
+  ByteReader reader(bytes, "position in a distributed dataset");
+  if (reader.u8() != kVersion) reader.fail("version 3");
+  JobPosition job;
+  const std::uint8_t sharding_mode = reader.u8();
+  if (sharding_mode > static_cast<std::uint8_t>(ShardingMode::by_function))
+    reader.fail("a sharding mode");
+  job.sharding_mode = static_cast<ShardingMode>(sharding_mode);
+  for (bool* flag : {&job.is_own, &job.reduces_status, &job.is_over}) *flag = reader.u8() != 0;
+  job.num_local_replicas = reader.zigzag();
+  job.num_pipeline_replicas = reader.zigzag();
+  if (const std::int64_t left = reader.zigzag(); left >= 0) job.steps_left = left;
+  job.steps = reader.varint();
+  job.seed = reader.u64();
+  job.pass = reader.varint();
+  job.spec = reader.text();
+  for (std::size_t workers = reader.count(); workers > 0; --workers) {
+    ByteReader of_worker(reader.blob(), "position of a worker");
+    std::vector<WorkerPipelinePosition>& pipelines = job.workers.emplace_back();
+    for (std::size_t left = of_worker.count(); left > 0; --left) {
+      pipelines.push_back(WorkerPipelinePosition::read(of_worker));
+    }
+    of_worker.expect_end();
+  }
+  reader.expect_end();
+  if (!job.is_sound()) reader.fail("a worker, each with equally many pipelines");
+  return job;
+}
+
+bool JobPosition::is_sound() const {
+  if (workers.empty() || num_local_replicas < 1 || num_pipeline_replicas < 1 ||
+      num_pipeline_replicas > kNumberMax) {
+    return false;
+  }
+  const std::size_t pipelines = workers.front().size();
+  const std::size_t pipelines_max = sharding_mode == ShardingMode::by_function
+                                        ? static_cast<std::size_t>(num_local_replicas)
+                                        : std::size_t{1};
+  return pipelines >= 1 && pipelines <= pipelines_max &&
+         std::all_of(workers.begin(), workers.end(), [&](const auto& worker) {
+           return worker.size() == pipelines &&
+                  std::all_of(worker.begin(), worker.end(), is_sound_pipeline);
+         });
+}
+
+bool JobPosition::has_numbers_of(const InputDistribution& distribution) const {
+  return static_cast<int>(workers.size()) == distribution.host().num_workers() &&
+         num_local_replicas == distribution.host().num_local_replicas() &&
+         workers.front().size() == distribution.num_worker_pipelines();
+}
+
+namespace {
+
+// All workers had the same shard; new parts of its batches follow the leftovers.
+std::vector<WorkerPipelinePosition> take_over_data(JobPosition job, std::size_t target,
+                                                   std::size_t targets) {
+  WorkerPipelinePosition pipeline;
+  std::vector<Fields> leftovers;
+  pipeline.shards = job.workers.front().front().shards;
+  COHORT_CHECK(!pipeline.shards.empty(), ErrorCode::data_loss,
+               "[input.restore] expected a pipeline in the position of each worker, got none");
+  for (std::vector<WorkerPipelinePosition>& pipelines : job.workers) {
+    WorkerPipelinePosition& old = pipelines.front();
+    COHORT_CHECK(old.shards.size() == 1 && is_same(old.shards.front(), pipeline.shards.front()),
+                 ErrorCode::failed_precondition,
+                 "[input.restore] expected workers at one place of the dataset, got some ahead of "
+                 "others after an error on one of them; restore on ",
+                 job.workers.size(), " workers");
+    std::vector<Fields> left = leftovers_of(old);
+    std::move(left.begin(), left.end(), std::back_inserter(leftovers));
+  }
+  pipeline.undelivered = distributed(std::move(leftovers), target, targets);
+  return {std::move(pipeline)};
+}
+
+}  // namespace
+
+std::vector<WorkerPipelinePosition> take_over(JobPosition job,
+                                              const InputDistribution& distribution) {
+  const std::size_t worker = static_cast<std::size_t>(distribution.host().worker());
+  const std::size_t workers = static_cast<std::size_t>(distribution.host().num_workers());
+  if (job.sharding_mode == ShardingMode::by_data)
+    return take_over_data(std::move(job), worker, workers);
+  const bool rebatches_others = distribution.rebatches_others(job.sharding_mode);
+  std::size_t targets = workers * distribution.num_worker_pipelines();
+  std::size_t first_target = worker * distribution.num_worker_pipelines();
+  if (job.sharding_mode == ShardingMode::everything) {
+    job.workers = {std::move(job.workers[worker % job.workers.size()])};
+    targets = 1;
+    first_target = 0;
+  }
+  std::vector<ShardPosition> shards;
+  std::vector<Fields> leftovers;
+  for (std::vector<WorkerPipelinePosition>& pipelines : job.workers) {
+    for (WorkerPipelinePosition& pipeline : pipelines) {
+      std::vector<Fields> left = leftovers_of(pipeline);
+      std::move(left.begin(), left.end(), std::back_inserter(leftovers));
+      std::move(pipeline.shards.begin(), pipeline.shards.end(), std::back_inserter(shards));
+    }
+  }
+  std::vector<WorkerPipelinePosition> own(distribution.num_worker_pipelines());
+  for (std::size_t i = 0; i < own.size(); ++i) {
+    const std::size_t target = first_target + i;
+    own[i].shards = distributed(shards, target, targets);
+    if (targets > shards.size() && !own[i].shards.empty()) {
+      const std::size_t shard = target % shards.size();
+      const std::size_t sharers = (targets - shard + shards.size() - 1) / shards.size();
+      own[i].shards.front().subshards.push_back(
+          {.num = static_cast<std::int64_t>(sharers),
+           .index = static_cast<std::int64_t>(target / shards.size())});
+    }
+    lead_with(own[i], distributed(leftovers, target, targets), rebatches_others);
+  }
+  return own;
+}
+
+}  // namespace cohort::input

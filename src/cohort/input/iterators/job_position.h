@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The position of a whole job in a distributed dataset: what save() writes and restore() reads
+// (docs/formats/distributed_position.md).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/input/distribution/input_distribution.h"
+#include "cohort/input/iterators/worker_pipeline.h"
+
+namespace cohort::input {
+
+// A value type.
+struct JobPosition {
+  ShardingMode sharding_mode = ShardingMode::by_data;
+  bool is_own = true;  // pipelines of a job of these numbers; false: taken over
+  bool reduces_status = false;
+  bool is_over = false;
+  std::int64_t num_local_replicas = 1;
+  std::int64_t num_pipeline_replicas = 1;  // of the job that the pipelines belong to
+  std::optional<std::int64_t> steps_left = {};
+  std::uint64_t steps = 0;
+  std::uint64_t seed = 0;
+  std::uint64_t pass = 0;
+  std::string spec = {};
+  std::vector<std::vector<WorkerPipelinePosition>> workers = {};  // the pipelines of each
+
+  // Everything except `workers`, and the pipelines of one worker.
+  void write_head(ByteWriter& writer) const;
+  static Bytes encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines);
+  // Decodes what write_head() wrote and, after it, the number of workers and encode_pipelines() of
+  // each.
+  static JobPosition decode(std::span<const std::byte> bytes);
+
+  // Whether a job can have such numbers.
+  bool is_sound() const;
+  bool has_numbers_of(const InputDistribution& distribution) const;
+};
+
+// The pipelines of the worker after a job of other numbers: every remaining element goes to one
+// pipeline of the new job. With ShardingMode::everything each worker continues one old worker
+// instead.
+std::vector<WorkerPipelinePosition> take_over(JobPosition job,
+                                              const InputDistribution& distribution);
+
+}  // namespace cohort::input

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/input/iterators/shard_reader.h"
+
+#include "cohort/core/error.h"
+#include "cohort/data/element.h"
+
+namespace cohort::input {
+
+void ShardPosition::write(ByteWriter& writer) const {
+  writer.zigzag(num);
+  writer.zigzag(index);
+  writer.varint(subshards.size());
+  for (const ModuloShard& subshard : subshards) {
+    writer.zigzag(subshard.num);
+    writer.zigzag(subshard.index);
+    writer.varint(subshard.count);
+  }
+  writer.varint(drawn);
+  writer.text(pipeline);
+  writer.blob(state);
+}
+
+ShardPosition ShardPosition::read(ByteReader& reader) {
+  ShardPosition position;
+  position.num = reader.zigzag();
+  position.index = reader.zigzag();
+  if (position.num < 1 || position.index < 0 || position.index >= position.num) {
+    reader.fail("a part of a dataset");
+  }
+  for (std::size_t left = reader.count(3); left > 0; --left) {
+    ModuloShard subshard{.num = reader.zigzag(), .index = reader.zigzag()};
+    subshard.count = reader.varint();
+    if (subshard.num < 1 || subshard.index < 0 || subshard.index >= subshard.num)
+      reader.fail("a part of a part");
+    position.subshards.push_back(subshard);
+  }
+  position.drawn = reader.varint();
+  position.pipeline = reader.text();
+  const std::span<const std::byte> state = reader.blob();
+  position.state.assign(state.begin(), state.end());
+  return position;
+}
+
+ShardReader::ShardReader(ElementSpec spec, OpenShard open)
+    : spec_(std::move(spec)), open_(std::move(open)) {}
+
+void ShardReader::set(std::vector<ShardPosition> positions) {
+  shards_.clear();
+  leading_.clear();
+  turn_ = 0;
+  for (ShardPosition& position : positions) {
+    Shard& shard = shards_.emplace_back();
+    shard.source = open_(position.num, position.index);
+    if (!position.state.empty()) {
+      COHORT_CHECK(position.pipeline == shard.source->pipeline(), ErrorCode::invalid_argument,
+                   "[input.restore] expected a position in the pipeline '",
+                   shard.source->pipeline(), "', got one in '", position.pipeline,
+                   "'; build the pipeline as when it was saved");
+      ByteReader reader(position.state, "position of a pipeline");
+      shard.source->restore(reader);
+      reader.expect_end();
+    }
+    shard.start = std::move(position);
+    shard.start.state.clear();
+  }
+}
+
+std::vector<ShardPosition> ShardReader::positions() const {
+  std::vector<ShardPosition> positions;
+  for (const Shard& shard : shards_) {
+    ShardPosition& position = positions.emplace_back(shard.start);
+    ByteWriter writer;
+    shard.source->save(writer);
+    position.state = writer.take();
+    position.pipeline = shard.source->pipeline();
+  }
+  return positions;
+}
+
+void ShardReader::lead_with(std::vector<Fields> elements) {
+  leading_.assign(std::make_move_iterator(elements.begin()),
+                  std::make_move_iterator(elements.end()));
+}
+
+std::vector<Fields> ShardReader::leading() const { return {leading_.begin(), leading_.end()}; }
+
+// An error counts as an element, so that all workers that share a shard count alike.
+bool ShardReader::Shard::draw(Fields& fields) {
+  try {
+    if (!source->next(fields)) return false;
+  } catch (...) {
+    ++start.drawn;
+    throw;
+  }
+  ++start.drawn;
+  return true;
+}
+
+bool ShardReader::Shard::next(Fields& fields) {
+  if (start.subshards.empty()) return draw(fields);
+  while (true) {
+    bool has_element = false;
+    std::exception_ptr error;
+    try {
+      has_element = draw(fields);
+    } catch (...) {
+      error = std::current_exception();
+    }
+    if (!error && !has_element) return false;
+    bool is_own = true;
+    for (ModuloShard& subshard : start.subshards) {
+      is_own = subshard.count++ % static_cast<std::uint64_t>(subshard.num) ==
+               static_cast<std::uint64_t>(subshard.index);
+      if (!is_own) break;
+    }
+    if (error) std::rethrow_exception(error);
+    if (is_own) return true;
+  }
+}
+
+bool ShardReader::next(Fields& fields) {
+  if (!leading_.empty()) {
+    fields = std::move(leading_.front());
+    leading_.pop_front();
+    return true;
+  }
+  for (std::size_t tried = 0; tried < shards_.size(); ++tried) {
+    Shard& shard = shards_[turn_];
+    if (!shard.has_ended && shard.next(fields)) {
+      turn_ = (turn_ + 1) % shards_.size();
+      return true;
+    }
+    shard.has_ended = true;
+    turn_ = (turn_ + 1) % shards_.size();
+  }
+  return false;
+}
+
+}  // namespace cohort::input

@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: Apache-2.0
+// Adam and AdamW with the formulas of torch::optim.
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/addcdiv.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <cmath>
+#include <cstdint>
+
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/optimizer/rules/formula.h"
+#include "cohort/optimizer/rules/kernel.h"
+
+namespace cohort {
+namespace optimizer {
+namespace {
+
+// `kIsDecoupled`: AdamW.
+template <bool kIsDecoupled, bool kAmsgrad>
+class AdamRule final : public ElementRule {
+ public:
+  std::string_view name() const override {
+    if constexpr (kIsDecoupled) return kAmsgrad ? "adamw_amsgrad" : "adamw";
+    return kAmsgrad ? "adam_amsgrad" : "adam";
+  }
+  std::span<const std::string_view> hyperparameter_names() const override {
+    static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "beta_1", "beta_2",
+                                                            "eps", "weight_decay"};
+    return kNames;
+  }
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    using enum variable::HyperparameterRange;
+    static constexpr std::array<variable::HyperparameterRange, 5> kRanges{
+        not_negative, fraction, fraction, not_negative, not_negative};
+    return kRanges;
+  }
+  std::span<const std::string_view> slot_names() const override {
+    static constexpr std::array<std::string_view, 4> kNames{"exp_avg", "exp_avg_sq", "step",
+                                                            "max_exp_avg_sq"};
+    return std::span(kNames).first(kAmsgrad ? 4 : 3);
+  }
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double>) const override {
+    const at::Tensor like = variable.detach();
+    std::vector<at::Tensor> slots{at::zeros_like(like), at::zeros_like(like),
+                                  at::zeros({}, at::TensorOptions(at::ScalarType::Long))};
+    if (kAmsgrad) slots.push_back(at::zeros_like(like));
+    return slots;
+  }
+
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const Step step = next_step(slots[2], hyper);
+    with_element_type(value, name(), [&]<class T>(T) {
+      const T rate = static_cast<T>(step.rate);
+      const T correction = static_cast<T>(step.root_of_correction);
+      const T beta_1 = static_cast<T>(hyper[1]), rest_1 = static_cast<T>(1.0 - hyper[1]);
+      const T beta_2 = static_cast<T>(hyper[2]), rest_2 = static_cast<T>(1.0 - hyper[2]);
+      const T eps = static_cast<T>(hyper[3]);
+      const T decay = static_cast<T>(hyper[4]);
+      const T kept = kIsDecoupled ? static_cast<T>(1.0 - hyper[0] * hyper[4]) : T{1};
+      const T* p = value.data_ptr<T>();
+      const T* g = gradient.data_ptr<T>();
+      T* m = slots[0].data_ptr<T>();
+      T* v = slots[1].data_ptr<T>();
+      T* largest = kAmsgrad ? slots[3].data_ptr<T>() : v;
+      T* out = new_value.data_ptr<T>();
+      with_flag(!kIsDecoupled && hyper[4] != 0.0, [&](auto decays) {
+        for_each_element(value.numel(), [=](std::int64_t i) {
+          const T slope = slope_of(decays, g[i], p[i], decay);
+          const T start = kIsDecoupled ? kept * p[i] : p[i];
+          const T mean = beta_1 * m[i] + rest_1 * slope;
+          const T square = beta_2 * v[i] + rest_2 * slope * slope;
+          const T used = kAmsgrad && square <= largest[i] ? largest[i] : square;
+          m[i] = mean;
+          v[i] = square;
+          if constexpr (kAmsgrad) largest[i] = used;
+          out[i] = start - rate * mean / (std::sqrt(used) / correction + eps);
+        });
+      });
+    });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    const Step step = next_step(slots[2], hyper);
+    const at::Tensor slope = kIsDecoupled ? gradient : slope_of(gradient, value, hyper[4]);
+    const at::Tensor start = kIsDecoupled ? value.mul(1.0 - hyper[0] * hyper[4]) : value;
+    slots[0].mul_(hyper[1]).add_(slope, 1.0 - hyper[1]);
+    slots[1].mul_(hyper[2]).addcmul_(slope, slope, 1.0 - hyper[2]);
+    if (kAmsgrad) at::maximum_out(slots[3], slots[1], slots[3]);
+    const at::Tensor& used = slots[kAmsgrad ? 3 : 1];
+    at::addcdiv_out(new_value, start, slots[0],
+                    used.sqrt().div_(step.root_of_correction).add_(hyper[3]), -step.rate);
+  }
+
+ private:
+  struct Step {
+    double rate = 0.0;                // corrected for the start of exp_avg at 0
+    double root_of_correction = 0.0;  // the same for exp_avg_sq
+  };
+  // Counts the step. The count is on the CPU, wherever the value is.
+  static Step next_step(const at::Tensor& step, std::span<const double> hyper) {
+    const double t = static_cast<double>(++*step.data_ptr<std::int64_t>());
+    return {hyper[0] / (1.0 - std::pow(hyper[1], t)), std::sqrt(1.0 - std::pow(hyper[2], t))};
+  }
+};
+
+}  // namespace
+
+const variable::UpdateRule& adam_rule() {
+  static const AdamRule<false, false> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& adam_amsgrad_rule() {
+  static const AdamRule<false, true> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& adamw_rule() {
+  static const AdamRule<true, false> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& adamw_amsgrad_rule() {
+  static const AdamRule<true, true> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& tensorflow_adam_rule();
+const variable::UpdateRule& tensorflow_adamw_rule();
+
+namespace {
+
+constexpr ByFormula kAdamEps{.torch = 1e-8, .tensorflow = 1e-7};
+
+const variable::UpdateRule& rule_for(const AdamOptions& options) {
+  if (!is_tensorflow(options.formula)) return options.amsgrad ? adam_amsgrad_rule() : adam_rule();
+  expect_torch_only("adam", "amsgrad", options.amsgrad);
+  return tensorflow_adam_rule();
+}
+
+const variable::UpdateRule& rule_for(const AdamWOptions& options) {
+  if (!is_tensorflow(options.formula)) return options.amsgrad ? adamw_amsgrad_rule() : adamw_rule();
+  expect_torch_only("adamw", "amsgrad", options.amsgrad);
+  return tensorflow_adamw_rule();
+}
+
+}  // namespace
+}  // namespace optimizer
+
+Adam::Adam(std::vector<Variable> variables, AdamOptions options)
+    : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
+                {options.beta_1, options.beta_2, optimizer::kAdamEps(options.eps, options.formula),
+                 options.weight_decay},
+                options.name) {}
+
+AdamW::AdamW(std::vector<Variable> variables, AdamWOptions options)
+    : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
+                {options.beta_1, options.beta_2, optimizer::kAdamEps(options.eps, options.formula),
+                 optimizer::ByFormula{.torch = 0.01, .tensorflow = 0.004}(options.weight_decay,
+                                                                          options.formula)},
+                options.name) {}
+
+}  // namespace cohort

@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// The loop of every update rule: one pass over value, slots and gradient, bound by memory.
+#pragma once
+
+#include <ATen/Parallel.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+#include <type_traits>
+
+#include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/optimizer/rules/flush_denormals.h"
+#include "cohort/variable/update_rule.h"
+
+namespace cohort::optimizer {
+
+// For fewer elements a second thread costs more than it saves.
+inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
+
+// Calls fn(i) for each element. fn may read and write only element i of its tensors. So it can be
+// vectorised although new_value may be value itself, and splitting changes no bit.
+template <class Fn>
+void for_each_element(std::int64_t count, const Fn& fn) {
+  at::parallel_for(0, count, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
+    const FlushDenormals flush;
+    const Fn element = fn;  // a copy keeps its pointers in registers
+#if defined(__clang__)
+#pragma clang loop vectorize(assume_safety)
+#else
+#pragma GCC ivdep
+#endif
+    for (std::int64_t i = begin; i < end; ++i) element(i);
+  });
+}
+
+// A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
+// values on other devices it is a few operators of LibTorch: the same formula in the same order,
+// though a GPU may round a product and its sum once instead of twice. Those need memory of the
+// value's size; if the GPU has too little, the update throws.
+class ElementRule : public variable::UpdateRule {
+ public:
+  void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+              const at::Tensor& gradient, std::span<const double> hyper) const final {
+    if (value.is_cpu()) return update_on_cpu(new_value, value, slots, gradient, hyper);
+    const at::AutoDispatchBelowADInplaceOrView raw;  // as the loop: autograd knows nothing of it
+    update_anywhere(new_value, value, slots, gradient, hyper);
+  }
+  virtual void update_on_cpu(at::Tensor& new_value, const at::Tensor& value,
+                             std::span<at::Tensor> slots, const at::Tensor& gradient,
+                             std::span<const double> hyper) const = 0;
+  virtual void update_anywhere(at::Tensor& new_value, const at::Tensor& value,
+                               std::span<at::Tensor> slots, const at::Tensor& gradient,
+                               std::span<const double> hyper) const = 0;
+};
+
+// fn(std::true_type()) or fn(std::false_type()), so that the loop in fn has no branch.
+template <class Fn>
+void with_flag(bool flag, const Fn& fn) {
+  if (flag) {
+    fn(std::true_type());
+  } else {
+    fn(std::false_type());
+  }
+}
+
+// The gradient of the loss with weight_decay/2 * |p|^2 added. With a decay of 0 it is the gradient
+// itself, also where p is not finite, as in torch::optim.
+template <class Decays, class T>
+T slope_of(Decays, T gradient, T value, T decay) {
+  if constexpr (Decays::value) return gradient + decay * value;
+  return gradient;
+}
+inline at::Tensor slope_of(const at::Tensor& gradient, const at::Tensor& value, double decay) {
+  return decay == 0.0 ? gradient : gradient.add(value, decay);
+}
+
+// fn(T{}) with the C type of `value`'s dtype.
+template <class Fn>
+void with_element_type(const at::Tensor& value, std::string_view rule, const Fn& fn) {
+  switch (value.scalar_type()) {
+    case at::ScalarType::Float:
+      return fn(float{});
+    case at::ScalarType::Double:
+      return fn(double{});
+    default:
+      COHORT_CHECK(false, ErrorCode::unimplemented,
+                   "[optimizer.update] expected a variable of float32 or float64, got ",
+                   dtype_name(value.scalar_type()), " (rule '", rule, "')");
+  }
+}
+
+}  // namespace cohort::optimizer

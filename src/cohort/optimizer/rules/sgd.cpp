@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/optimizer/optimizers.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/sub.h>
+#include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
+
+#include <array>
+#include <cstdint>
+
+#include "cohort/optimizer/rules/kernel.h"
+
+namespace cohort {
+namespace optimizer {
+
+const variable::UpdateRule& sgd_rule();
+
+namespace {
+
+class SGDRule final : public ElementRule {
+ public:
+  std::string_view name() const override { return "sgd"; }
+  std::span<const std::string_view> hyperparameter_names() const override {
+    static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "weight_decay"};
+    return kNames;
+  }
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 2> kRanges{
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::not_negative};
+    return kRanges;
+  }
+  std::span<const std::string_view> slot_names() const override { return {}; }
+  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
+    return {};
+  }
+
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+    with_element_type(value, name(), [&]<class T>(T) {
+      const T rate = static_cast<T>(hyper[0]);
+      const T decay = static_cast<T>(hyper[1]);
+      const T* p = value.data_ptr<T>();
+      const T* g = gradient.data_ptr<T>();
+      T* out = new_value.data_ptr<T>();
+      with_flag(hyper[1] != 0.0, [&](auto decays) {
+        for_each_element(value.numel(), [=](std::int64_t i) {
+          out[i] = p[i] - rate * slope_of(decays, g[i], p[i], decay);
+        });
+      });
+    });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    at::sub_out(new_value, value, slope_of(gradient, value, hyper[1]), hyper[0]);
+  }
+};
+
+enum class Momentum : std::uint8_t { heavy_ball, nesterov, dampened };
+
+// The buffer does not include the learning rate, in LibTorch as in TensorFlow.
+template <Momentum kMomentum>
+class MomentumRule final : public ElementRule {
+ public:
+  std::string_view name() const override {
+    if constexpr (kIsDampened) return "dampened_momentum";
+    return kMomentum == Momentum::nesterov ? "nesterov" : "momentum";
+  }
+  std::span<const std::string_view> hyperparameter_names() const override {
+    static constexpr std::array<std::string_view, 4> kNames{"learning_rate", "momentum",
+                                                            "weight_decay", "dampening"};
+    return std::span(kNames).first(kIsDampened ? 4 : 3);
+  }
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
+    static constexpr std::array<variable::HyperparameterRange, 4> kRanges{
+        variable::HyperparameterRange::not_negative,
+        kMomentum == Momentum::nesterov ? variable::HyperparameterRange::positive_fraction
+                                        : variable::HyperparameterRange::fraction,
+        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::not_negative};
+    return std::span(kRanges).first(kIsDampened ? 4 : 3);
+  }
+  std::span<const std::string_view> slot_names() const override {
+    static constexpr std::array<std::string_view, 2> kNames{"momentum_buffer", "step"};
+    return std::span(kNames).first(kIsDampened ? 2 : 1);
+  }
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double>) const override {
+    std::vector<at::Tensor> slots{at::zeros_like(variable.detach())};
+    if (kIsDampened) slots.push_back(at::zeros({}, at::TensorOptions(at::ScalarType::Long)));
+    return slots;
+  }
+
+  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+    if (hyper[1] == 0.0) return update_without(new_value, value, gradient, hyper);
+    const double part = part_of_gradient(slots, hyper);
+    with_element_type(value, name(), [&]<class T>(T) {
+      const T rate = static_cast<T>(hyper[0]);
+      const T momentum = static_cast<T>(hyper[1]);
+      const T decay = static_cast<T>(hyper[2]);
+      const T added = static_cast<T>(part);
+      const T* p = value.data_ptr<T>();
+      const T* g = gradient.data_ptr<T>();
+      T* buffer = slots[0].data_ptr<T>();
+      T* out = new_value.data_ptr<T>();
+      with_flag(hyper[2] != 0.0, [&](auto decays) {
+        for_each_element(value.numel(), [=](std::int64_t i) {
+          const T slope = slope_of(decays, g[i], p[i], decay);
+          const T accumulated = momentum * buffer[i] + (kIsDampened ? added * slope : slope);
+          const bool looks_ahead = kMomentum == Momentum::nesterov;
+          buffer[i] = accumulated;
+          out[i] = p[i] - rate * (looks_ahead ? slope + momentum * accumulated : accumulated);
+        });
+      });
+    });
+  }
+
+  void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
+                       const at::Tensor& gradient, std::span<const double> hyper) const override {
+    if (hyper[1] == 0.0) return update_without(new_value, value, gradient, hyper);
+    const at::Tensor slope = slope_of(gradient, value, hyper[2]);
+    slots[0].mul_(hyper[1]).add_(slope, part_of_gradient(slots, hyper));
+    const at::Tensor step =
+        kMomentum == Momentum::nesterov ? slope.add(slots[0], hyper[1]) : slots[0];
+    at::sub_out(new_value, value, step, hyper[0]);
+  }
+
+ private:
+  static constexpr bool kIsDampened = kMomentum == Momentum::dampened;
+
+  // While the momentum is 0, the buffer stays as it is, as in torch::optim::SGD.
+  static void update_without(at::Tensor& new_value, const at::Tensor& value,
+                             const at::Tensor& gradient, std::span<const double> hyper) {
+    sgd_rule().update(new_value, value, {}, gradient, std::array{hyper[0], hyper[2]});
+  }
+  // Of the gradient, how much is added to the buffer. The first one is added undampened.
+  static double part_of_gradient(std::span<at::Tensor> slots, std::span<const double> hyper) {
+    if (!kIsDampened) return 1.0;
+    return ++*slots[1].data_ptr<std::int64_t>() == 1 ? 1.0 : 1.0 - hyper[3];
+  }
+};
+
+}  // namespace
+
+const variable::UpdateRule& sgd_rule() {
+  static const SGDRule kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& momentum_rule() {
+  static const MomentumRule<Momentum::heavy_ball> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& nesterov_rule() {
+  static const MomentumRule<Momentum::nesterov> kRule;
+  return kRule;
+}
+
+const variable::UpdateRule& dampened_momentum_rule() {
+  static const MomentumRule<Momentum::dampened> kRule;
+  return kRule;
+}
+
+namespace {
+
+const variable::UpdateRule& rule_for(const SGDOptions& options) {
+  if (options.momentum == 0.0) return sgd_rule();
+  if (options.dampening != 0.0) return dampened_momentum_rule();
+  return options.nesterov ? nesterov_rule() : momentum_rule();
+}
+
+// The hyperparameters after the learning rate.
+std::vector<double> hyper_for(const SGDOptions& options) {
+  if (options.momentum == 0.0) return {options.weight_decay};
+  std::vector<double> hyper{options.momentum, options.weight_decay};
+  if (options.dampening != 0.0) hyper.push_back(options.dampening);
+  return hyper;
+}
+
+const SGDOptions& checked(const SGDOptions& options) {
+  constexpr std::string_view kWhere = "optimizer.sgd";  // for all of its rules
+  using enum variable::HyperparameterRange;
+  variable::check_hyperparameter_range(not_negative, kWhere, "learning_rate",
+                                       options.learning_rate(0));
+  variable::check_hyperparameter_range(fraction, kWhere, "momentum", options.momentum);
+  variable::check_hyperparameter_range(not_negative, kWhere, "dampening", options.dampening);
+  variable::check_hyperparameter_range(not_negative, kWhere, "weight_decay", options.weight_decay);
+  COHORT_CHECK(!options.nesterov || options.momentum > 0.0, ErrorCode::invalid_argument,
+               "[optimizer.sgd] expected momentum > 0 with nesterov, got 0; set .momentum, as 0.9");
+  COHORT_CHECK(!options.nesterov || options.dampening == 0.0, ErrorCode::invalid_argument,
+               "[optimizer.sgd] expected dampening 0 with nesterov, got ", options.dampening,
+               "; leave out one of them");
+  return options;
+}
+
+}  // namespace
+
+}  // namespace optimizer
+
+SGD::SGD(std::vector<Variable> variables, SGDOptions options)
+    : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
+                options.learning_rate, optimizer::hyper_for(options), options.name) {}
+
+}  // namespace cohort

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables of one parameter server. It answers pulls, and applies each push once.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <shared_mutex>
+#include <unordered_map>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/parameter_server/store/applied_pushes.h"
+#include "cohort/parameter_server/store/stored_variable.h"
+#include "cohort/rpc/messages.h"
+
+namespace cohort {
+
+// Thread-safe.
+class COHORT_API ParameterStore {
+ public:
+  struct Counters {
+    std::atomic<std::uint64_t> pushes_applied{0};
+    std::atomic<std::uint64_t> pushes_dropped{0};
+    std::atomic<std::uint64_t> pulled_bytes{0};
+    std::atomic<std::uint64_t> pushed_bytes{0};
+  };
+
+  // Makes the initial values. Does nothing for a variable that exists with the same name and spec.
+  // Throws already_exists if its name or spec differs, and the errors of Initializer::make(); then
+  // no variable is created.
+  void create(const std::vector<rpc::VariableSpec>& variables);
+  rpc::PullReply pull(const rpc::PullRequest& request);
+  // Applies all effects or none: everything that can fail is done before the first one is applied.
+  rpc::PushReply push(const rpc::PushRequest& request);
+  const Counters& counters() const { return counters_; }
+
+ private:
+  struct Update {
+    const rpc::Effect* effect;
+    parameter_server::StoredVariable* variable;
+    parameter_server::StoredVariable::Reserve reserve;
+  };
+  bool has(std::uint64_t id) const;
+  parameter_server::StoredVariable& find(std::uint64_t id) const;
+  std::vector<Update> prepare(const std::vector<rpc::Effect>& effects) const;
+  parameter_server::StoredVariable::Reserve reserve(
+      const rpc::Effect& effect, parameter_server::StoredVariable& variable) const;
+  static void apply(Update update);
+
+  mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
+  std::unordered_map<std::uint64_t, std::unique_ptr<parameter_server::StoredVariable>> variables_;
+  parameter_server::AppliedPushes applied_;
+  Counters counters_;
+};
+
+}  // namespace cohort

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// For tests: a parameter server that answers pulls with a given value, and records pushes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/rpc/requester.h"
+
+namespace cohort::testing {
+
+// Thread-safe.
+class FakeParameterServer {
+ public:
+  explicit FakeParameterServer(std::string task) : task_(std::move(task)) {
+    listener_ = backend().listen({}, [this](const std::shared_ptr<rpc::Channel>& channel) {
+      channels_.push_back(channel);
+      rpc::Channel* to = channel.get();
+      return rpc::Channel::Handlers{
+          .on_frame = [this, to](rpc::Frame frame) { answer(*to, std::move(frame)); },
+          .on_closed = [](const Error&) {}};
+    });
+  }
+  ~FakeParameterServer() { stop(); }
+  FakeParameterServer(const FakeParameterServer&) = delete;
+  FakeParameterServer& operator=(const FakeParameterServer&) = delete;
+
+  std::shared_ptr<rpc::Requester> connect() {
+    return rpc::Requester::connect(backend(),
+                                   {.address = listener_->address(),
+                                    .peer = task_,
+                                    .deadline = Deadline::after(std::chrono::seconds(10))});
+  }
+  void stop() {
+    listener_.reset();
+    channels_.clear();
+  }
+  void set_value(std::uint64_t variable, at::Tensor value) {
+    const Lock lock(mutex_);
+    values_[variable] = std::move(value);
+  }
+  void refuse_with(Error error) {
+    const Lock lock(mutex_);
+    refusal_ = std::move(error);
+  }
+  // Stops answering.
+  void fall_silent() {
+    const Lock lock(mutex_);
+    is_silent_ = true;
+  }
+  std::vector<rpc::PushRequest> pushes() {
+    const Lock lock(mutex_);
+    return pushes_;
+  }
+  std::vector<rpc::PullRequest> pulls() {
+    const Lock lock(mutex_);
+    return pulls_;
+  }
+
+ private:
+  static rpc::Backend& backend() { return rpc::backend_of("inprocess"); }
+
+  void answer(rpc::Channel& to, rpc::Frame frame) {
+    rpc::Frame reply;
+    const Lock lock(mutex_);
+    if (is_silent_) return;
+    if (refusal_) {
+      to.send(rpc::error_frame(frame.id, *refusal_));
+      return;
+    }
+    const std::uint64_t id = frame.id;
+    if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::pull)) {
+      pulls_.push_back(rpc::pull_of(frame));
+      for (const std::uint64_t variable : pulls_.back().variables)
+        reply.tensors.push_back(values_.at(variable));
+    } else {
+      pushes_.push_back(rpc::push_of(std::move(frame)));
+      reply = rpc::to_frame(rpc::PushReply{});
+    }
+    reply.role = rpc::Frame::Role::response;
+    reply.id = id;
+    to.send(std::move(reply));
+  }
+
+  const std::string task_;
+  Mutex mutex_;
+  std::map<std::uint64_t, at::Tensor> values_ COHORT_GUARDED_BY(mutex_);
+  std::optional<Error> refusal_ COHORT_GUARDED_BY(mutex_);
+  bool is_silent_ COHORT_GUARDED_BY(mutex_) = false;
+  std::vector<rpc::PushRequest> pushes_ COHORT_GUARDED_BY(mutex_);
+  std::vector<rpc::PullRequest> pulls_ COHORT_GUARDED_BY(mutex_);
+  std::unique_ptr<rpc::Listener> listener_;
+  std::vector<std::shared_ptr<rpc::Channel>> channels_;
+};
+
+}  // namespace cohort::testing

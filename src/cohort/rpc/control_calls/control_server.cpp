@@ -1,0 +1,370 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <grpcpp/server_posix.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/backends/grpc/grpc_backend.h"
+#include "cohort/rpc/backends/stream/stream_backend.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/control_calls/checked_call.h"
+#include "cohort/rpc/control_calls/control_codec.h"
+#include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/sockets/acceptor.h"
+#include "cohort/rpc/sockets/hand_over.h"
+#include "cohort/rpc/sockets/http2_visitors.h"
+#include "cohort/rpc/text_of_job.h"
+#include "cohort/rpc/thread_room.h"
+#include "control.grpc.pb.h"
+
+namespace cohort::rpc {
+namespace {
+
+using internal::body_of;
+using internal::from_proto;
+using internal::to_proto;
+using internal::Visitor;
+
+// The text of an error may contain parts of the user's program or data, and task names reveal the
+// structure of the cluster.
+void hide_from_strangers(TaskHealth& health) {
+  health.task.clear();
+  if (!health.last_error) return;
+  health.last_error->origin.clear();
+  health.last_error->text.clear();
+}
+
+// Turns exceptions into answers. Thread-safe if the service is.
+class Adapter final : public proto::CheckedControl::Service {
+ public:
+  Adapter(ControlService& service, const internal::Http2Visitors& visitors, RefusalLog& refusals,
+          std::size_t stranger_bytes_max)
+      : service_(service),
+        visitors_(visitors),
+        refusals_(refusals),
+        stranger_bytes_max_(stranger_bytes_max) {}
+
+  // Refuses further calls. Returns false if some still run at the deadline.
+  bool stop(Deadline deadline) {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    return changed_.wait(mutex_, deadline,
+                         [this]() COHORT_REQUIRES(mutex_) { return running_ == 0; });
+  }
+
+ private:
+  // Where a call comes from.
+  struct Origin {
+    std::shared_ptr<Visitor> visitor;  // null: the connection was not accepted here
+    Caller caller;
+  };
+
+  // Refuses a call that did not arrive as it was sent.
+  Origin origin_of(const grpc::ServerContext& context, const proto::Call& call,
+                   const char* method) const {
+    std::shared_ptr<Visitor> visitor = visitors_.find(context.peer());
+    if (visitor) visitor->note_call();
+    std::string address = visitor ? visitor->address() : context.peer();
+    if (!internal::is_intact(call, method)) {
+      const Error error(ErrorCode::data_loss,
+                        std::string("[rpc.control] expected ") + method + " from " + address +
+                            " as it was sent, got other bytes (wrong checksum); the connection "
+                            "corrupts data: see what is between the two hosts",
+                        ErrorCause::peer_lost);
+      refusals_.note(address, error.message());
+      throw error;
+    }
+    return {std::move(visitor), {call.coordinator(), std::move(address)}};
+  }
+
+  // Counts a call while it runs.
+  class Running {
+   public:
+    explicit Running(Adapter& adapter) : adapter_(adapter) {
+      const Lock lock(adapter_.mutex_);
+      if (adapter_.is_stopping_)
+        throw Error(ErrorCode::unavailable, "[rpc.control] the task ends", ErrorCause::peer_lost);
+      ++adapter_.running_;
+    }
+    ~Running() {
+      {
+        const Lock lock(adapter_.mutex_);
+        --adapter_.running_;
+      }
+      adapter_.changed_.notify_all();
+    }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+
+   private:
+    Adapter& adapter_;
+  };
+
+  // `body` returns the reply.
+  template <class Body>
+  grpc::Status guarded(const proto::Call* in, proto::Answer* out, const Body& body) {
+    try {
+      const Running running(*this);
+      *out = internal::checked_answer(*in, body());
+    } catch (...) {
+      *out = internal::checked_answer(*in, current_error());
+    }
+    return grpc::Status::OK;
+  }
+
+  // Admits the connection and returns the result of `ask`. If `ask` throws, logs the refusal
+  // instead.
+  template <class Ask>
+  auto admitting(const Origin& from, const std::string& call, const Ask& ask) {
+    try {
+      auto answer = ask();
+      if (from.visitor) from.visitor->admit();
+      return answer;
+    } catch (const Error& error) {
+      refusals_.note(from.caller.address, call + ": " + error.message());
+      throw;
+    }
+  }
+
+  template <class Request, class Argument>
+  grpc::Status on_session(const grpc::ServerContext* context, const proto::Call* in,
+                          proto::Answer* out, const char* method, const char* call,
+                          void (CoordinatorSession::*act)(const Argument&)) {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, method);
+      const auto session = admitting(from, call, [&] { return service_.session_of(from.caller); });
+      (session.get()->*act)(from_proto(body_of<Request>(in->body())));
+      return proto::Done();
+    });
+  }
+
+  grpc::Status Handshake(grpc::ServerContext* context, const proto::Call* in,
+                         proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Handshake");
+      const auto asked = body_of<proto::HandshakeRequest>(in->body());
+      const std::string call = "handshake of '" + asked.caller().task().substr(0, kNameBytesMax) +
+                               "' of " +
+                               text_of_job(asked.caller().job_id().substr(0, kNameBytesMax));
+      return to_proto(admitting(from, call, [&] {
+        COHORT_CHECK(in->body().size() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
+                     "[rpc.control] expected a handshake of at most ", stranger_bytes_max_,
+                     " bytes, got ", in->body().size());
+        return service_.handshake(from_proto(asked), from.caller);
+      }));
+    });
+  }
+  // Any client may ask. Admits a known coordinator whose connection gRPC has renewed, since a
+  // renewed connection has had no handshake.
+  grpc::Status GetHealth(grpc::ServerContext* context, const proto::Call* in,
+                         proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "GetHealth");
+      const auto asked = body_of<proto::HealthRequest>(in->body());
+      if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
+        admit_if_known(from);
+      TaskHealth health = service_.health();
+      if (!service_.is_of_job(asked.job_id())) hide_from_strangers(health);
+      return to_proto(health);
+    });
+  }
+  void admit_if_known(const Origin& from) {
+    try {
+      service_.session_of(from.caller);
+      from.visitor->admit();
+    } catch (const Error&) {  // it stays a stranger
+    }
+  }
+  grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::Call* in,
+                                proto::Answer* out) override {
+    return on_session<proto::FunctionBody>(context, in, out, "RegisterFunction", "a function",
+                                           &CoordinatorSession::register_function);
+  }
+  grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Call* in,
+                               proto::Answer* out) override {
+    return on_session<proto::Variables>(context, in, out, "CreateVariables", "variables",
+                                        &CoordinatorSession::create_variables);
+  }
+  grpc::Status CreateIterator(grpc::ServerContext* context, const proto::Call* in,
+                              proto::Answer* out) override {
+    return on_session<proto::IteratorSpec>(context, in, out, "CreateIterator", "an iterator",
+                                           &CoordinatorSession::create_iterator);
+  }
+  grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
+                       proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Release");
+      const auto session =
+          admitting(from, "a release", [&] { return service_.session_of(from.caller); });
+      const auto asked = body_of<proto::ReleaseRequest>(in->body());
+      internal::check_call_room(asked.next_call_bytes());
+      session->release(from_proto(asked));
+      return proto::Done();
+    });
+  }
+  grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
+                        proto::Answer* out) override {
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "Shutdown");
+      const auto asked = body_of<proto::ShutdownRequest>(in->body());
+      return admitting(from, "a shutdown", [&] {
+        service_.shutdown(from.caller, from_proto(asked));
+        return proto::Done();
+      });
+    });
+  }
+
+  static constexpr std::size_t kNameBytesMax = 64;  // of a stranger's names, in the log
+
+  ControlService& service_;
+  const internal::Http2Visitors& visitors_;
+  RefusalLog& refusals_;
+  const std::size_t stranger_bytes_max_;
+  Mutex mutex_;
+  Condition changed_;
+  bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
+  int running_ COHORT_GUARDED_BY(mutex_) = 0;
+};
+
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// Thread-safe.
+class TaskServer final : public ControlServer {
+ public:
+  TaskServer(ServeOptions options, ControlService& service)
+      : refusals_(options.refusals ? options.refusals : std::make_shared<RefusalLog>()),
+        adapter_(service, visitors_, *refusals_, options.limits.bytes_max),
+        on_too_few_threads_(options.on_too_few_threads) {
+    const std::size_t bytes_max = options.limits.bytes_max;
+    if (has(options.backends, "stream")) stream_.emplace(options.accept, bytes_max);
+    if (has(options.backends, "grpc")) {
+      frames_.emplace(options.accept, bytes_max, [this](const std::string& peer) {
+        auto visitor = visitors_.find(peer);
+        if (visitor) visitor->note_call();
+        return visitor;
+      });
+    }
+    acceptor_.emplace(internal::Acceptor::Options{.ports = ports(options),
+                                                  .limits = options.limits,
+                                                  .refusals = refusals_,
+                                                  .should_stop = options.should_stop});
+  }
+
+  ~TaskServer() override {
+    close_http2();
+    acceptor_.reset();
+    if (frames_) frames_->close_all();
+    shut_down_grpc(Deadline::after(kAnswerTime));
+    hand_over_.wait();
+    refusals_->finish();
+  }
+
+  const std::string& address() const override { return acceptor_->address(0); }
+  std::size_t strangers() const override { return acceptor_->strangers(); }
+
+  void stop(Deadline deadline) override {
+    close_http2();
+    acceptor_->close_ports();
+    const bool have_ended = adapter_.stop(deadline);
+    // Channels over gRPC stay open, so the server must stay too.
+    if (!frames_) shut_down_grpc(Deadline::after(have_ended ? kAnswerTime : Duration::zero()));
+  }
+
+ private:
+  std::vector<internal::Acceptor::Port> ports(const ServeOptions& options) {
+    const internal::Acceptor::Take take_http2 = [this](FileDescriptor socket, auto visitor) {
+      visitors_.add(socket.get(), std::move(visitor));
+      try {
+        hand_over_.add(std::move(socket));
+      } catch (...) {
+        note_too_few_threads(current_error());
+        throw;
+      }
+    };
+    internal::Acceptor::Take take_frames;
+    if (stream_) {
+      take_frames = [this](FileDescriptor socket, auto visitor) {
+        visitor->note_call();  // the stream backend reports what is wrong with frames
+        stream_->take(std::move(socket), std::move(visitor));
+      };
+    }
+    if (options.data_address.empty()) return {{options.address, take_http2, take_frames}};
+    return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
+  }
+
+  void note_too_few_threads(const Error& error) const {
+    if (on_too_few_threads_) on_too_few_threads_(error);
+  }
+  // Started for the first connection, since it is not free while it waits: its threads take the
+  // events of all that this process does over gRPC and hand them on. A coordinator is seldom asked
+  // for its health. Null where the end came before a connection.
+  grpc::Server* grpc_server() {
+    const Lock lock(mutex_);
+    if (!server_ && !is_closed_) {
+      check_threads();
+      std::vector<grpc::Service*> services = {&adapter_};
+      if (frames_) services.push_back(&frames_->service());
+      server_ = internal::start_grpc_server(services);
+    }
+    return server_.get();
+  }
+  void check_threads() const {
+    try {
+      check_thread_room(kGrpcThreads);
+    } catch (...) {
+      note_too_few_threads(current_error());
+      throw;
+    }
+  }
+  // After close_http2(). Cancels the calls that have not ended at the deadline.
+  void shut_down_grpc(Deadline deadline) {
+    grpc::Server* server = nullptr;
+    {
+      const Lock lock(mutex_);
+      server = server_.get();
+    }
+    if (server) server->Shutdown(internal::grpc_time(deadline));
+  }
+  // Stops passing connections to gRPC.
+  void close_http2() {
+    hand_over_.close();
+    const Lock lock(mutex_);
+    is_closed_ = true;
+  }
+
+  // gRPC sends an answer after the call has returned, and a peer that is gone never takes it.
+  static constexpr Duration kAnswerTime = std::chrono::seconds(1);
+
+  const std::shared_ptr<RefusalLog> refusals_;
+  internal::Http2Visitors visitors_;
+  Adapter adapter_;
+  const std::function<void(const Error&)> on_too_few_threads_;
+  std::optional<backends::StreamHost> stream_;
+  std::optional<backends::GrpcHost> frames_;
+  Mutex mutex_;
+  std::unique_ptr<grpc::Server> server_ COHORT_GUARDED_BY(mutex_);  // null until it is needed
+  bool is_closed_ COHORT_GUARDED_BY(mutex_) = false;
+  // gRPC reads the pending bytes on the thread that adds the connection, for as long as more come.
+  internal::HandOver hand_over_{[this](FileDescriptor socket) {
+    grpc::Server* const server = grpc_server();
+    if (server) grpc::AddInsecureChannelFromFd(server, socket.release());
+  }};
+  std::optional<internal::Acceptor> acceptor_;  // last: it accepts as soon as it exists
+};
+
+}  // namespace
+
+std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service) {
+  return std::make_unique<TaskServer>(std::move(options), service);
+}
+
+std::unique_ptr<ControlServer> serve_control(const std::string& address, ControlService& service) {
+  return serve_task({.address = address}, service);
+}
+
+}  // namespace cohort::rpc

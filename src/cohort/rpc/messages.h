@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+// The messages between coordinator, workers and parameter servers. Each struct converts to a frame
+// and back; the conversion throws data_loss for broken bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/effect_handler.h"
+#include "cohort/core/file_fingerprint.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/rpc/control.h"
+#include "cohort/rpc/frames/frame.h"
+
+namespace cohort::rpc {
+
+enum class MessageType : std::uint16_t {
+  hello = 1,            // the first request on every channel
+  pull = 2,             // values of variables
+  push = 3,             // updates of variables
+  run = 4,              // closures for a worker, one way
+  completed = 5,        // how closures ended, one way
+  peek = 6,             // reads elements of an iterator without consuming them
+  cancel = 7,           // closures that must not start any more, one way
+  ping = 8,             // asks for a sign of life; servers and Requester answer it
+  program_request = 9,  // from a worker: an element needs a program, one way
+  program_reply = 10,   // that program, one way
+};
+
+// Identifies who opens this channel; refused if job, coordinator or start differ from the server's.
+struct Hello {
+  std::string task;  // "chief:0", "worker:1"
+  std::string job_id;
+  std::uint64_t coordinator_incarnation = 0;
+  std::uint64_t server_incarnation = 0;  // the start of the server that the caller expects; 0: any
+  PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;  // the caller's wish
+};
+struct HelloReply {
+  bool has_payload_sums = false;  // both ends send payload checksums
+};
+
+struct PullRequest {
+  std::vector<std::uint64_t> variables;
+  bool wants_versions = false;
+};
+struct PullReply {
+  std::vector<at::Tensor> values;       // in the request's order
+  std::vector<std::uint64_t> versions;  // of each variable, if they were requested
+};
+
+struct Effect {
+  enum class Kind : std::uint8_t {
+    apply,
+    assign,
+    assign_add,
+    assign_sub,
+    scatter_add,
+    merge_average  // assigns if the version equals `version`, else moves towards the statistic
+  };
+  Kind kind = Kind::assign;
+  std::uint64_t variable = 0;
+  std::string rule;                 // apply only, as optimizer
+  std::string optimizer;            // the optimizer whose slots are used
+  std::vector<double> hyper;        // apply; merge_average: the momentum
+  std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
+  std::uint64_t version = 0;        // merge_average: the version that the worker pulled
+};
+
+// All updates for one server from one segment of a closure, in order.
+struct PushRequest {
+  std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
+  std::uint64_t low_watermark = 0;  // closures below it are retired: their late pushes are dropped
+  std::uint8_t phase = 0;           // reserved for a two-step commit
+  std::uint32_t segment = 0;        // of the closure: 0, 1, …
+  std::vector<Effect> effects;
+};
+
+struct PushReply {
+  bool was_applied = true;  // false: it was applied before, or its closure is retired
+};
+
+struct ClosureCall {
+  std::uint64_t closure_id = 0;
+  std::uint32_t function_id = 0;
+  std::uint64_t seed = 0;
+  std::vector<std::uint64_t> resources;  // the worker's resource ids, in argument order
+  std::vector<at::Tensor> inputs;
+  // In an epoch: the worker's step (0, 1, …), whose elements the first resource returns, whatever
+  // was drawn before. Unset: the next elements.
+  std::optional<std::uint64_t> epoch_step = {};
+};
+struct RunBatch {
+  std::uint64_t low_watermark = 0;
+  std::vector<ClosureCall> closures;
+};
+
+struct ClosureEnd {
+  // end_of_data: a step of an epoch for which there is no element; it had no effect.
+  enum class Status : std::uint8_t { ok, failed, cancelled, needs_program, end_of_data };
+  std::uint64_t closure_id = 0;
+  Status status = Status::ok;
+  std::vector<at::Tensor>
+      tensors;                 // ok: outputs; needs_program: the elements drawn, field by field
+  std::optional<Error> error;  // failed
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_bytes = 0;
+  std::uint64_t pushes_dropped = 0;  // pushes that were answered "not applied"
+  std::uint64_t rows = 0;  // ok, in an epoch: the rows of the first field of its first element
+  // In an epoch: files that the pipeline has opened since the last report of files.
+  std::vector<FileFingerprint> files = {};
+};
+struct CompletedBatch {
+  std::vector<ClosureEnd> ends;
+};
+
+// Closures that have not started end as cancelled; the others are not affected.
+struct CancelRequest {
+  std::vector<std::uint64_t> closures;
+};
+
+struct PeekRequest {
+  std::uint64_t resource = 0;
+  std::uint32_t count = 2;
+};
+// The answer contains the fields of the first element, then of the second, …; fewer elements at the
+// end of the data.
+struct PeekReply {
+  std::uint32_t fields = 0;
+  std::vector<at::Tensor> tensors;
+};
+
+// A function of an iterator's pipeline has no program for elements of these shapes
+// (data/program_supply.h). The element waits on the worker.
+struct ProgramRequest {
+  std::uint64_t resource = 0;
+  std::string function;
+  std::vector<at::Tensor> element;  // field by field
+};
+// Also sent without a request, since other workers will meet such elements.
+struct ProgramReply {
+  std::uint64_t resource = 0;
+  std::string function;
+  std::vector<TensorSpec> element;
+  Bytes program;
+  std::optional<Error> error;  // instead of a program
+};
+
+COHORT_API Frame ping_frame();
+COHORT_API Frame to_frame(const Hello& message);
+COHORT_API Frame to_frame(const HelloReply& message);
+COHORT_API Frame to_frame(const PullRequest& message);
+COHORT_API Frame to_frame(PullReply message);
+COHORT_API Frame to_frame(PushRequest message);
+COHORT_API Frame to_frame(const PushReply& message);
+COHORT_API Frame to_frame(RunBatch message);
+COHORT_API Frame to_frame(CompletedBatch message);
+COHORT_API Frame to_frame(const PeekRequest& message);
+COHORT_API Frame to_frame(const CancelRequest& message);
+COHORT_API Frame to_frame(PeekReply message);
+COHORT_API Frame to_frame(ProgramRequest message);
+COHORT_API Frame to_frame(const ProgramReply& message);
+
+COHORT_API Hello hello_of(const Frame& frame);
+COHORT_API HelloReply hello_reply_of(const Frame& frame);
+COHORT_API PullRequest pull_of(const Frame& frame);
+COHORT_API PullReply pull_reply_of(Frame frame);
+COHORT_API PushRequest push_of(Frame frame);
+COHORT_API PushReply push_reply_of(const Frame& frame);
+COHORT_API RunBatch run_of(Frame frame);
+COHORT_API CompletedBatch completed_of(Frame frame);
+COHORT_API PeekRequest peek_of(const Frame& frame);
+COHORT_API CancelRequest cancel_of(const Frame& frame);
+COHORT_API PeekReply peek_reply_of(Frame frame);
+COHORT_API ProgramRequest program_request_of(Frame frame);
+COHORT_API ProgramReply program_reply_of(const Frame& frame);
+
+}  // namespace cohort::rpc

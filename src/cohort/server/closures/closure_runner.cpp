@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/closures/closure_runner.h"
+
+#include <algorithm>
+
+#include "cohort/core/log.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/data/element.h"
+#include "cohort/function/step_scope.h"
+#include "cohort/rpc/sendable.h"
+#include "cohort/server/closures/program_host.h"
+
+namespace cohort::server {
+namespace {
+
+// Short closures may run for this long on the thread of their channel, which reads nothing then.
+constexpr auto kBriefRun = std::chrono::milliseconds(1);
+
+std::atomic<int> threads_left{0};
+
+// An exception of user code is always an error of the application, and never counts as the loss of
+// this worker or of another task.
+std::vector<at::Tensor> call_registered(const WorkerFunction& function,
+                                        std::vector<at::Tensor> inputs, std::int64_t worker_index) {
+  const function::WorkerIndexScope worker(worker_index);
+  const std::string where = "running the registered function '" + function.name + "'";
+  try {
+    return function.registered(std::move(inputs));
+  } catch (...) {
+    throw current_error().because(ErrorCause::application).during(where);
+  }
+}
+
+// This is called before anything is pushed, so a closure that fails here has changed nothing.
+void check_can_travel(const std::vector<at::Tensor>& tensors, const WorkerFunction& function) {
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    const std::string obstacle = rpc::why_not_sendable(tensors[i]);
+    if (obstacle.empty()) continue;
+    throw Error(ErrorCode::invalid_argument,
+                "[server.run] expected dense CPU tensors to send to the coordinator, got " +
+                    obstacle + " (tensor " + std::to_string(i) + " of function '" + function.name +
+                    "'); return it dense, or leave it out",
+                ErrorCause::application);
+  }
+}
+
+// The number of rows of the elements that an epoch's step has drawn from the epoch's dataset.
+std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>& draws) {
+  std::uint64_t rows = 0;
+  for (std::size_t i = 0; i < draws.size(); ++i) {
+    if (function.draws.at(i) != 0) continue;
+    rows += data::num_rows(draws[i]);
+  }
+  return rows;
+}
+
+}  // namespace
+
+ClosureRunner::Counts ClosureRunner::counts() const {
+  Counts counts{.ended_well = open_->ended_well,
+                .failed = open_->failed,
+                .queued = 0,
+                .running = static_cast<std::uint64_t>(open_->count.get()),
+                .since_last_end = std::nullopt};
+  const TimePoint last_end = open_->last_end.load(std::memory_order_relaxed);
+  if (last_end != TimePoint::min()) counts.since_last_end = Clock::system().now() - last_end;
+  const Lock lock(mutex_);
+  counts.queued = inbox_.size();
+  return counts;
+}
+
+ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tables)
+    : options_(std::move(options)),
+      tables_(std::move(tables)),
+      functions_(tables_->functions),
+      links_(tables_->links),
+      draws_(tables_->iterators, options_.worker_index) {
+  open_->errors = options_.errors;
+}
+
+std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
+                                                    std::shared_ptr<ClosureTables> tables) {
+  const std::shared_ptr<ClosureRunner> runner(
+      new ClosureRunner(std::move(options), std::move(tables)));
+  runner->thread_ = start_thread("to run closures", [runner] {
+    runner->loop();
+    runner->note_end();
+  });
+  return runner;
+}
+
+ClosureRunner::~ClosureRunner() {
+  if (thread_.joinable()) thread_.detach();  // without end(), this is the runner's own thread
+}
+
+bool ClosureRunner::end(Deadline deadline) noexcept {
+  if (!thread_.joinable()) {
+    const Lock lock(mutex_);
+    return has_ended_;
+  }
+  bool is_left = false;
+  {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    inbox_.clear();
+    changed_.notify_all();
+    is_left_ = is_left =
+        !changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return has_ended_; });
+    if (is_left) ++threads_left;
+  }
+  if (!is_left) {
+    thread_.join();
+    return true;
+  }
+  log_warn("a closure does not end: its thread is left behind");
+  thread_.detach();
+  return false;
+}
+
+int ClosureRunner::left_behind() noexcept { return threads_left; }
+
+void ClosureRunner::note_end() {
+  {
+    const Lock lock(mutex_);
+    has_ended_ = true;
+    if (is_left_) --threads_left;
+  }
+  changed_.notify_all();
+}
+
+void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<CompletionSender>& sender) {
+  const std::size_t done = run_brief(batch, sender);
+  if (done == batch.closures.size()) return;
+  {
+    const Lock lock(mutex_);
+    for (std::size_t i = done; i < batch.closures.size(); ++i)
+      inbox_.push_back({std::move(batch.closures[i]), batch.low_watermark, sender});
+    last_sender_ = sender;
+  }
+  changed_.notify_one();
+}
+
+// Runs the first closures of the batch on this thread, while they are brief and the time limit is
+// not reached. Returns how many it ran.
+std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
+                                     const std::shared_ptr<CompletionSender>& sender) {
+  std::vector<rpc::ClosureCall>& calls = batch.closures;
+  if (calls.empty() || !functions_.is_brief(calls.front().function_id)) return 0;
+  {
+    const Lock lock(mutex_);
+    if (is_running_ || is_stopping_ || !inbox_.empty()) return 0;
+    is_running_ = true;
+    last_sender_ = sender;
+    open_->count.add(1);  // one for the whole batch, so that drain() waits for it
+  }
+  const Deadline end = Deadline::after(kBriefRun);
+  std::size_t done = 0;
+  do {
+    open_->count.add(1);
+    const bool more_follow = done + 1 < calls.size();
+    run({std::move(calls[done++]), batch.low_watermark, sender}, more_follow);
+  } while (done < calls.size() && !end.has_expired() &&
+           functions_.is_brief(calls[done].function_id));
+  {
+    const Lock lock(mutex_);
+    is_running_ = false;
+    if (!inbox_.empty()) changed_.notify_one();
+  }
+  open_->count.add(-1);
+  return done;
+}
+
+bool ClosureRunner::drain(Deadline deadline) {
+  std::shared_ptr<CompletionSender> sender;
+  {
+    const Lock lock(mutex_);
+    is_stopping_ = true;
+    inbox_.clear();
+    sender = last_sender_;
+  }
+  changed_.notify_all();
+  const bool is_done = open_->count.wait_for_none(deadline);
+  if (sender) sender->flush();  // a report may wait for a closure that will not run
+  return is_done;
+}
+
+void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
+  std::vector<Item> cancelled;
+  {
+    const Lock lock(mutex_);
+    const auto is_named = [&](const Item& item) {
+      return std::find(closures.begin(), closures.end(), item.call.closure_id) != closures.end();
+    };
+    const auto kept = std::stable_partition(inbox_.begin(), inbox_.end(),
+                                            [&](const Item& i) { return !is_named(i); });
+    std::move(kept, inbox_.end(), std::back_inserter(cancelled));
+    inbox_.erase(kept, inbox_.end());
+  }
+  for (Item& item : cancelled) {
+    item.sender->end(
+        {.closure_id = item.call.closure_id, .status = rpc::ClosureEnd::Status::cancelled}, false);
+  }
+}
+
+void ClosureRunner::loop() {
+  Item item;
+  bool more_follow = false;
+  while (take(item, more_follow)) {
+    run(std::move(item), more_follow);
+    const Lock lock(mutex_);
+    is_running_ = false;
+  }
+}
+
+void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
+  const Lock lock(mutex_);
+  std::erase_if(inbox_, [&](const Item& item) { return item.sender == sender; });
+}
+
+bool ClosureRunner::take(Item& item, bool& more_follow) {
+  while (true) {
+    const Deadline next_late =
+        open_pushes_->give_up_late(options_.data_timeout, Clock::system().now());
+    const Lock lock(mutex_);
+    const bool is_woken = changed_.wait(mutex_, next_late, [this]() COHORT_REQUIRES(mutex_) {
+      return is_stopping_ || (!is_running_ && !inbox_.empty());
+    });
+    if (!is_woken) continue;
+    if (is_stopping_) return false;
+    is_running_ = true;
+    item = std::move(inbox_.front());
+    inbox_.pop_front();
+    more_follow = !inbox_.empty();
+    open_->count.add(1);  // under the lock, so that drain() counts it
+    return true;
+  }
+}
+
+void ClosureRunner::run(Item item, bool more_follow) {
+  const auto running = std::make_shared<RunningClosure>();
+  running->end.closure_id = item.call.closure_id;
+  running->sender = item.sender;
+  running->open = open_;
+  running->task = options_.task;
+  try {
+    const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
+    const function::StepScope step(item.call.closure_id, function->name);
+    running->more_follow = more_follow && function->is_self_contained;
+    // Send the reports that wait, because this closure may run for a long time or forever: it may
+    // depend on user code, on the data and on other tasks.
+    if (!function->is_self_contained || !function->was_short) item.sender->flush();
+    if (function->registered) {
+      running->end.tensors =
+          call_registered(*function, std::move(item.call.inputs), options_.worker_index);
+      check_can_travel(running->end.tensors, *function);
+    } else {
+      run_program(item, *function, running);
+    }
+    function->was_short = Clock::system().now() - running->started < kShortClosure;
+  } catch (...) {
+    running->fail(current_error());
+  }
+  running->release();
+}
+
+void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
+                                const std::shared_ptr<RunningClosure>& running) {
+  std::optional<Draws> drawn = draws_.draw(item.call, function, *running);
+  if (!drawn) {
+    running->end.status = rpc::ClosureEnd::Status::end_of_data;
+    return;
+  }
+  Draws draws = std::move(*drawn);
+  if (item.call.epoch_step) running->end.rows = rows_of(function, draws);
+  const auto placed =
+      std::find_if(function.programs.begin(), function.programs.end(),
+                   [&](const auto& program) { return program->fits(item.call.inputs, draws); });
+  if (placed == function.programs.end()) {
+    running->end.status = rpc::ClosureEnd::Status::needs_program;
+    for (const Fields& fields : draws) {
+      running->end.tensors.insert(running->end.tensors.end(), fields.begin(), fields.end());
+    }
+    check_can_travel(running->end.tensors, function);
+    draws_.park(item.call.closure_id, std::move(draws), item.low_watermark);
+    return;
+  }
+  const PlacedProgram& program = **placed;
+  ProgramHost host({links_, open_pushes_, options_.data_timeout}, program, std::move(draws),
+                   running, item.low_watermark);
+  std::vector<at::Tensor> variables(program.places.size());
+  host.pull(program.pulls, variables);
+  item.call.inputs.resize(program.program->info().inputs.size());
+  try {
+    running->end.tensors = program.program->run(item.call.inputs, variables, host, item.call.seed);
+  } catch (...) {
+    throw current_error().during("running '" + function.name + "'");
+  }
+  check_can_travel(running->end.tensors, function);
+  host.push();
+}
+
+}  // namespace cohort::server

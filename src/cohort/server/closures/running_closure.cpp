@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/closures/running_closure.h"
+
+namespace cohort::server {
+
+// This is called before the end is reported, so that the counts include every reported end.
+void OpenClosures::note_end(const rpc::ClosureEnd& end, TimePoint now) {
+  const bool is_failed = end.status == rpc::ClosureEnd::Status::failed;
+  if (!is_failed && end.status != rpc::ClosureEnd::Status::ok) return;
+  ++(is_failed ? failed : ended_well);
+  last_end.store(now, std::memory_order_relaxed);
+  if (end.error) errors->note(*end.error);
+}
+
+void RunningClosure::fail(const Error& error) {
+  const Lock lock(mutex);
+  if (end.status == rpc::ClosureEnd::Status::failed) return;
+  end.status = rpc::ClosureEnd::Status::failed;
+  end.tensors.clear();
+  end.error = error.origin().empty() ? Error(error).at(task) : error;
+}
+
+std::optional<Error> RunningClosure::acknowledge(const rpc::Answer& answer, const std::string& ps) {
+  try {
+    if (const Error* error = std::get_if<Error>(&answer))
+      return Error(*error).at(ps).during("pushing updates to " + ps);
+    if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return std::nullopt;
+  } catch (...) {  // the answer is broken
+    return current_error().at(ps);
+  }
+  const Lock lock(mutex);
+  ++end.pushes_dropped;
+  return std::nullopt;
+}
+
+void RunningClosure::release() {
+  if (--unacknowledged != 0) return;
+  const TimePoint now = Clock::system().now();
+  const bool is_short = now - started < kShortClosure;
+  if (files) end.files = files->take_new();
+  open->note_end(end, now);
+  sender->end(std::move(end), more_follow && is_short);
+  open->count.add(-1);
+}
+
+}  // namespace cohort::server

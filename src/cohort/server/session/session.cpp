@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/server/session/session.h"
+
+#include <functional>
+
+#include "cohort/cluster/cluster_spec.h"
+#include "cohort/core/log.h"
+#include "cohort/rpc/iterator_seed.h"
+#include "cohort/rpc/violation.h"
+
+namespace cohort::server {
+namespace {
+
+// How long to wait for a closure, which ends when its connections close.
+constexpr auto kLastMoment = std::chrono::milliseconds(500);
+// How long to wait for pipelines that were stopped. Freeing the gigabytes of a shuffle's buffer
+// takes the system a second.
+constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
+
+void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
+  reply.role = rpc::Frame::Role::response;
+  reply.id = id;
+  channel.send(std::move(reply));
+}
+
+rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
+  rpc::PeekReply reply;
+  for (Fields& fields : iterator.peek(count)) {
+    reply.fields = static_cast<std::uint32_t>(fields.size());
+    reply.tensors.insert(reply.tensors.end(), fields.begin(), fields.end());
+  }
+  return rpc::to_frame(std::move(reply));
+}
+
+// For a thread that has no caller to throw to.
+void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id,
+                       const std::function<rpc::Frame()>& make_reply) noexcept {
+  const auto send = [&](auto make) {
+    rpc::Frame frame = make();
+    if (const std::shared_ptr<rpc::Channel> channel = weak.lock()) channel->send(std::move(frame));
+  };
+  try {
+    try {
+      send([&] {
+        rpc::Frame reply = make_reply();
+        reply.role = rpc::Frame::Role::response;
+        reply.id = id;
+        return reply;
+      });
+    } catch (...) {
+      send([&, error = current_error()] { return rpc::error_frame(id, error); });
+    }
+  } catch (...) {
+    log_debug("an answer was not sent: ", current_error().what());
+  }
+}
+
+}  // namespace
+
+Session::Session(SessionOptions options)
+    : options_(std::move(options)),
+      tables_(std::make_shared<ClosureTables>(
+          ParameterLinkOptions{.addresses = options_.ps_addresses,
+                               .self = options_.self,
+                               .coordinator_incarnation = options_.coordinator_incarnation,
+                               .payload_checksums = options_.payload_checksums,
+                               .data_timeout = options_.data_timeout})),
+      runner_(ClosureRunner::start({.task = options_.self.task,
+                                    .worker_index = TaskId::parse(options_.self.task).index,
+                                    .data_timeout = options_.data_timeout,
+                                    .errors = options_.errors},
+                                   tables_)) {}
+
+Session::~Session() { end(); }
+
+bool Session::end() noexcept { return end_within(kLastMomentOfPipelines); }
+
+bool Session::end_within(Duration time_of_pipelines) noexcept {
+  tables_->links.close();       // wakes threads that wait for a parameter server
+  tables_->iterators.cancel();  // wakes threads that wait for an element or a program
+  const Deadline deadline = Deadline::after(kLastMoment);
+  const bool has_ended = runner_->end(deadline);
+  const Deadline last = has_ended ? Deadline::after(time_of_pipelines) : deadline;
+  return tables_->iterators.end(last) && has_ended;
+}
+
+void Session::replace() noexcept {
+  is_replaced_ = true;
+  end_within(kLastMoment);  // the next coordinator waits meanwhile
+}
+
+void Session::create_iterator(const rpc::IteratorSpec& iterator) {
+  const std::uint64_t seed = rpc::seed_on(iterator, options_.self.task);
+  tables_->iterators.create(
+      iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs},
+      [asker = asker_, id = iterator.id](const std::string& function, const Fields& element) {
+        ask(*asker, id, function, element);
+      });
+}
+
+void Session::greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
+                      const std::shared_ptr<CompletionSender>& sender) {
+  if (task != options_.coordinator) return;
+  // A coordinator that has reconnected creates its iterators again, always after this greeting.
+  IteratorTable::Iterators old;
+  {
+    const Lock lock(asker_->mutex);
+    old = tables_->iterators.take_all();
+    asker_->channel = channel;
+    asker_->sender = sender;
+  }
+  IteratorTable::let_go(std::move(old));
+}
+
+// Requests for programs over this channel get no answer any more, so draws that wait for one must
+// end. When the coordinator comes back, it creates its iterators again; iterators that it has
+// dropped in the meantime would otherwise stay here with their buffers.
+void Session::hang_up(const std::shared_ptr<CompletionSender>& sender) {
+  runner_->drop(sender);
+  IteratorTable::Iterators old;
+  {
+    const Lock lock(asker_->mutex);  // so that no newer channel can be greeted meanwhile
+    if (asker_->sender.lock() == sender) old = tables_->iterators.take_all();
+  }
+  IteratorTable::let_go(std::move(old));
+}
+
+// Does nothing if the channel has closed: the coordinator will come back with a new channel and new
+// iterators.
+void Session::ask(Asker& asker, std::uint64_t iterator, const std::string& function,
+                  const Fields& element) {
+  std::shared_ptr<rpc::Channel> channel;
+  {
+    const Lock lock(asker.mutex);
+    channel = asker.channel.lock();
+  }
+  if (channel == nullptr) return;
+  try {
+    channel->send(rpc::to_frame(
+        rpc::ProgramRequest{.resource = iterator, .function = function, .element = element}));
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::unavailable) throw;
+    log_debug("a request for a program was not sent: ", error.what());
+  }
+}
+
+void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
+                     const std::shared_ptr<CompletionSender>& sender) {
+  if (is_replaced_) throw rpc::replaced_error(options_.self.task);
+  const std::uint64_t id = frame.id;
+  switch (static_cast<rpc::MessageType>(frame.type)) {
+    case rpc::MessageType::pull:
+      return respond(*channel, id, rpc::to_frame(store_.pull(rpc::pull_of(frame))));
+    case rpc::MessageType::push:
+      return respond(*channel, id, rpc::to_frame(store_.push(rpc::push_of(std::move(frame)))));
+    case rpc::MessageType::peek:
+      return peek(rpc::peek_of(frame), id, channel);
+    case rpc::MessageType::program_reply:
+      return tables_->iterators.take(rpc::program_reply_of(frame));
+    case rpc::MessageType::run: {
+      rpc::RunBatch batch = rpc::run_of(std::move(frame));
+      for (const rpc::ClosureCall& call : batch.closures)
+        rpc::check_watermark(batch.low_watermark, call.closure_id);
+      return runner_->enqueue(std::move(batch), sender);
+    }
+    case rpc::MessageType::ping:
+      return respond(*channel, id, rpc::ping_frame());
+    case rpc::MessageType::cancel:
+      return runner_->cancel(rpc::cancel_of(frame).closures);
+    default:
+      internal::throw_error(ErrorCode::unimplemented, "[server.handle] unknown message type ",
+                            frame.type);
+  }
+}
+
+// Runs on another thread, because the pipeline may take any time and the channel must go on.
+// Meanwhile a closure that draws waits, and gets the elements in the same order as without a peek.
+void Session::peek(const rpc::PeekRequest& request, std::uint64_t id,
+                   const std::shared_ptr<rpc::Channel>& channel) {
+  tables_->iterators.use(request.resource, [weak = std::weak_ptr(channel), id,
+                                            count = request.count](WorkerIterator& iterator) {
+    respond_or_report(weak, id, [&] { return peeked(iterator, count); });
+  });
+}
+
+TaskHealth Session::health() const {
+  const ParameterStore::Counters& counters = store_.counters();
+  const ClosureRunner::Counts closures = runner_->counts();
+  TaskHealth health;
+  health.closures_run = closures.ended_well;
+  health.pushes_applied = counters.pushes_applied;
+  health.pushes_dropped = counters.pushes_dropped;
+  health.pulled_bytes = counters.pulled_bytes;
+  health.pushed_bytes = counters.pushed_bytes;
+  health.closures_failed = closures.failed;
+  health.closures_queued = closures.queued;
+  health.closures_running = closures.running;
+  health.connections_lost = tables_->links.losses();
+  health.since_last_end = closures.since_last_end;
+  return health;
+}
+
+}  // namespace cohort::server

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// all_reduce() and all_gather() in a traced step.
+#include <utility>
+
+#include "cohort/strategy/replicas/reduction.h"
+#include "cohort/strategy/replicas/replica_collective.h"
+#include "cohort/strategy/traced/step_run.h"
+#include "cohort/strategy/workers/worker_values.h"
+
+namespace cohort::internal {
+namespace {
+
+class JoinedCollective final : public JoinedCall {
+ public:
+  explicit JoinedCollective(const CollectiveCall& call) : call_(call) {}
+
+  // Each replica computes the result itself: the same numbers in the same order.
+  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
+    const std::size_t leaves = values.size();
+    replica.own_offer().values = std::move(values);
+    replica.meet();
+    std::vector<at::Tensor> results;
+    if (MirroredHome* const home = replica.workers()) {
+      replica.over_workers(
+          [&] { replica.shared_sums() = combined_by_all(replica, *home, leaves); });
+      for (const at::Tensor& result : replica.shared_sums()) results.push_back(result.clone());
+      replica.leave();
+      return results;
+    }
+    for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
+      std::vector<Reduction::Parts> parts;
+      for (std::size_t r = 0; r < replica.count(); ++r)
+        parts.push_back(call_.part_of(replica.of(r).values[leaf]));
+      results.push_back(call_.combined(parts));
+    }
+    replica.leave();
+    return results;
+  }
+
+ private:
+  std::vector<at::Tensor> combined_by_all(const StepReplica& replica, const MirroredHome& home,
+                                          std::size_t leaves) const {
+    const auto own = [&] {
+      Contributions parts(leaves);
+      for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
+        for (std::size_t r = 0; r < replica.count(); ++r)
+          parts[leaf].push_back(call_.part_of(replica.of(r).values[leaf]));
+      }
+      return parts;
+    };
+    const Contributions all = of_all_workers(
+        home.workers(), call_.name(), [&] { return call_.text(); }, own, call_.timeout);
+    std::vector<at::Tensor> results;
+    for (const std::vector<Reduction::Parts>& parts : all) results.push_back(call_.combined(parts));
+    return results;
+  }
+
+  const CollectiveCall call_;
+};
+
+}  // namespace
+
+std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call) {
+  return std::make_unique<JoinedCollective>(call);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who forms the groups of a strategy's workers.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/collective/mpi_group.h"
+#include "cohort/collective/process_groups.h"
+#include "cohort/core/clock.h"
+#include "cohort/strategy/synchronous_strategy.h"
+
+namespace cohort::internal {
+
+// What a strategy uses of collective::ProcessGroups; tests have another one. Called by one thread
+// at a time.
+class WorkerGroups {
+ public:
+  virtual ~WorkerGroups() = default;
+  virtual collective::Membership form(Deadline deadline, Duration return_wait) = 0;
+  // Throws if there can be no group but the first one.
+  virtual void check_forms_again() const {}
+  // Whether the others have ended the last group because of this process, and go on without it.
+  virtual bool is_given_up() { return false; }
+  // Whether all others of the last group have ended; true if there can be no group but the first.
+  virtual bool have_others_ended(Deadline /*deadline*/) { return true; }
+  // Of the last group, alike on all its workers; 0 if there can be no group but the first.
+  virtual std::uint64_t last_number() const { return 0; }
+};
+
+// Throws the errors of collective::ProcessGroups.
+std::unique_ptr<WorkerGroups> groups_of_processes(collective::ProcessGroupOptions options);
+// form() throws the errors of collective::mpi_group().
+std::unique_ptr<WorkerGroups> groups_of_mpi(collective::MpiTasks tasks);
+
+// For tests: strategies of other groups.
+class WorkerGroupsAccess {
+ public:
+  // Forms the first group.
+  static std::unique_ptr<MultiWorkerMirroredStrategy> strategy_of(
+      std::shared_ptr<WorkerGroups> groups, const MultiWorkerMirroredOptions& options) {
+    return std::unique_ptr<MultiWorkerMirroredStrategy>(
+        new MultiWorkerMirroredStrategy(std::move(groups), nullptr, options));
+  }
+};
+
+}  // namespace cohort::internal

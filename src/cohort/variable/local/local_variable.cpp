@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/variable/local/local_variable.h"
+
+#include <c10/core/GradMode.h>
+
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/function/trace.h"
+#include "cohort/function/variable_read.h"
+#include "cohort/variable/validation.h"
+#include "cohort/variable/variable_state.h"
+
+namespace cohort {
+namespace variable {
+
+LocalVariable::LocalVariable(std::string name, at::Tensor value, bool is_trainable)
+    : name_(std::move(name)),
+      spec_(TensorSpec::of(value)),
+      is_trainable_(is_trainable),
+      state_(std::move(value)),
+      named_(tensor(), name_) {
+  check_tensor(name_, tensor(), is_trainable_);
+}
+
+at::Tensor LocalVariable::copy() const {
+  if (function::Trace::current() != nullptr) return tensor().detach().clone();
+  const Lock lock(mutex_);
+  return tensor().detach().clone();
+}
+
+std::shared_ptr<VariableHome> LocalVariable::home() const {
+  static const auto kHome = std::make_shared<LocalHome>();
+  return kHome;
+}
+
+void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
+  const c10::NoGradGuard no_grad;
+  const Lock lock(mutex_);
+  const at::Tensor& own = tensor();
+  // A view of the variable itself would change while it is read.
+  const at::Tensor source = value.is_alias_of(own) ? value.clone() : value;
+  switch (kind) {
+    case internal::AssignKind::assign:
+      own.copy_(source);
+      break;
+    case internal::AssignKind::add:
+      own.add_(source);
+      break;
+    case internal::AssignKind::sub:
+      own.sub_(source);
+      break;
+  }
+}
+
+void LocalVariable::scatter(const RowUpdate& update) {
+  const Lock lock(mutex_);
+  apply_rows(update.kind, tensor(), update.indices, update.rows);
+}
+
+LocalVariable::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
+                                              std::span<const double> hyper) const {
+  at::Tensor dense = plain_gradient(gradient);
+  const Lock lock(mutex_);
+  return {.gradient = std::move(dense), .slots = state_.reserve(key, hyper, name_)};
+}
+
+void LocalVariable::apply(const SlotKey& key, Reserve reserve, std::span<const double> hyper) {
+  const Lock lock(mutex_);
+  at::Tensor own = tensor();
+  state_.apply(key, std::move(reserve.slots), own, reserve.gradient, hyper);
+  // Autograd must detect it if a graph that saved the old value is run backwards later.
+  own.unsafeGetTensorImpl()->bump_version();
+}
+
+namespace {
+
+LocalVariable& local_of(const Variable& variable) {
+  return static_cast<LocalVariable&>(*variable.impl());
+}
+
+}  // namespace
+
+std::vector<at::Tensor> LocalHome::read(std::span<const Variable> variables) const {
+  std::vector<at::Tensor> values;
+  for (const Variable& variable : variables) values.push_back(local_of(variable).copy());
+  return values;
+}
+
+void LocalHome::assign(std::span<const Assignment> assignments) {
+  for (const Assignment& each : assignments) local_of(each.variable).assign(each.kind, each.value);
+}
+
+void LocalHome::scatter(std::span<const RowUpdate> updates) {
+  for (const RowUpdate& each : updates) local_of(each.variable).scatter(each);
+}
+
+void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
+                      std::span<const double> hyper) {
+  // An error in one variable must leave all of them unchanged.
+  std::vector<LocalVariable::Reserve> reserves;
+  reserves.reserve(updates.size());
+  for (const Update& each : updates)
+    reserves.push_back(local_of(each.variable).reserve(key, each.gradient, hyper));
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    local_of(updates[i].variable).apply(key, std::move(reserves[i]), hyper);
+}
+
+}  // namespace variable
+
+Variable local_variable(std::string name, at::Tensor value, bool is_trainable) {
+  COHORT_CHECK(value.defined(), ErrorCode::invalid_argument,
+               "[variable.create] expected a tensor, got an undefined one (variable '", name, "')");
+  // A value that read() of another variable returned is only an initial value, so its graph is cut,
+  // as in tf.Variable(v.read_value()).
+  if (function::is_computed_from_reads(value))
+    value = value.is_view() ? value.detach() : value.detach_();
+  if (is_trainable && value.is_leaf() && value.is_floating_point()) value.set_requires_grad(true);
+  return Variable(
+      std::make_shared<variable::LocalVariable>(std::move(name), std::move(value), is_trainable));
+}
+
+}  // namespace cohort

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Who keeps the values of a group of variables: this process, or the parameter servers of one
+// strategy. A call for many variables asks each home once, and a home asks each server once.
+//
+//   apply_updates({rule, "adam"}, {{kernel, kernel_gradient}, {bias, bias_gradient}}, hyper);
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/effect_handler.h"
+#include "cohort/core/export.h"
+#include "cohort/variable/attached_state.h"
+#include "cohort/variable/gradient_sink.h"
+#include "cohort/variable/rows.h"
+#include "cohort/variable/update_rule.h"
+#include "cohort/variable/variable.h"
+#include "cohort/variable/variable_state.h"
+
+namespace cohort {
+
+struct Update {
+  Variable variable;
+  at::Tensor gradient;
+  bool is_temporary = false;  // nobody else has the gradient's memory: it may be overwritten
+};
+struct Assignment {
+  Variable variable;
+  internal::AssignKind kind;
+  at::Tensor value;
+  // The value is a number of the host: if all replicas assign an equal one, it is one value that
+  // they share.
+  bool is_number = false;
+};
+// A change of some rows; see variable/rows.h.
+struct RowUpdate {
+  Variable variable;
+  variable::ScatterKind kind;
+  at::Tensor indices;
+  at::Tensor rows;
+};
+
+// Records the calls for variables that a traced function makes, if the program will run in the
+// variables' own process. The arguments are those of VariableHome; each run reads the
+// hyperparameters. Used only from the tracing thread.
+class COHORT_API UpdateRecorder {
+ public:
+  virtual ~UpdateRecorder() = default;
+  virtual void assign(std::span<const Assignment> assignments) = 0;
+  virtual void scatter(std::span<const RowUpdate> updates) = 0;
+  virtual void apply(const SlotKey& key, std::span<const Update> updates,
+                     std::span<const at::Tensor> hyper) = 0;
+};
+
+// One for all local variables, and one for each strategy that has variables. The callers are the
+// functions below: they have checked the arguments, no trace runs on this thread, and all variables
+// of a call belong to this home. Thread-safe.
+class COHORT_API VariableHome {
+ public:
+  virtual ~VariableHome() = default;
+  // Throws if the calling thread must not call `method`: "read", "tensor", "assign", "scatter" or
+  // "apply". `variable`: the name of one with which it is called, for the message.
+  virtual void check_use(std::string_view method, std::string_view variable) const = 0;
+  // Throws failed_precondition if the gradients of a loss that this thread has computed are not all
+  // that Optimizer::minimize() must apply to the variable.
+  virtual void check_can_minimize(const std::string& /*variable*/) const {}
+  // Whether assign() and apply() in a replica context combine the values of all replicas.
+  virtual bool reduces_over_replicas() const { return false; }
+  // Whether other processes have the same variables and make the same calls.
+  virtual bool has_workers() const { return false; }
+  // The arguments of AtomicFile and commit().
+  struct FileTurn {
+    std::uint64_t order = 0;
+    std::function<void()> check = {};
+  };
+  using WriteFile = std::function<void(const FileTurn& turn)>;
+  // Calls `write`, which writes a file, in one of these processes; all throw what it throws.
+  virtual void write_file(const WriteFile& write) const { write({}); }
+  // Whether other strategies refuse the variables. Plain variables of this process are for all.
+  virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
+  // The current values, in memory of their own.
+  virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
+  // In this order; a variable may come several times, also in apply().
+  virtual void assign(std::span<const Assignment> assignments) = 0;
+  // In this order. The default throws unimplemented, as parameter servers have no such operation.
+  virtual void scatter(std::span<const RowUpdate> updates);
+  // The sums of gradients over the replicas, which all make this call; undefined if none has one.
+  // The default returns the gradients, as there is one replica.
+  virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients);
+  // Before a backward pass whose gradients all go into apply() with this key, in this order: who
+  // takes them while it runs. nullptr: nobody does. Some of the variables may be of other homes.
+  virtual std::unique_ptr<GradientSink> gradient_sink(const SlotKey& /*key*/,
+                                                      std::span<const Variable> /*variables*/) {
+    return nullptr;
+  }
+  // The tensors of this process that an update of the variable may change, in any replica.
+  virtual std::vector<at::Tensor> memory_of(const Variable& variable) const {
+    return {variable.tensor()};
+  }
+  // One step of the rule for each variable, all with the same hyperparameters. No gradient shares
+  // memory_of() one of the variables. A gradient may be undefined if the home reduces over
+  // replicas: this replica has none, but others may. Then the hyperparameters are those of the
+  // first replica.
+  virtual void apply(const SlotKey& key, std::span<const Update> updates,
+                     std::span<const double> hyper) = 0;
+  // The recorder of the trace on this thread, if its program will run in the process that has these
+  // variables; otherwise nullptr, and the trace records effect operators.
+  virtual UpdateRecorder* recorder() { return nullptr; }
+  // Called by what has state that belongs to these variables, when it is made. If another worker
+  // has handed over such a state, it is loaded now; then throws failed_precondition if the other
+  // workers have none of this key.
+  virtual void attach(const std::shared_ptr<AttachedState>& /*state*/) {}
+  // Whether the values are newer than saved ones, because other workers have handed them over to
+  // this program, which has begun again. Then what would restore saved ones leaves them.
+  virtual bool keeps_newer_values() const { return false; }
+};
+
+// These group the variables by home. All arguments are checked before anything is changed or sent:
+// invalid_argument and unimplemented as check_update() and Variable::assign() say. Inside a trace
+// they only record.
+
+// In a replica context of several replicas, throws unimplemented for a variable whose home does not
+// reduce over replicas. `call` is for the message.
+COHORT_API void check_can_update(std::span<const Variable> variables, std::string_view call);
+// Outside a trace. Unlike Variable::read(), the values have no gradient.
+COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
+COHORT_API void assign_values(std::span<const Assignment> assignments);
+// Throws unimplemented inside a trace whose program runs in another process.
+COHORT_API void scatter_rows(std::span<const RowUpdate> updates);
+// `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
+// read at every call of the traced step.
+COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,
+                              std::span<const at::Tensor> hyper);
+
+// The sums of gradients over the replicas of a run, which all make this call; the gradients
+// themselves with one replica. Throws unimplemented inside a trace of several replicas, and as
+// check_can_update() does.
+COHORT_API std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients,
+                                                     std::string_view call);
+
+// "'w', 'b' and 3 more"
+COHORT_API std::string names_of(std::span<const Variable> variables);
+
+}  // namespace cohort

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// A value with the slots of the optimizers that update it, wherever a variable's value is kept.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/variable/update_rule.h"
+
+namespace cohort {
+
+class UpdateCounter;  // variable/hyperparameter.h
+
+// An update rule, and the name of the optimizer whose slots it uses.
+struct SlotKey {
+  const variable::UpdateRule& rule;
+  std::string_view optimizer;
+  // Of the optimizer. A home that makes an update for several replicas at once counts it there,
+  // before one of them goes on to the next.
+  UpdateCounter* counter = nullptr;
+};
+
+// The values of a gradient as rules take them: row-major, and without a graph. The tensor itself if
+// it is like that, else a copy or a view.
+COHORT_API at::Tensor plain_gradient(const at::Tensor& gradient);
+// The values of a sparse COO gradient, whose rows may come several times: the sum of each. Use this
+// in place of to_dense(), with which LibTorch 1.13 loses one number that autograd has expanded.
+COHORT_API at::Tensor dense_of(const at::Tensor& gradient);
+
+// Elements of a value, in row-major order.
+struct ElementRange {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t size() const { return end - begin; }
+};
+// They share their memory with the tensor, which must be row-major.
+COHORT_API at::Tensor elements_of(const at::Tensor& tensor, ElementRange range);
+
+// An update has two steps, so that several can be made together or not at all: reserve() checks and
+// allocates what the update needs, but changes nothing; then apply() cannot fail.
+// Thread-compatible: the owner locks.
+class COHORT_API VariableState {
+ public:
+  struct RuleSlots {
+    std::string rule;
+    std::vector<at::Tensor> tensors;
+    // Of each tensor whether it has only a range of the elements; empty: none of them.
+    std::vector<bool> are_parts = {};
+    bool is_part() const;
+  };
+  // By the name of their optimizer, which has one rule.
+  using Slots = std::multimap<std::string, RuleSlots, std::less<>>;
+  // The slots of a first update; empty if there are slots already.
+  using Fresh = Slots::node_type;
+
+  explicit VariableState(at::Tensor value) : value_(std::move(value)) {}
+
+  const at::Tensor& value() const { return value_; }
+  // Makes `next` the value and returns the one before.
+  at::Tensor exchange(at::Tensor next) { return std::exchange(value_, std::move(next)); }
+  const Slots& slots() const { return slots_; }
+  // Makes the slots those of another process, or of another replica, with the same value. They are
+  // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
+  void take_slots(const Slots& slots, bool may_keep);
+
+  // already_exists, naming `variable_name`, if this optimizer has slots of another rule;
+  // unimplemented if it has slots of a range.
+  Fresh reserve(const SlotKey& key, std::span<const double> hyper,
+                std::string_view variable_name) const;
+  // Writes the new value into `new_value`, which is value() itself or shares no memory with it. If
+  // two updates were reserved together, the second uses the slots of the first.
+  void apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value, const at::Tensor& gradient,
+             std::span<const double> hyper);
+
+  // The same for a range of the elements, which is always the same one: other processes have the
+  // rest of the slots. The new values of the range go into `new_part`.
+  void check_rule(const SlotKey& key, std::string_view variable_name) const;
+  Fresh reserve_part(const SlotKey& key, std::span<const double> hyper,
+                     std::string_view variable_name, ElementRange range) const;
+  void apply_part(const SlotKey& key, Fresh fresh, at::Tensor& new_part,
+                  const at::Tensor& gradient_part, std::span<const double> hyper,
+                  ElementRange range);
+  // If there are whole slots, keeps only this range of them.
+  void cut_slots(const SlotKey& key, std::span<const double> hyper, ElementRange range);
+  void drop_slots(const SlotKey& key);
+  // Replaces a part of a slot by the whole slot.
+  void replace_slot(const std::string& optimizer, std::size_t number, at::Tensor whole);
+
+  // Copies the value and these slots of `first`, which may be on another device. `fresh`: as for
+  // apply().
+  void follow(const VariableState& first, const SlotKey& key, Fresh fresh);
+
+ private:
+  RuleSlots* find(const SlotKey& key);
+  RuleSlots& made(const SlotKey& key, Fresh fresh);
+
+  at::Tensor value_;
+  Slots slots_;
+};
+
+}  // namespace cohort
