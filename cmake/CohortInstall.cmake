@@ -8,7 +8,7 @@ list(REMOVE_ITEM modules cohort_cli cohort_testing)
 add_library(cohort SHARED ${PROJECT_SOURCE_DIR}/cmake/no_source.cpp)
 cohort_compile_options(cohort)
 cohort_link_whole(cohort ${modules})
-target_include_directories(cohort INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/src>
+target_include_directories(cohort INTERFACE $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}/include>
                                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 target_link_libraries(cohort PUBLIC ${TORCH_LIBRARIES})
 target_compile_features(cohort INTERFACE cxx_std_20)
@@ -19,14 +19,7 @@ install(TARGETS cohort EXPORT CohortTargets LIBRARY DESTINATION ${CMAKE_INSTALL_
 if(TARGET cohort_command)
   install(TARGETS cohort_command RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
 endif()
-file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/src/cohort/*.h)
-# Of `testing` only TestCluster is for users; the rest needs GoogleTest.
-list(FILTER headers EXCLUDE REGEX "/(internal|detail|backends|cli)/|/testing/[^/]*$")
-foreach(header ${headers})
-  get_filename_component(folder ${header} DIRECTORY)
-  install(FILES ${PROJECT_SOURCE_DIR}/src/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/${folder}
-    COMPONENT headers)
-endforeach()
+install(DIRECTORY ${PROJECT_SOURCE_DIR}/include/cohort DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT headers)
 
 # These names serve find_package(Cohort) and find_package(cohort).
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Cohort)

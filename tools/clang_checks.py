@@ -85,12 +85,17 @@ def sources(build):
             yield file, command
 
 
+def project_header(name):
+    """The file of an include of "cohort/…": public headers lie in include/, the others beside their sources."""
+    public = ROOT / "include" / name
+    return public if public.exists() else ROOT / "src" / name
+
+
 def headers(build):
     """(file, command) of every header that CMake would verify to compile alone."""
     for file, command in compiled_files(build / "compile_commands.json"):
         folder, _, name = file.as_posix().partition("_verify_interface_header_sets/")
-        header = ROOT / "src" / name.removesuffix(".cxx")
-        if name and header.exists():
+        if name and (header := project_header(name.removesuffix(".cxx"))).exists():
             yield header, command
 
 
@@ -107,7 +112,7 @@ class Includes:
         if path not in self.known:
             text = path.read_text(encoding="utf-8")
             names = re.findall(r'^\s*#\s*include\s*(["<][^">]+)', text, re.MULTILINE)
-            own = {name: (ROOT / "src" if name.startswith('"cohort/') else ROOT) / name[1:] for name in names
+            own = {name: project_header(name[1:]) if name.startswith('"cohort/') else ROOT / name[1:] for name in names
                    if name.startswith(('"cohort/', '"tests/', '"bench/'))}
             self.known[path] = Included(list(own.values()), {name[1:] for name in names if name[0] == "<"},
                                         own.get(names[0]) if names else None)
@@ -155,7 +160,7 @@ def run(command):
 
 def tidy(file, arguments):
     """Nothing, or what clang-tidy found in a source or in the sources that it includes."""
-    code, output, errors = run(["clang-tidy", "--quiet", f"--header-filter=^{ROOT}/(src/cohort/.*\\.h|[^:]*\\.cpp)$", str(file),
+    code, output, errors = run(["clang-tidy", "--quiet", f"--header-filter=^{ROOT}/((src|include)/cohort/.*\\.h|[^:]*\\.cpp)$", str(file),
                                 "--", "-x", "c++", "-Wno-everything", "-Wthread-safety", "-ferror-limit=0", "-include", str(PRELUDE), *arguments])
     return "" if code == 0 else output + errors
 

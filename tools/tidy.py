@@ -26,6 +26,7 @@ FOLDER_FILES = 40
 COMMENT_COLUMNS = 100
 CODE = (".h", ".cpp")
 LICENSED = (".h", ".cpp", ".py", ".proto", ".cmake")
+CODE_FOLDERS = ("src/", "include/")  # include/ has the public headers, which are installed
 TEST_FILE = re.compile(r"_(test|bench|fuzz)\.cpp$")
 
 Finding = collections.namedtuple("Finding", "path line rule text")
@@ -42,11 +43,10 @@ class Source:
         self.code = without_comments(self.text) if self.is_code else ""
         self.code_lines = self.code.splitlines()
         parts = path.split("/")
-        self.module = parts[2] if path.startswith("src/cohort/") and len(parts) > 3 else None
+        self.module = parts[2] if path.startswith(CODE_FOLDERS) and parts[1] == "cohort" and len(parts) > 3 else None
         self.is_test = bool(TEST_FILE.search(path)) or parts[0] in ("tests", "bench")
         self.is_header = path.endswith(".h")
-        self.is_public = (self.is_header and self.module not in (None, "testing", "cli")
-                          and not {"internal", "detail", "backends"} & set(parts))
+        self.is_public = self.is_header and path.startswith("include/") and self.module is not None
 
     def includes(self):
         """(line number, name as written) of each include; literals are blanked in `code`, so read the text."""
@@ -77,7 +77,7 @@ def without_comments(text):
 
 # --- rules: each takes the tree and yields findings -----------------------------------------------
 def layers(tree):
-    allowed = {}
+    allowed, used = {}, set()
     for line in tree.read("tools/layers.txt").splitlines():
         line = line.split("#")[0].strip()
         if line:
@@ -88,11 +88,17 @@ def layers(tree):
             parts = name.strip('<>"').split("/")
             if parts[0] != "cohort" or len(parts) < 3:
                 continue
-            for text in refused_include(source, parts, allowed):
+            if source.module and source.module != parts[1]:
+                used.add((source.module, parts[1]))
+            for text in refused_include(tree, source, parts, allowed):
                 yield Finding(source.path, number, "layers", f"{text} ({name})")
+    for module, targets in allowed.items():
+        for target in sorted(targets - {"*"}):
+            if (module, target) not in used:
+                yield Finding("tools/layers.txt", 1, "layers", f"'{module}' does not use '{target}': remove it")
 
 
-def refused_include(source, parts, allowed):
+def refused_include(tree, source, parts, allowed):
     target = parts[1]
     own = source.module == target
     if source.module is not None and source.module not in allowed:
@@ -102,8 +108,10 @@ def refused_include(source, parts, allowed):
             yield f"'{source.module}' may not use '{target}'"
     if target == "testing" and not (own or source.is_test):
         yield "only tests and benchmarks may use 'testing'"
-    if "internal" in parts and not own:
-        yield f"'internal' belongs to '{target}' alone"
+    # Tests of several processes join a group on a backend that they name.
+    is_joined = parts[2] == "backends" and source.is_test and source.module is None
+    if len(parts) > 3 and not own and target != "testing" and not is_joined and not tree.has_public("/".join(parts)):
+        yield f"a sub-folder belongs to '{target}' alone"
 
 
 def banned_includes(tree):
@@ -113,7 +121,7 @@ def banned_includes(tree):
         for number, name in source.includes():
             if source.is_header and everywhere.match(name):
                 yield Finding(source.path, number, "includes", f"{name} is too costly for a header")
-            elif source.is_public and re.search(r"^\"cohort/.*/(detail|internal)/", name):
+            elif source.is_public and name.startswith('"cohort/') and not tree.has_public(name.strip('"')):
                 yield Finding(source.path, number, "includes", f"{name} is not installed with this public header")
             elif source.is_public and not allowed.match(name):
                 yield Finding(source.path, number, "includes",
@@ -160,7 +168,7 @@ BANNED_CALLS = [  # (where, pattern, what to do)
 
 def banned_calls(tree):
     for source in tree.code():
-        is_library = source.path.startswith("src/") and not source.is_test
+        is_library = source.path.startswith(CODE_FOLDERS) and not source.is_test
         for where, pattern, remedy in BANNED_CALLS:
             if where == "library" and not is_library or where == "test" and not source.is_test:
                 continue
@@ -244,7 +252,7 @@ def function_lengths(tree):
 def file_sizes(tree):
     folders = collections.Counter()
     for source in tree.sources:
-        is_source = source.path.startswith("src/") and not source.is_test
+        is_source = source.path.startswith(CODE_FOLDERS) and not source.is_test
         limit = HEADER_LINES if source.is_header else SOURCE_LINES if is_source else TEST_LINES
         if source.is_code and len(source.lines) > limit:
             yield Finding(source.path, limit, "size", f"{len(source.lines)} lines; split at {limit}")
@@ -286,7 +294,7 @@ def methods(name, body):
 def class_sizes(tree):
     head = re.compile(r"(?<!enum )\b(?:class|struct)\s+(?:COHORT_\w+\s+)?([\w:]+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?{")
     for source in tree.code():
-        if source.is_test or not source.path.startswith("src/"):
+        if source.is_test or not source.path.startswith(CODE_FOLDERS):
             continue
         for found in head.finditer(source.code):
             name = found.group(1).split("::")[-1]
@@ -341,10 +349,10 @@ def unreached_files(tree):
     # Where a library is missing, without_it.cpp is compiled in place of its neighbours, and only there.
     replaced = {pathlib.Path(source.path).parent for source in tree.code() if "/without_" in source.path}
     for source in tree.code():
-        if not source.path.startswith("src/"):
+        if not source.path.startswith(CODE_FOLDERS):
             continue
         if source.is_header:
-            installed = source.path[len("src/"):]
+            installed = source.path.partition("/")[2]
             if installed not in included and installed != "cohort/cohort.h":
                 yield Finding(source.path, 1, "unreached", "nothing includes this header")
         elif built is not None and source.path not in built and not re.search(r"_(bench|fuzz)\.cpp$", source.path) \
@@ -376,7 +384,7 @@ def without_template_arguments(text):
 def option_defaults(tree):
     """g++ warns of each member that a user's designated initialisers leave out, but for those with a default one."""
     for source in tree.code():
-        if not source.is_header or not source.path.startswith("src/") or {"internal", "detail", "backends"} & set(source.path.split("/")):
+        if not source.is_header or not source.path.startswith("include/"):
             continue
         for start, body in option_structs(source.code):
             line = source.code.count("\n", 0, start) + 1
@@ -390,8 +398,8 @@ def option_defaults(tree):
 
 def umbrella(tree):
     """cohort.h has all of the public interface: a header that it does not reach is one that users do not find."""
-    headers = {source.path[len("src/"):]: source for source in tree.code()
-               if source.is_public or source.path == "include/cohort/cohort.h"}
+    headers = {source.path[len("include/"):]: source for source in tree.code()
+               if source.is_public and source.module != "testing" or source.path == "include/cohort/cohort.h"}
     if "cohort/cohort.h" not in headers:
         return
     reached, left = set(), ["cohort/cohort.h"]
@@ -482,6 +490,9 @@ class Tree:
             return None
         return {file.relative_to(self.root).as_posix() for file, _ in compiled_files(self.compile_commands)
                 if file.is_relative_to(self.root)}
+
+    def has_public(self, name):
+        return (self.root / "include" / name).is_file()
 
     def has_build_file(self, path):
         folders = pathlib.PurePosixPath(path).parents

@@ -12,6 +12,7 @@ import tidy  # noqa: E402
 
 HEAD = "// SPDX-License-Identifier: Apache-2.0\n"
 LAYERS = "core:\nrpc: core\nserver: core rpc\ntesting: *\n"
+USES = (("rpc", "core"), ("server", "core"), ("server", "rpc"))  # each edge of LAYERS
 
 
 class Rules(unittest.TestCase):
@@ -22,6 +23,8 @@ class Rules(unittest.TestCase):
         self.write("tools/layers.txt", LAYERS)
         for module in ("core", "rpc", "server", "testing"):
             self.write(f"src/cohort/{module}/CMakeLists.txt", f"cohort_module({module})\n")
+        for module, used in USES:
+            self.write(f"src/cohort/{module}/uses_{used}_bench.cpp", HEAD + f'#include "cohort/{used}/x.h"\n')
 
     def write(self, path, text):
         file = self.root / path
@@ -49,11 +52,24 @@ class Rules(unittest.TestCase):
     def test_a_module_without_a_line(self):
         self.assertIn("layers", self.found("src/cohort/new/a.cpp", HEAD + '#include "cohort/core/b.h"\n'))
 
-    def test_internal_belongs_to_its_module(self):
-        include = HEAD + '#include "cohort/rpc/internal/b.h"\n'
+    def test_an_edge_that_nothing_uses(self):
+        self.write("src/cohort/server/uses_rpc_bench.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/server/a.cpp", HEAD, "layers"), ["'server' does not use 'rpc': remove it"])
+
+    def test_a_sub_folder_belongs_to_its_module(self):
+        include = HEAD + '#include "cohort/rpc/frames/b.h"\n'
         self.assertEqual(self.found("src/cohort/server/a.cpp", include), ["layers"])
-        self.assertNotIn("layers", self.found("src/cohort/server/a.cpp", HEAD) +
-                         self.found("src/cohort/rpc/a.cpp", include))
+        self.assertEqual(self.found("src/cohort/server/a.cpp", HEAD), [])
+        self.assertEqual(self.found("tests/a_test.cpp", include), ["layers"])
+        self.assertEqual(self.found("tests/a_test.cpp", HEAD), [])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", include), [])
+        backend = HEAD + '#include "cohort/rpc/backends/tcp/join.h"\n'
+        self.assertEqual(self.found("tests/a_test.cpp", backend), [])
+        self.assertEqual(self.found("src/cohort/server/a.cpp", backend), ["layers"])
+
+    def test_public_headers_of_a_sub_folder_are_for_all(self):
+        self.write("include/cohort/core/text/printing.h", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + '#include "cohort/core/text/printing.h"\n'), [])
 
     def test_only_tests_use_testing(self):
         include = HEAD + '#include "cohort/testing/fake_clock.h"\n'
@@ -65,26 +81,28 @@ class Rules(unittest.TestCase):
     def test_includes_of_a_public_header(self):
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
         good = "#include <ATen/core/Tensor.h>\n#include <c10/core/Device.h>\n#include <vector>\n"
-        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + good), [])
+        self.assertEqual(self.found("include/cohort/rpc/a.h", HEAD + good), [])
         for name in ("torch/torch.h", "ATen/ATen.h", "iostream", "grpcpp/grpcpp.h", "nlohmann/json.hpp"):
-            self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + f"#include <{name}>\n"), ["includes"], name)
+            self.assertEqual(self.found("include/cohort/rpc/a.h", HEAD + f"#include <{name}>\n"), ["includes"], name)
 
     def test_a_public_header_includes_what_it_uses(self):
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
         code = "struct A {\n  std::pair<int, int> both;  // std::tuple\n};\n"
-        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + code, "includes"), ["std::pair is of <utility>"])
-        self.assertEqual(self.found("src/cohort/rpc/a.h", HEAD + "#include <utility>\n" + code), [])
+        self.assertEqual(self.found("include/cohort/rpc/a.h", HEAD + code, "includes"), ["std::pair is of <utility>"])
+        self.assertEqual(self.found("include/cohort/rpc/a.h", HEAD + "#include <utility>\n" + code), [])
 
     def test_a_public_header_includes_what_is_installed(self):
-        include = HEAD + '#include "cohort/rpc/detail/b.h"\n'
-        self.assertIn("includes", self.found("src/cohort/server/a.h", include))
-        self.assertNotIn("includes", self.found("src/cohort/server/a.h", HEAD) +
-                         self.found("src/cohort/server/detail/a.h", include))
+        include = HEAD + '#include "cohort/rpc/b.h"\n'
+        self.assertIn("includes", self.found("include/cohort/server/a.h", include))
+        self.write("include/cohort/server/a.h", HEAD)
+        self.assertNotIn("includes", self.found("src/cohort/server/b.h", include))
+        self.write("include/cohort/rpc/b.h", HEAD)
+        self.assertNotIn("includes", self.found("include/cohort/server/a.h", include))
 
-    def test_an_internal_header_may_use_libraries_but_not_torch(self):
-        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/internal/a.h"\n')
-        self.assertEqual(self.found("src/cohort/rpc/internal/a.h", HEAD + "#include <grpcpp/grpcpp.h>\n"), [])
-        self.assertEqual(self.found("src/cohort/rpc/internal/a.h", HEAD + "#include <torch/torch.h>\n"), ["includes"])
+    def test_a_private_header_may_use_libraries_but_not_torch(self):
+        self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/frames/a.h"\n')
+        self.assertEqual(self.found("src/cohort/rpc/frames/a.h", HEAD + "#include <grpcpp/grpcpp.h>\n"), [])
+        self.assertEqual(self.found("src/cohort/rpc/frames/a.h", HEAD + "#include <torch/torch.h>\n"), ["includes"])
 
     def test_calls(self):
         bad = ('if (std::string(error.what()).find("x") != 0) {}', "strstr(e.what(), text);", "std::exit(1);",
@@ -198,14 +216,14 @@ struct Other {
 };
 """
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')
-        self.write("src/cohort/rpc/a.h", header)
+        self.write("include/cohort/rpc/a.h", header)
         found = [f for f in tidy.findings(tidy.Tree(self.root)) if f.rule == "options"]
         self.assertEqual([(f.line, f.text.split("'")[1]) for f in found], [(3, "name"), (5, "ports")])
 
     def test_umbrella(self):
         for name, text in (("a", ""), ("b", '#include "cohort/rpc/c.h"\n'), ("c", "")):
-            self.write(f"src/cohort/rpc/{name}.h", HEAD + text)
-        self.write("src/cohort/rpc/internal/d.h", HEAD)
+            self.write(f"include/cohort/rpc/{name}.h", HEAD + text)
+        self.write("src/cohort/rpc/d.h", HEAD)
         found = self.found("include/cohort/cohort.h", HEAD + '#include "cohort/rpc/b.h"\n', "umbrella")
         self.assertEqual(found, ["cohort.h does not include this public header"])
         self.assertEqual(self.found("include/cohort/cohort.h", HEAD + '#include "cohort/rpc/a.h"\n'

@@ -22,15 +22,15 @@ namespace {
 using testing::run_workers;
 using testing::text_of;
 
-using Values = std::vector<at::Tensor>;
-using Use = std::function<Values(SynchronousStrategy&)>;
+using TensorList = std::vector<at::Tensor>;
+using Use = std::function<TensorList(SynchronousStrategy&)>;
 
 void expect_values_of_one_process(const Use& use) {
   for (const int replicas : {1, 2}) {
     MirroredStrategy one(testing::cpu_devices(2 * replicas));
-    const Values expected = use(one);
+    const TensorList expected = use(one);
     const auto errors = run_workers(2, {.replicas = replicas}, [&](auto& strategy) {
-      const Values got = use(strategy);
+      const TensorList got = use(strategy);
       ASSERT_EQ(got.size(), expected.size());
       for (std::size_t i = 0; i < got.size(); ++i)
         EXPECT_TRUE(got[i].equal(expected[i])) << i << ": " << got[i] << " and " << expected[i];
@@ -44,7 +44,7 @@ double id() { return get_replica_context()->replica_id_in_sync_group(); }
 TEST(MultiWorkerVariables, CombineWhatReplicasAssign) {
   using enum VariableAggregation;
   expect_values_of_one_process([](SynchronousStrategy& strategy) {
-    Values values;
+    TensorList values;
     for (const auto aggregation : {sum, mean, only_first_replica}) {
       const Variable v = strategy.variable("v" + std::to_string(values.size()), at::ones({2}),
                                            {.aggregation = aggregation});
@@ -62,13 +62,13 @@ TEST(MultiWorkerVariables, TakeANumberThatAllReplicasAssignOnce) {
     const Variable v =
         strategy.variable("v", at::ones({}), {.aggregation = VariableAggregation::mean});
     strategy.run([&] { v.assign_add(2.0); });
-    return Values{v.read()};
+    return TensorList{v.read()};
   });
 }
 
 TEST(MultiWorkerVariables, CombineRowsOfReplicas) {
   expect_values_of_one_process([](SynchronousStrategy& strategy) {
-    Values values;
+    TensorList values;
     for (const auto aggregation : {VariableAggregation::sum, VariableAggregation::mean}) {
       const Variable v = strategy.variable("v" + std::to_string(values.size()), at::ones({5, 2}),
                                            {.aggregation = aggregation});
@@ -85,7 +85,7 @@ TEST(MultiWorkerVariables, CombineRowsOfReplicas) {
 TEST(MultiWorkerVariables, ThatAreSynchronizedOnReadAreThoseOfAllReplicas) {
   using enum VariableAggregation;
   expect_values_of_one_process([](SynchronousStrategy& strategy) {
-    Values values;
+    TensorList values;
     for (const auto aggregation : {sum, mean, only_first_replica}) {
       const Variable v = strategy.variable(
           "v" + std::to_string(values.size()), at::zeros({2}),
@@ -111,7 +111,7 @@ TEST(MultiWorkerVariables, OfIntegersKeepWhatADivisionLeavesOver) {
                                          {.synchronization = VariableSynchronization::on_read,
                                           .aggregation = VariableAggregation::sum});
     v.assign(at::full({}, 7, at::kLong));
-    return Values{v.read()};
+    return TensorList{v.read()};
   });
 }
 
@@ -142,9 +142,9 @@ TEST(MultiWorkerVariables, AreMadeInReplicasToo) {
           get_replica_context()->strategy().variable("v", at::full({2}, id() + 3));
     });
     for (const auto& v : made) {
-      if (v) return Values{v->read()};
+      if (v) return TensorList{v->read()};
     }
-    return Values{};
+    return TensorList{};
   });
 }
 

@@ -24,7 +24,7 @@ constexpr std::chrono::seconds kPatience(30);
 
 at::Tensor twice(at::Tensor x) { return x * 2; }
 
-at::Tensor fail_at_two(at::Tensor x) {
+at::Tensor throw_at_two(at::Tensor x) {
   COHORT_CHECK(x.item<std::int64_t>() != 2, ErrorCode::data_loss, "two");
   return x;
 }
@@ -127,14 +127,14 @@ TEST(ParallelMap, KeepsTheOrderWhereTheCallSaysSo) {
 }
 
 TEST(ParallelMap, ReportsErrorsInTheirPlace) {
-  EXPECT_THAT(elements_of(rows(5).map(&fail_at_two, {.num_parallel_calls = 2})),
+  EXPECT_THAT(elements_of(rows(5).map(&throw_at_two, {.num_parallel_calls = 2})),
               ElementsAre("0", "1", "error data_loss", "3", "4"));
-  EXPECT_THAT(elements_of(rows(5).map(&fail_at_two).map(&twice, {.num_parallel_calls = 3})),
+  EXPECT_THAT(elements_of(rows(5).map(&throw_at_two).map(&twice, {.num_parallel_calls = 3})),
               ElementsAre("0", "2", "error data_loss", "6", "8"));
 }
 
 TEST(ParallelMap, NamesTheElementThatFails) {
-  Iterator iterator = rows(5).map(&fail_at_two, {.num_parallel_calls = 3}).iterator();
+  Iterator iterator = rows(5).map(&throw_at_two, {.num_parallel_calls = 3}).iterator();
   iterator.get_next();
   iterator.get_next();
   EXPECT_THAT(error_of([&] { iterator.get_next(); }).what(),
@@ -142,7 +142,7 @@ TEST(ParallelMap, NamesTheElementThatFails) {
 }
 
 TEST(ParallelMap, SavesErrorsThatWereNotReportedYet) {
-  const Dataset dataset = rows(4).map(&fail_at_two, {.num_parallel_calls = 4});
+  const Dataset dataset = rows(4).map(&throw_at_two, {.num_parallel_calls = 4});
   Iterator original = dataset.iterator();
   original.get_next();
   const Bytes position = original.save();
