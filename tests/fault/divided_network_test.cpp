@@ -24,9 +24,9 @@
 #include <string>
 #include <vector>
 
-#include "cohort/collective/keep_alive.h"
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
+#include "cohort/net/keep_alive.h"
 
 namespace cohort::collective {
 namespace {
@@ -251,11 +251,11 @@ TEST_F(DividedNetwork, BothSidesGoOnIfAllowed) {
 // Regression: they waited until their deadline, 5 minutes by default, since the system does not ask
 // whether the other host lives while data wait for an acknowledgement.
 TEST_F(DividedNetwork, AHostThatIsLostInTheMiddleOfASumIsNoticed) {
-  set_keep_alive({.idle = 1, .interval = 1, .count = 2});
+  net::set_keep_alive({.idle = 1, .interval = 1, .count = 2});
   const bool can_run = run("ab", true, [](ProcessGroups&, Group& all, Board&, int worker) {
     all.all_reduce(at::full({8'000'000}, worker), ReduceOp::sum, Deadline::after(90s));
   });
-  set_keep_alive({});
+  net::set_keep_alive({});
   if (!can_run) GTEST_SKIP() << "no network namespaces";
   for (const int worker : {0, 1}) {
     EXPECT_EQ(slot(worker).code, static_cast<int>(ErrorCode::unavailable)) << slot(worker).text;
@@ -265,7 +265,7 @@ TEST_F(DividedNetwork, AHostThatIsLostInTheMiddleOfASumIsNoticed) {
 
 // It reads nothing for longer than the system waits for an answer of a lost host.
 TEST_F(DividedNetwork, ASlowWorkerIsNotTakenForALostHost) {
-  set_keep_alive({.idle = 1, .interval = 1, .count = 2});
+  net::set_keep_alive({.idle = 1, .interval = 1, .count = 2});
   const bool can_run = run("ab", false, [](ProcessGroups&, Group& all, Board& shared, int worker) {
     const at::Tensor mine = at::full({8'000'000}, worker + 1);
     if (worker == 1) ::poll(nullptr, 0, 8'000);
@@ -273,7 +273,7 @@ TEST_F(DividedNetwork, ASlowWorkerIsNotTakenForALostHost) {
     const bool is_right = at::equal(mine, at::full({8'000'000}, 3));
     shared.slots.at(static_cast<std::size_t>(worker)).size = is_right ? 2 : -1;
   });
-  set_keep_alive({});
+  net::set_keep_alive({});
   if (!can_run) GTEST_SKIP() << "no network namespaces";
   expect_alive(0, 2);
   expect_alive(1, 2);

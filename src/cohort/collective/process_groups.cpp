@@ -20,6 +20,8 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/net/host_port.h"
+#include "cohort/net/socket.h"
 
 namespace cohort::collective {
 namespace {
@@ -37,7 +39,7 @@ ProcessGroupOptions checked(ProcessGroupOptions options) {
                options.self);
   std::set<std::string> addresses;
   for (const WorkerTask& task : options.tasks) {
-    formation::check_address(task.address);
+    net::parse_given_address(task.address);
     COHORT_CHECK(addresses.insert(task.address).second, ErrorCode::invalid_argument,
                  "[collective.form] expected an address for each worker, got ", task.address,
                  " twice");
@@ -64,6 +66,17 @@ Identity identity_of(const ProcessGroupOptions& options) {
           .self = {options.self, draw_number()}};
 }
 
+std::vector<FileDescriptor> listening_at(std::string address) {
+  try {
+    return net::listen_on_all(address);
+  } catch (const Error& error) {
+    // No mistake of the configuration alone: the process before may not have ended yet.
+    COHORT_CHECK(error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
+                 "[collective.listen] expected a free port, got ", address, net::kTakenPortRemedy);
+    throw;
+  }
+}
+
 std::vector<std::string> names_of(const ProcessGroupOptions& options) {
   std::vector<std::string> names;
   for (const WorkerTask& task : options.tasks) names.push_back(task.name);
@@ -82,8 +95,8 @@ class ProcessGroups::State {
                .share_memory = options_.backend != GroupBackend::tcp,
                .has_ended = formation::has_ended},
         formation_(self_, names_of(options_), rules_),
-        listening_(formation::listen_at(own().address)),
-        addresses_(formation::bound_addresses(listening_)),
+        listening_(listening_at(own().address)),
+        addresses_(net::bound_addresses(listening_)),
         listener_(
             std::move(listening_),
             {.strangers_max = 16 * options_.tasks.size() + 64,

@@ -24,6 +24,7 @@
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/net/socket.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
@@ -270,8 +271,9 @@ void form_and_end(const ProcessGroupOptions& options, std::promise<void>& listen
     names.push_back(task.name);
   }
   formation::Formation formation(self, names);
+  std::string address = options.tasks.at(static_cast<std::size_t>(options.self)).address;
   const formation::Listener listener(
-      formation::listen_at(options.tasks.at(static_cast<std::size_t>(options.self)).address),
+      net::listen_on_all(address),
       {.strangers_max = 64,
        .peers_max = 64,
        .question_bytes_max = 65'536,

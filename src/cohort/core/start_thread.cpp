@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/start_thread.h"
 
+#include <csignal>
 #include <system_error>
 #include <utility>
 
@@ -14,6 +15,21 @@ std::thread start_thread(std::string_view purpose, std::function<void()> body) {
   } catch (const std::system_error& error) {
     internal::throw_error(ErrorCode::resource_exhausted, "[core.thread] cannot start a thread ",
                           purpose, ": ", error.code().message(), "; ", kThreadLimitsRemedy);
+  }
+}
+
+std::thread start_thread_without_signals(std::string_view purpose, std::function<void()> body) {
+  sigset_t all;
+  sigset_t before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread thread = start_thread(purpose, std::move(body));
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    return thread;
+  } catch (...) {
+    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
   }
 }
 

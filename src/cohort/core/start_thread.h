@@ -17,5 +17,8 @@ inline constexpr std::string_view kThreadLimitsRemedy =
 // Starts a thread. Throws resource_exhausted if the system cannot start one; `purpose` says in the
 // message what the thread was for, "to prefetch elements". Thread-safe.
 COHORT_API std::thread start_thread(std::string_view purpose, std::function<void()> body);
+// The same, with all signals blocked in it, since signals are for the program's own threads.
+COHORT_API std::thread start_thread_without_signals(std::string_view purpose,
+                                                    std::function<void()> body);
 
 }  // namespace cohort

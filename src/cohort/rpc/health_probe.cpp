@@ -7,12 +7,13 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/net/host_port.h"
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_codec.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/sockets/name_lookup.h"
-#include "cohort/rpc/sockets/socket.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
@@ -54,7 +55,7 @@ ProbeResult answered_probe(TaskHealth health, const ProbedTask& asked, const std
 // Connects without gRPC, which does not report why it could not connect.
 ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline deadline) {
   const internal::PeerName peer{asked.task, asked.address, "grpc"};
-  const auto found = internal::look_up(internal::parse_address(asked.address), false, deadline);
+  const auto found = net::look_up(net::parse_address(asked.address), false, deadline);
   if (!found || !found->list) {
     return failed_probe(ProbeResult::State::name_not_resolved,
                         internal::unresolved_error(peer, found).message());
@@ -111,7 +112,7 @@ class ProbeThreads {
 
 std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
                                       const std::string& job_id, Deadline deadline) {
-  for (const ProbedTask& asked : tasks) internal::parse_address(asked.address);
+  for (const ProbedTask& asked : tasks) net::parse_address(asked.address);
   // gRPC would hang if it got too few threads, and abort if it got too few descriptors.
   check_descriptor_room(tasks.size() + kGrpcDescriptors);
   check_thread_room(tasks.size() + kGrpcThreads);

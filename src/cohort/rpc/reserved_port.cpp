@@ -10,7 +10,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/system_error.h"
-#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc {
 namespace {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/reserved_port.h"
+#include "cohort/net/socket.h"
+#include "cohort/rpc/sockets/connect.h"
 
 #include <gtest/gtest.h>
 
 #include <optional>
 #include <set>
 #include <vector>
-
-#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc {
 namespace {
@@ -32,7 +32,7 @@ TEST(ReservedPort, ItsServerListensThereAndAgainAfterItsEnd) {
   for (int round = 0; round < 2; ++round) {
     EXPECT_FALSE(port.has_listener());
     std::string address = address_of(port);
-    const FileDescriptor server = internal::listen_on(address);
+    const FileDescriptor server = net::listen_on(address);
     EXPECT_TRUE(port.has_listener());
     internal::connect_to({"", address, ""}, Deadline::after(std::chrono::seconds(60)));
   }
@@ -45,7 +45,7 @@ TEST(ReservedPort, CanBeMoved) {
   EXPECT_EQ(second->number(), number);
   second.reset();
   std::string address = "127.0.0.1:" + std::to_string(number);
-  EXPECT_TRUE(internal::listen_on(address).is_open()) << "it was let go of";
+  EXPECT_TRUE(net::listen_on(address).is_open()) << "it was let go of";
 }
 
 }  // namespace

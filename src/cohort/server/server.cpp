@@ -16,6 +16,7 @@
 #include "cohort/core/blas.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/log.h"
+#include "cohort/net/socket.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/descriptor_room.h"
 #include "cohort/rpc/thread_room.h"
@@ -238,14 +239,10 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
         "; start the task on that host, or correct its index or its address in TF_CONFIG", reason);
     // This is no mistake of the configuration: a task that restarts finds its port taken if its
     // predecessor has not ended yet, or if another program was quicker. Later the port may be free.
-    COHORT_CHECK(
-        error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
-        "[server.listen] expected a free port for ", self_.task, ", got ", places,
-        ", which is taken, since another process listens there; if that is a task of this job, two "
-        "have the same index in TF_CONFIG, or their lists of addresses have different orders: give "
-        "each task an index of its own, and all the same cluster; otherwise stop that process, or "
-        "give the task another address",
-        data_address.empty() ? "" : reason);  // names the port that is taken
+    COHORT_CHECK(error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
+                 "[server.listen] expected a free port for ", self_.task, ", got ", places,
+                 net::kTakenPortRemedy,
+                 data_address.empty() ? "" : reason);  // names the port that is taken
     throw;
   }
   address_ = control_->address();

@@ -9,6 +9,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/system_error.h"
+#include "cohort/net/socket.h"
+#include "cohort/net/waker.h"
 
 namespace cohort::collective::formation {
 namespace {
@@ -42,18 +44,19 @@ void Conversation::connect() {
   is_reused_ = false;
   // The host may have another address when it starts again.
   const bool is_old = !is_address_good_ && asked_at_ - looked_up_at_ > kLookupTrust;
-  if (!lookup_ || (is_old && lookup_->is_done())) {
-    lookup_ = Lookup::start(address_, false);
+  if (!lookup_ || (is_old && lookup_->found())) {
+    lookup_ = net::start_look_up(net::parse_given_address(address_), false);
     looked_up_at_ = asked_at_;
   }
   step_ = Step::looking_up;
 }
 
 bool Conversation::look_up() {
-  if (!lookup_->is_done()) return false;
-  found_ = lookup_->found();
+  const std::optional<net::FoundAddresses> found = lookup_->found();
+  if (!found) return false;
+  found_ = found->list;
   if (!found_) {
-    end(State::lost, lookup_->problem(), /*is_silent=*/true);
+    end(State::lost, found->problem, /*is_silent=*/true);
     return false;
   }
   next_ = found_.get();
@@ -64,7 +67,8 @@ bool Conversation::look_up() {
 void Conversation::connect_next(int error) {
   while (next_ != nullptr) {
     current_ = std::exchange(next_, next_->ai_next);
-    error = start_connecting(*current_, socket_);
+    error = net::start_connecting(*current_, socket_);
+    if (socket_.is_open()) net::tune(socket_.get(), net::Unacknowledged::no_limit);
     if (error == 0) return begin_writing();
     if (error == EINPROGRESS) {
       step_ = Step::connecting;
@@ -83,13 +87,13 @@ void Conversation::connect_next(int error) {
 void Conversation::note_failure(int error) {
   are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
   if (error == ECONNREFUSED)
-    addresses_.push_back(address_hash(current_->ai_addr, current_->ai_addrlen));
+    addresses_.push_back(net::address_hash(current_->ai_addr, current_->ai_addrlen));
 }
 
 bool Conversation::finish_connecting() {
   pollfd entry{socket_.get(), POLLOUT, 0};
   if (::poll(&entry, 1, 0) <= 0) return false;
-  const int error = connected_error(socket_.get());
+  const int error = net::connected_error(socket_.get());
   if (error == 0) {
     begin_writing();
     return true;
@@ -100,7 +104,8 @@ bool Conversation::finish_connecting() {
 }
 
 void Conversation::begin_writing() {
-  if (current_ != nullptr) addresses_ = {address_hash(current_->ai_addr, current_->ai_addrlen)};
+  if (current_ != nullptr)
+    addresses_ = {net::address_hash(current_->ai_addr, current_->ai_addrlen)};
   is_address_good_ = true;
   num_written_ = 0;
   num_read_ = 0;
@@ -236,7 +241,7 @@ void advance_all(std::span<Conversation* const> conversations, int waker, Deadli
     if (entry.fd >= 0) entries.push_back(entry);
   }
   if (waker >= 0) entries.push_back({waker, POLLIN, 0});
-  ::poll(entries.data(), entries.size(), poll_milliseconds(deadline));
+  ::poll(entries.data(), entries.size(), net::poll_milliseconds(deadline));
   for (Conversation* conversation : conversations) conversation->advance();
 }
 

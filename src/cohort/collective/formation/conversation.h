@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "cohort/collective/formation/message.h"
-#include "cohort/collective/formation/socket.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/file_descriptor.h"
+#include "cohort/net/name_lookup.h"
 
 namespace cohort::collective::formation {
 
@@ -75,7 +75,7 @@ class Conversation {
   State state_ = State::idle;
   Step step_ = Step::none;
   FileDescriptor socket_;
-  std::shared_ptr<Lookup> lookup_;
+  std::shared_ptr<net::Lookup> lookup_;
   TimePoint looked_up_at_{};
   bool is_address_good_ = false;  // it has been connected to
   std::shared_ptr<const addrinfo> found_;

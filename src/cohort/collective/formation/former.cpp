@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/net/waker.h"
 
 namespace cohort::collective::formation {
 namespace {
@@ -27,7 +28,7 @@ constexpr auto kStep = std::chrono::milliseconds(10);
 constexpr auto kLastMoments = std::chrono::milliseconds(500);
 constexpr auto kTellTimeout = std::chrono::seconds(1);
 
-void rest(Deadline deadline) { ::poll(nullptr, 0, poll_milliseconds(deadline)); }
+void rest(Deadline deadline) { ::poll(nullptr, 0, net::poll_milliseconds(deadline)); }
 
 // Returns when the kernel has all questions, or after a time.
 void send_all(std::vector<Conversation*> asked) {

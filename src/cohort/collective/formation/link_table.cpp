@@ -44,7 +44,7 @@ std::string LinkTable::why_ended(std::uint64_t group) const {
 }
 
 void LinkTable::wake_all() {
-  for (Waker* waker : wakers_) waker->wake();
+  for (net::Waker* waker : wakers_) waker->wake();
 }
 
 std::optional<Reply> LinkTable::offer(const Request& request, FileDescriptor& socket) {
@@ -121,12 +121,12 @@ void LinkTable::add(std::uint64_t group, const FileDescriptor& socket) {
   prunes_at_ = 2 * open_.size() + 64;
 }
 
-void LinkTable::add_waker(Waker& waker) {
+void LinkTable::add_waker(net::Waker& waker) {
   const Lock lock(mutex_);
   wakers_.insert(&waker);
 }
 
-void LinkTable::remove_waker(Waker& waker) {
+void LinkTable::remove_waker(net::Waker& waker) {
   const Lock lock(mutex_);
   wakers_.erase(&waker);
 }

@@ -14,9 +14,9 @@
 #include <vector>
 
 #include "cohort/collective/formation/message.h"
-#include "cohort/collective/formation/socket.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/mutex.h"
+#include "cohort/net/waker.h"
 
 namespace cohort::collective::formation {
 
@@ -44,8 +44,8 @@ class LinkTable {
   void add(std::uint64_t group, const FileDescriptor& socket);
 
   // Wakes it for each arrival and end, until it is removed.
-  void add_waker(Waker& waker);
-  void remove_waker(Waker& waker);
+  void add_waker(net::Waker& waker);
+  void remove_waker(net::Waker& waker);
 
   // Members of the last group that did not answer, until the next group begins.
   void miss(std::uint64_t group, Member member, const std::string& why);
@@ -79,7 +79,7 @@ class LinkTable {
   std::map<Key, ArrivedLink> arrived_ COHORT_GUARDED_BY(mutex_);
   std::vector<OpenSocket> open_ COHORT_GUARDED_BY(mutex_);
   std::size_t prunes_at_ COHORT_GUARDED_BY(mutex_) = 64;
-  std::set<Waker*> wakers_ COHORT_GUARDED_BY(mutex_);
+  std::set<net::Waker*> wakers_ COHORT_GUARDED_BY(mutex_);
   std::vector<Member> missed_ COHORT_GUARDED_BY(mutex_);
   bool is_given_up_ COHORT_GUARDED_BY(mutex_) = false;
 };

@@ -15,7 +15,9 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/start_thread.h"
 #include "cohort/core/system_error.h"
+#include "cohort/net/socket.h"
 
 namespace cohort::collective::formation {
 namespace {
@@ -72,7 +74,7 @@ class Listener::Connections {
         }
         return;
       }
-      tune_link(socket.get());
+      net::tune(socket.get(), net::Unacknowledged::no_limit);
       if (count(true) >= options_.strangers_max) drop_oldest(true);
       Connected& added = all_[next_id_++];
       added.socket = std::move(socket);
@@ -208,7 +210,8 @@ class Listener::Connections {
 Listener::Listener(std::vector<FileDescriptor> listening, Options options)
     : listening_(std::move(listening)),
       connections_(std::make_unique<Connections>(std::move(options))),
-      thread_(start_without_signals("to accept connections of other workers", [this] { run(); })) {}
+      thread_(start_thread_without_signals("to accept connections of other workers",
+                                           [this] { run(); })) {}
 
 Listener::~Listener() {
   is_ending_ = true;
@@ -248,7 +251,7 @@ void Listener::serve() {
   for (const FileDescriptor& socket : listening_) entries.push_back({socket.get(), events, 0});
   const std::size_t first = entries.size();
   connections_->add_to(entries, ids);
-  const int timeout = must_settle ? 0 : poll_milliseconds(connections_->wakes_at());
+  const int timeout = must_settle ? 0 : net::poll_milliseconds(connections_->wakes_at());
   ::poll(entries.data(), entries.size(), timeout);
   if (entries.front().revents != 0) waker_.drain();
   const bool has_news = std::any_of(entries.begin() + 1, entries.end(),

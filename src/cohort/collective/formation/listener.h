@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "cohort/collective/formation/message.h"
-#include "cohort/collective/formation/socket.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/mutex.h"
+#include "cohort/net/waker.h"
 
 namespace cohort::collective::formation {
 
@@ -50,7 +50,7 @@ class Listener {
   void serve();
 
   const std::vector<FileDescriptor> listening_;
-  Waker waker_;
+  net::Waker waker_;
   std::atomic<bool> is_ending_ = false;
   Mutex mutex_;
   Condition changed_;

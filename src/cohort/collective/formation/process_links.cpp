@@ -241,7 +241,7 @@ class ProcessLinks::Opening {
   LinkTable& table_;
   const SplitPath path_;
   const int lanes_;
-  Waker waker_;
+  net::Waker waker_;
   std::vector<FileDescriptor> sockets_;
   std::vector<Contact> contacts_;
   int num_open_ = 0;

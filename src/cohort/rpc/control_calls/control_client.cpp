@@ -7,6 +7,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_client.h"
@@ -15,7 +16,6 @@
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/control_calls/grpc_status.h"
 #include "cohort/rpc/refusal.h"
-#include "cohort/rpc/sockets/name_lookup.h"
 #include "cohort/rpc/violation.h"
 #include "control.grpc.pb.h"
 
@@ -53,7 +53,7 @@ constexpr Method kShutdown{"Shutdown", &Stub::Shutdown, true};
 class GrpcControlClient final : public ControlClient {
  public:
   GrpcControlClient(const std::string& address, const std::string& task,
-                    std::uint64_t coordinator_incarnation, internal::GetAddresses get_addresses)
+                    std::uint64_t coordinator_incarnation, net::GetAddresses get_addresses)
       : address_(address),
         task_(task),
         coordinator_(coordinator_incarnation),
@@ -370,7 +370,7 @@ std::unique_ptr<ControlClient> control_client(const std::string& address, const 
 std::unique_ptr<ControlClient> internal::control_client(const std::string& address,
                                                         const std::string& task,
                                                         std::uint64_t coordinator_incarnation,
-                                                        const GetAddresses& get_addresses) {
+                                                        const net::GetAddresses& get_addresses) {
   return std::make_unique<GrpcControlClient>(address, task, coordinator_incarnation, get_addresses);
 }
 

@@ -6,14 +6,14 @@
 #include <memory>
 #include <string>
 
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control.h"
-#include "cohort/rpc/sockets/name_lookup.h"
 
 namespace cohort::rpc::internal {
 
 // rpc::control_client() that resolves with `get_addresses`.
 std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task,
                                               std::uint64_t coordinator_incarnation,
-                                              const GetAddresses& get_addresses);
+                                              const net::GetAddresses& get_addresses);
 
 }  // namespace cohort::rpc::internal

@@ -8,6 +8,7 @@
 #include <thread>
 
 #include "cohort/core/error.h"
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control_calls/control_client.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/testing/channel_fixture.h"
@@ -19,7 +20,7 @@ namespace {
 using cohort::testing::patience;
 using cohort::testing::Promised;
 using cohort::testing::throws_error;
-using internal::GetAddresses;
+using net::GetAddresses;
 using ::testing::HasSubstr;
 
 // Answers health calls, those of a closed gate when it opens. Thread-safe.

@@ -3,11 +3,14 @@
 
 #include <utility>
 
+#include "cohort/net/host_port.h"
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::internal {
 
-ControlConnection::Connection::Connection(const HostPort& where, const addrinfo& addresses)
+ControlConnection::Connection::Connection(const net::HostPort& where, const addrinfo& addresses)
     : channel(open_grpc_channel(where, addresses)), stub(channel) {}
 
 bool ControlConnection::Connection::is_lost() const {
@@ -16,10 +19,10 @@ bool ControlConnection::Connection::is_lost() const {
 }
 
 ControlConnection::ControlConnection(const std::string& address, const std::string& task,
-                                     GetAddresses get_addresses)
+                                     net::GetAddresses get_addresses)
     : address_(address),
       task_(task),
-      where_(parse_address(address)),
+      where_(net::parse_address(address)),
       get_addresses_(std::move(get_addresses)) {}
 
 std::shared_ptr<ControlConnection::Connection> ControlConnection::open() {
@@ -28,7 +31,7 @@ std::shared_ptr<ControlConnection::Connection> ControlConnection::open() {
 }
 
 std::shared_ptr<ControlConnection::Connection> ControlConnection::get(Deadline deadline) {
-  std::shared_ptr<Lookup> asked;
+  std::shared_ptr<net::Lookup> asked;
   {
     const Lock lock(mutex_);
     if (has_connection()) return connection_;
@@ -55,7 +58,7 @@ void ControlConnection::leave(const std::shared_ptr<Connection>& ended) {
 }
 
 void ControlConnection::cancel() noexcept {
-  std::shared_ptr<Lookup> lookup;
+  std::shared_ptr<net::Lookup> lookup;
   {
     const Lock lock(mutex_);
     is_cancelled_ = true;
@@ -70,8 +73,8 @@ bool ControlConnection::has_connection() {
 }
 
 // Each connection gets a new lookup; but one whose caller gave up waiting goes on for the next.
-std::shared_ptr<Lookup> ControlConnection::lookup() {
-  if (!lookup_) lookup_ = start_look_up(where_, false, get_addresses_);
+std::shared_ptr<net::Lookup> ControlConnection::lookup() {
+  if (!lookup_) lookup_ = net::start_look_up(where_, false, get_addresses_);
   return lookup_;
 }
 

@@ -10,8 +10,9 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/sockets/name_lookup.h"
-#include "cohort/rpc/sockets/socket.h"
+#include "cohort/net/host_port.h"
+#include "cohort/net/name_lookup.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc::internal {
@@ -20,7 +21,7 @@ namespace cohort::rpc::internal {
 class ControlConnection {
  public:
   struct Connection {
-    Connection(const HostPort& where, const addrinfo& addresses);
+    Connection(const net::HostPort& where, const addrinfo& addresses);
     // gRPC would repeat a failure until its backoff is over, and connect to the same addresses
     // again, which a restarted task may no longer have.
     bool is_lost() const;
@@ -31,7 +32,7 @@ class ControlConnection {
   };
 
   ControlConnection(const std::string& address, const std::string& task,
-                    GetAddresses get_addresses);
+                    net::GetAddresses get_addresses);
 
   // Returns null if there is no connection now.
   std::shared_ptr<Connection> open();
@@ -49,17 +50,17 @@ class ControlConnection {
   // Forgets the connection if it is lost.
   bool has_connection() COHORT_REQUIRES(mutex_);
   // Returns the lookup that is under way, or starts one.
-  std::shared_ptr<Lookup> lookup() COHORT_REQUIRES(mutex_);
+  std::shared_ptr<net::Lookup> lookup() COHORT_REQUIRES(mutex_);
 
   const std::string address_;
   const std::string task_;
-  const HostPort where_;
-  const GetAddresses get_addresses_;
+  const net::HostPort where_;
+  const net::GetAddresses get_addresses_;
   std::atomic<bool> is_cancelled_{false};
   Mutex mutex_;
   std::shared_ptr<Connection> connection_
       COHORT_GUARDED_BY(mutex_);  // shared with the calls that use it; null: none yet, or lost
-  std::shared_ptr<Lookup> lookup_ COHORT_GUARDED_BY(mutex_);  // null: none runs
+  std::shared_ptr<net::Lookup> lookup_ COHORT_GUARDED_BY(mutex_);  // null: none runs
 };
 
 }  // namespace cohort::rpc::internal

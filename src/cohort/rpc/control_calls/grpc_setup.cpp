@@ -9,8 +9,11 @@
 #include <chrono>
 
 #include "cohort/core/once.h"
+#include "cohort/net/host_port.h"
+#include "cohort/net/name_lookup.h"
+#include "cohort/net/socket.h"
 #include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/sockets/name_lookup.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "cohort/rpc/thread_room.h"
 
 namespace cohort::rpc::internal {
@@ -52,9 +55,9 @@ gpr_timespec grpc_time(Deadline deadline) {
 }
 
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
-  HostPort where = parse_address(address);
+  net::HostPort where = net::parse_address(address);
   // Checked first, since gRPC does not report why it could not bind.
-  check_can_listen(address);
+  net::check_can_listen(address);
   check_grpc_has_room();
   int port = 0;
   grpc::ServerBuilder builder;
@@ -64,7 +67,7 @@ std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Serv
   builder.RegisterService(&service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr || port == 0) {
-    check_can_listen(address);  // another process may have taken the port
+    net::check_can_listen(address);  // another process may have taken the port
     throw Error(ErrorCode::internal,
                 "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
   }
@@ -90,7 +93,7 @@ std::string grpc_target_of(const addrinfo& addresses) {
     has_v6 = has_v6 || one->ai_family == AF_INET6;
   std::string target;
   for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) {
-    HostPort number = numeric_address(*one);
+    net::HostPort number = net::numeric_address(*one);
     if (has_v6 && one->ai_family == AF_INET) number.host = "::ffff:" + number.host;
     std::string text = number.to_string();
     const std::size_t zone = text.find('%');  // "fe80::1%eth0", in a URI
@@ -101,13 +104,14 @@ std::string grpc_target_of(const addrinfo& addresses) {
 }
 
 std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline) {
-  const HostPort where = parse_address(peer.address);
-  const auto found = look_up(where, false, deadline);
+  const net::HostPort where = net::parse_address(peer.address);
+  const auto found = net::look_up(where, false, deadline);
   if (!found || !found->list) throw unresolved_error(peer, found);
   return open_grpc_channel(where, *found->list);
 }
 
-std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses) {
+std::shared_ptr<grpc::Channel> open_grpc_channel(const net::HostPort& where,
+                                                 const addrinfo& addresses) {
   check_grpc_has_room();
   grpc::ChannelArguments arguments;
   arguments.SetString(GRPC_ARG_DEFAULT_AUTHORITY, where.to_string());

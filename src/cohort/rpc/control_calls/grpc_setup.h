@@ -14,7 +14,8 @@
 #include <vector>
 
 #include "cohort/core/clock.h"
-#include "cohort/rpc/sockets/socket.h"
+#include "cohort/net/host_port.h"
+#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::internal {
 
@@ -28,7 +29,8 @@ std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*
 // Opens a channel whose connection is not shared with other channels; does not connect yet. It will
 // connect to one of `addresses`. gRPC resolves no names itself: its resolver waits for dead name
 // servers beyond the deadlines of calls, even if /etc/hosts has the name.
-std::shared_ptr<grpc::Channel> open_grpc_channel(const HostPort& where, const addrinfo& addresses);
+std::shared_ptr<grpc::Channel> open_grpc_channel(const net::HostPort& where,
+                                                 const addrinfo& addresses);
 // The same with the addresses that look_up() finds for the peer. Throws unresolved_error().
 std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline);
 // The addresses as a target of gRPC: "ipv4:10.0.0.1:4000,10.0.0.2:4000". A target has one family:

@@ -108,19 +108,7 @@ void ChannelEnd::check_open() const {
 }
 
 std::thread start_thread(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread thread =
-        ::cohort::start_thread("for the connections to other tasks", std::move(body));
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
+  return start_thread_without_signals("for the connections to other tasks", std::move(body));
 }
 
 std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,

@@ -7,10 +7,10 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/net/socket.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/sockets/acceptor.h"
-#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc::internal {
 
@@ -24,7 +24,7 @@ class ConnectedChannel : public Channel {
   Progress progress() const override { return connection_->progress(); }
   const std::string& peer() const override { return connection_->end().text(); }
   bool is_on_one_host() const override {
-    return internal::is_this_host(connection_->end().name().address);
+    return net::is_this_host(connection_->end().name().address);
   }
   void set_payload_checksums(bool are_on) noexcept override {
     connection_->set_payload_checksums(are_on);

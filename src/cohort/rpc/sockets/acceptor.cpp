@@ -19,7 +19,10 @@
 
 #include "cohort/core/log.h"
 #include "cohort/core/system_error.h"
+#include "cohort/net/socket.h"
+#include "cohort/net/waker.h"
 #include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "cohort/rpc/sockets/first_bytes.h"
 
 namespace cohort::rpc::internal {
@@ -89,7 +92,7 @@ class Acceptor::Strangers : public std::enable_shared_from_this<Strangers> {
     const Deadline until = std::min(Deadline::after(kIdle), next_deadline(),
                                     [](auto a, auto b) { return a.time() < b.time(); });
     const int count = epoll_wait(epoll_.get(), events.data(), static_cast<int>(events.size()),
-                                 poll_milliseconds(until));
+                                 net::poll_milliseconds(until));
     events.resize(static_cast<std::size_t>(std::max(count, 0)));
     return events;
   }
@@ -258,7 +261,7 @@ Acceptor::Acceptor(Options options)
   strangers_->watch(waker_.fd(), kWakerId);
   for (std::size_t port = 0; port < options_.ports.size(); ++port) {
     for (FileDescriptor& socket :
-         listen_on_all(options_.ports[port].address, options_.should_stop)) {
+         net::listen_on_all(options_.ports[port].address, options_.should_stop)) {
       strangers_->watch(socket.get(), kWakerId + 1 + listening_.size());
       listening_.push_back({std::move(socket), port});
     }
@@ -337,7 +340,7 @@ void Acceptor::accept_from(std::size_t listening) {
       return;
     }
     tune(socket.get());
-    std::string who = remote_address(socket.get());
+    std::string who = net::remote_address(socket.get());
     strangers_->add(std::move(socket), std::move(who), from.port);
     while (note(strangers_->cut_oldest_if_too_many())) {
     }

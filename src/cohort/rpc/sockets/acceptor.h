@@ -13,9 +13,9 @@
 #include <thread>
 #include <vector>
 
+#include "cohort/net/waker.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/refusal_log.h"
-#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc::internal {
 
@@ -98,7 +98,7 @@ class Acceptor {
   Options options_;
   // Because of too few descriptors or too little memory.
   RefusalLog failures_{Clock::system(), "cannot accept"};
-  Waker waker_;
+  net::Waker waker_;
   std::atomic<bool> is_stopped_{false};
   std::atomic<bool> is_closed_{false};
   std::vector<Listening> listening_;

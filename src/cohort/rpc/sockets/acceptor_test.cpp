@@ -9,6 +9,8 @@
 
 #include "cohort/core/log.h"
 #include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

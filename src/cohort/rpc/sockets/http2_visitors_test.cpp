@@ -15,8 +15,9 @@
 
 #include <thread>
 
+#include "cohort/net/socket.h"
+#include "cohort/net/waker.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
-#include "cohort/rpc/sockets/socket.h"
 #include "cohort/testing/channel_fixture.h"
 
 namespace cohort::rpc::internal {
@@ -76,7 +77,7 @@ TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
   HeldService service;
   const auto server = start_grpc_server({&service});
   std::string address = "127.0.0.1:0";
-  const FileDescriptor listening = listen_on(address);
+  const FileDescriptor listening = net::listen_on(address);
   const std::shared_ptr<grpc::Channel> client =
       open_grpc_channel({"", address, "grpc"}, patience());
   std::thread caller([&] {
@@ -88,7 +89,7 @@ TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
     grpc::internal::BlockingUnaryCall(client.get(), method, &context, request, &reply);
   });
   pollfd entry{listening.get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&entry, 1, poll_milliseconds(patience())), 1);
+  EXPECT_EQ(::poll(&entry, 1, net::poll_milliseconds(patience())), 1);
   FileDescriptor accepted(::accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK));
   const FileDescriptor duplicate(::fcntl(accepted.get(), F_DUPFD_CLOEXEC, 0));
   const int descriptor = accepted.get();

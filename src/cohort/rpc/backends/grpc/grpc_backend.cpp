@@ -8,7 +8,6 @@
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/control_calls/grpc_status.h"
 #include "cohort/rpc/frames/connected_channel.h"
-#include "cohort/rpc/sockets/socket.h"
 #include "frames.grpc.pb.h"
 
 namespace cohort::rpc::backends {

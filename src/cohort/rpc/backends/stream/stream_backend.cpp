@@ -12,9 +12,12 @@
 
 #include "cohort/core/log.h"
 #include "cohort/core/system_error.h"
+#include "cohort/net/socket.h"
+#include "cohort/net/waker.h"
 #include "cohort/rpc/backends/stream/stream_connection.h"
 #include "cohort/rpc/frames/connected_channel.h"
 #include "cohort/rpc/refusal_log.h"
+#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -63,9 +66,7 @@ void start_accepted(const std::shared_ptr<StreamChannel>& channel, const AcceptH
 class StreamListener final : public Listener {
  public:
   StreamListener(const ListenOptions& options, AcceptHandler accept)
-      : options_(options),
-        accept_(std::move(accept)),
-        socket_(internal::listen_on(options_.address)) {
+      : options_(options), accept_(std::move(accept)), socket_(net::listen_on(options_.address)) {
     thread_ = internal::start_thread([this] { run(); });
   }
 
@@ -96,7 +97,7 @@ class StreamListener final : public Listener {
   void accept_one() {
     FileDescriptor socket(accept4(socket_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (!socket.is_open()) return wait_after_failure(errno);
-    PeerName peer{"", internal::remote_address(socket.get()), "stream"};
+    PeerName peer{"", net::remote_address(socket.get()), "stream"};
     auto channel = std::make_shared<StreamChannel>(
         std::move(socket), std::move(peer), StreamOptions{options_.frame_bytes_max, options_.spin});
     start_accepted(channel, accept_, accepted_);
@@ -114,7 +115,7 @@ class StreamListener final : public Listener {
   ListenOptions options_;
   AcceptHandler accept_;
   FileDescriptor socket_;
-  internal::Waker waker_;
+  net::Waker waker_;
   std::atomic<bool> is_stopped_{false};
   RefusalLog failures_{Clock::system(), "cannot accept"};
   internal::AcceptedChannels accepted_;

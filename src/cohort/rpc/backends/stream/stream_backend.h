@@ -4,6 +4,7 @@
 #include <memory>
 
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/sockets/acceptor.h"
 
 namespace cohort::rpc::backends {

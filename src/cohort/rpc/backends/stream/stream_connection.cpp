@@ -15,6 +15,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/system_error.h"
 #include "cohort/rpc/farewell.h"
+#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::backends {
 namespace {

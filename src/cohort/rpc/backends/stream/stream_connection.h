@@ -6,10 +6,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "cohort/net/waker.h"
 #include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/frames/frame_decoder.h"
 #include "cohort/rpc/frames/outgoing_bytes.h"
-#include "cohort/rpc/sockets/socket.h"
 
 namespace cohort::rpc::backends {
 
@@ -65,7 +65,7 @@ class StreamConnection {
 
   internal::ChannelEnd end_;
   const FileDescriptor socket_;
-  internal::Waker waker_;
+  net::Waker waker_;
   const StreamOptions options_;
   internal::FrameDecoder decoder_;
   internal::FrameDecoder::Sink sink_;

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/sockets/socket.h"
+#include "cohort/net/socket.h"
 
 #include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
-#include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
-#include <limits>
 #include <memory>
 #include <optional>
 
+#include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/core/system_error.h"
-#include "cohort/rpc/refusal.h"
-#include "cohort/rpc/sockets/name_lookup.h"
+#include "cohort/net/fork_guard.h"
+#include "cohort/net/keep_alive.h"
+#include "cohort/net/name_lookup.h"
 
-namespace cohort::rpc::internal {
+namespace cohort::net {
 namespace {
 
 using AddressList = std::shared_ptr<const addrinfo>;
@@ -35,7 +36,7 @@ constexpr auto kOwnNameTimeout = std::chrono::seconds(60);
 
 [[noreturn]] void fail(const char* call, int error) {
   throw Error(code_of_errno(error, ErrorCode::internal),
-              std::string("[rpc.socket] ") + call + " failed: " + text_of_errno(error));
+              std::string("[net.socket] ") + call + " failed: " + text_of_errno(error));
 }
 
 void set_option(int fd, int level, int name, int value) {
@@ -52,16 +53,16 @@ FileDescriptor open_socket(int family) {
 [[noreturn]] void fail_listen(const std::string& address, int error) {
   if (error == EADDRINUSE) {
     throw Error(ErrorCode::already_exists,
-                "[rpc.listen] expected a free port, got " + address +
+                "[net.listen] expected a free port, got " + address +
                     ", which is taken; end the process that holds it or choose another");
   }
   if (error == EADDRNOTAVAIL) {
     throw Error(ErrorCode::invalid_argument,
-                "[rpc.listen] expected an address of this machine, got " + address);
+                "[net.listen] expected an address of this machine, got " + address);
   }
   if (error == EACCES) {
     throw Error(ErrorCode::permission_denied,
-                "[rpc.listen] expected a port this user may use, got " + address +
+                "[net.listen] expected a port this user may use, got " + address +
                     "; choose one above 1023");
   }
   fail("bind", error);
@@ -87,8 +88,10 @@ AddressList resolve_to_listen(const HostPort& where,
 // Returns 0, or the errno of the failure to listen.
 int listen_once(const addrinfo& address, FileDescriptor& fd) {
   fd = FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) return errno;                    // IPv6 may be off
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
+  if (!fd.is_open()) return errno;  // IPv6 may be off
+  // The port may be reserved by a socket that does not listen, or that of a task that just ended.
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
+  keep_from_children(fd.get());
   if (bind(fd.get(), address.ai_addr, address.ai_addrlen) != 0) return errno;
   return listen(fd.get(), SOMAXCONN) == 0 ? 0 : errno;
 }
@@ -112,7 +115,8 @@ std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const Host
 FileDescriptor bind_to(const HostPort& where, const std::function<bool()>& should_stop) {
   const AddressList addresses = resolve_to_listen(where, should_stop);
   FileDescriptor fd = open_socket(addresses->ai_family);
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // the port of a task that just ended
+  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // as above
+  keep_from_children(fd.get());
   if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
     fail_listen(where.to_string(), errno);
   return fd;
@@ -127,6 +131,10 @@ std::optional<HostPort> number_text(const sockaddr* address, socklen_t size) {
   }
   return HostPort{host.data(), port.data()};
 }
+
+// KeepAlive, in the order of its members.
+std::array<std::atomic<int>, 3> keep_alive_of_all{KeepAlive().idle, KeepAlive().interval,
+                                                  KeepAlive().count};
 
 // An IPv6 address; an IPv4 address is mapped to IPv6.
 std::optional<in6_addr> number_of(const std::string& host) {
@@ -159,67 +167,7 @@ bool is_self_connected(int fd) {
   return own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
 }
 
-// Waits for a started connect(). Returns 0 or its errno; nullopt after the deadline.
-std::optional<int> wait_connected(int fd, Deadline deadline) {
-  pollfd entry{fd, POLLOUT, 0};
-  int count = 0;
-  do {
-    count = poll(&entry, 1, poll_milliseconds(deadline));
-  } while (count < 0 ? errno == EINTR : count == 0 && !deadline.has_expired());
-  if (count == 0) return std::nullopt;
-  if (count < 0) return errno;
-  int error = 0;
-  socklen_t size = sizeof(error);
-  if (getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
-  if (error == 0 && is_self_connected(fd)) return ECONNREFUSED;
-  return error;
-}
-
-std::optional<int> connect_one(int fd, const addrinfo& address, Deadline deadline) {
-  if (::connect(fd, address.ai_addr, address.ai_addrlen) == 0) {
-    return is_self_connected(fd) ? ECONNREFUSED : 0;
-  }
-  return errno == EINPROGRESS || errno == EINTR ? wait_connected(fd, deadline) : errno;
-}
-
 }  // namespace
-
-Waker::Waker() : event_(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC)) {
-  if (!event_.is_open()) fail("eventfd", errno);
-}
-
-void Waker::wake() noexcept {
-  const std::uint64_t one = 1;
-  [[maybe_unused]] const auto written = ::write(event_.get(), &one, sizeof(one));
-}
-
-void Waker::drain() noexcept {
-  std::uint64_t count = 0;
-  [[maybe_unused]] const auto size = ::read(event_.get(), &count, sizeof(count));
-}
-
-std::string HostPort::to_string() const {
-  const bool is_v6 = host.find(':') != std::string::npos;
-  return (is_v6 ? "[" + host + "]" : host) + ":" + port;
-}
-
-HostPort parse_address(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  HostPort parsed;
-  if (colon != std::string::npos) {
-    parsed = {address.substr(0, colon), address.substr(colon + 1)};
-    const bool has_brackets =
-        parsed.host.size() > 2 && parsed.host.front() == '[' && parsed.host.back() == ']';
-    if (has_brackets) parsed.host = parsed.host.substr(1, parsed.host.size() - 2);
-    if (!has_brackets && parsed.host.find(':') != std::string::npos) parsed.host.clear();
-  }
-  const bool is_number = !parsed.port.empty() && parsed.port.size() <= 5 &&
-                         parsed.port.find_first_not_of("0123456789") == std::string::npos;
-  COHORT_CHECK(!parsed.host.empty() && is_number && std::stoi(parsed.port) <= 65535,
-               ErrorCode::invalid_argument, "[rpc.address] expected \"host:port\", got \"", address,
-               "\"");
-  return parsed;
-}
 
 FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop) {
   const HostPort where = parse_address(address);
@@ -250,43 +198,32 @@ std::vector<FileDescriptor> listen_on_all(std::string& address,
   return listening;
 }
 
-FileDescriptor connect_to(const PeerName& peer, Deadline deadline) {
-  return connect_to(peer, deadline, &::getaddrinfo);
+int start_connecting(const addrinfo& address, FileDescriptor& socket) {
+  socket =
+      FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (!socket.is_open()) return errno;
+  if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0)
+    return is_self_connected(socket.get()) ? ECONNREFUSED : 0;
+  return errno == EINTR ? EINPROGRESS : errno;
 }
 
-FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
-                          const GetAddresses& get_addresses) {
-  const auto found = look_up(parse_address(peer.address), false, deadline, get_addresses);
-  if (!found || !found->list) throw unresolved_error(peer, found);
-  return connect_to(peer, *found->list, deadline);
+int connected_error(int fd) {
+  int error = 0;
+  socklen_t size = sizeof(error);
+  if (::getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size) != 0) return errno;
+  if (error == 0 && is_self_connected(fd)) return ECONNREFUSED;
+  return error;
 }
 
-FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadline deadline) {
-  std::string problem;
-  int left = 0;
-  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next) ++left;
-  for (const addrinfo* one = &addresses; one != nullptr; one = one->ai_next, --left) {
-    FileDescriptor fd = open_socket(one->ai_family);
-    // An address that does not answer must leave time for the others.
-    const Deadline share = left == 1 ? deadline : Deadline::after(deadline.remaining() / left);
-    const std::optional<int> error = connect_one(fd.get(), *one, share);
-    if (!error && left == 1) throw expired_error(peer);
-    if (!error) continue;
-    if (*error == 0) return fd;
-    const char* meaning = *error == ECONNREFUSED ? ", nobody listens there" : "";
-    problem = text_of_errno(*error) + meaning;
-  }
-  throw refused_error(peer, problem);
-}
-
-void tune(int fd) {
+void tune(int fd, Unacknowledged limit) {
+  keep_from_children(fd);
+  const KeepAlive keep_alive = net::keep_alive();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, 15);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, 5);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, 4);
-  // Also ends a connection whose peer is alive but has read nothing for this long.
-  set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive.idle);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive.interval);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive.count);
+  if (limit == Unacknowledged::for_a_minute) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
 HostPort numeric_address(const addrinfo& address) {
@@ -322,28 +259,33 @@ bool is_this_host(const std::string& address) {
   return false;
 }
 
-int poll_milliseconds(Deadline deadline) {
-  if (deadline.is_infinite()) return -1;
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline.remaining()).count();
-  return static_cast<int>(std::min<std::int64_t>(left, std::numeric_limits<int>::max()));
+std::uint64_t address_hash(const sockaddr* address, socklen_t size) {
+  const std::optional<HostPort> number = number_text(address, size);
+  if (!number) return 0;
+  return mix_seed(mix_seed(0, std::string_view(number->host)), std::string_view(number->port));
 }
 
-}  // namespace cohort::rpc::internal
-
-namespace cohort::rpc {
-
-bool is_refusing(const std::string& address, Deadline deadline) noexcept {
-  try {
-    const auto found = internal::look_up(internal::parse_address(address), false, deadline);
-    if (!found || !found->list) return false;
-    for (const addrinfo* one = found->list.get(); one != nullptr; one = one->ai_next) {
-      const FileDescriptor fd = internal::open_socket(one->ai_family);
-      if (internal::connect_one(fd.get(), *one, deadline) != ECONNREFUSED) return false;
-    }
-    return true;
-  } catch (...) {  // because of too few descriptors or threads
-    return false;
+std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets) {
+  std::vector<std::uint64_t> hashes;
+  for (const FileDescriptor& socket : sockets) {
+    sockaddr_storage own{};
+    socklen_t size = sizeof own;
+    auto* const where = reinterpret_cast<sockaddr*>(&own);
+    if (::getsockname(socket.get(), where, &size) == 0) hashes.push_back(address_hash(where, size));
   }
+  return hashes;
 }
 
-}  // namespace cohort::rpc
+void set_keep_alive(const KeepAlive& keep_alive) {
+  keep_alive_of_all[0] = keep_alive.idle;
+  keep_alive_of_all[1] = keep_alive.interval;
+  keep_alive_of_all[2] = keep_alive.count;
+}
+
+KeepAlive keep_alive() {
+  return {.idle = keep_alive_of_all[0],
+          .interval = keep_alive_of_all[1],
+          .count = keep_alive_of_all[2]};
+}
+
+}  // namespace cohort::net

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/sockets/name_lookup.h"
+#include "cohort/net/name_lookup.h"
 
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_descriptors.h"
 
-namespace cohort::rpc::internal {
+namespace cohort::net {
 namespace {
 
 constexpr auto kPatience = std::chrono::seconds(60);
@@ -79,29 +79,6 @@ TEST(NameLookup, OfAnOwnNameEndsWhenTheTaskIsToEnd) {
   answer.set_value();
 }
 
-// Regression: the message was "expected worker:1 to accept, got: Temporary failure …; is the task
-// running?"
-TEST(NameLookup, OfAPeerSaysThatTheNameIsWhatFailed) {
-  using cohort::testing::throws_error;
-  EXPECT_THAT(
-      [] {
-        connect_to({"worker:1", "peer.test:80", "stream"}, Deadline::after(kPatience),
-                   [](auto...) { return EAI_AGAIN; });
-      },
-      throws_error(ErrorCode::unavailable,
-                   "expected the address of host 'peer.test' for worker:1"));
-}
-
-// Regression: without a descriptor the resolver reports that the name server did not answer, and so
-// did the error.
-TEST(NameLookup, WithoutADescriptorIsALackOfThisProcess) {
-  const FoundAddresses none{nullptr, gai_strerror(EAI_AGAIN), true};
-  const testing::WithoutDescriptors without;
-  const Error error = unresolved_error({"worker:1", "peer.test:80", "grpc"}, none);
-  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted) << error.what();
-  EXPECT_EQ(error.origin(), "");
-}
-
 TEST(NameLookup, EndsWhereItIsGivenUp) {
   std::promise<void> answer;
   const auto lookup = start_look_up({"given-up.test", "80"}, false,
@@ -146,4 +123,4 @@ TEST(NameLookup, EndsAtTheDeadlineAndOneThreadAsksForAll) {
 }
 
 }  // namespace
-}  // namespace cohort::rpc::internal
+}  // namespace cohort::net

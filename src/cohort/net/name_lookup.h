@@ -11,11 +11,10 @@
 #include <string>
 
 #include "cohort/core/clock.h"
-#include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/rpc/sockets/socket.h"
+#include "cohort/net/host_port.h"
 
-namespace cohort::rpc::internal {
+namespace cohort::net {
 
 struct FoundAddresses {
   std::shared_ptr<const addrinfo> list;  // null if there is none, because of `problem`
@@ -37,9 +36,11 @@ class Lookup {
   std::optional<FoundAddresses> wait(Deadline deadline,
                                      const std::function<bool()>& is_given_up = {});
   void wake() noexcept;
+  // Without waiting; nullopt before the end.
+  std::optional<FoundAddresses> found() const;
 
  private:
-  Mutex mutex_;
+  mutable Mutex mutex_;
   Condition changed_;
   std::optional<FoundAddresses> found_ COHORT_GUARDED_BY(mutex_);
 };
@@ -53,6 +54,9 @@ std::shared_ptr<Lookup> start_look_up(const HostPort& where, bool is_for_listeni
 std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listening,
                                       Deadline deadline,
                                       const GetAddresses& get_addresses = &::getaddrinfo);
+inline constexpr const char* kNameRemedy =
+    "see whether name resolution (DNS) works on this host, or write the address as a number";
+
 // The addresses at which a task listens, by the name of its own host. Throws invalid_argument for a
 // name that has none, deadline_exceeded, or unavailable if no name server answers now: only then
 // may the same call succeed soon. Throws cancelled if `should_stop` returns true first; it is
@@ -60,14 +64,5 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
 std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline deadline,
                                             const GetAddresses& get_addresses = &::getaddrinfo,
                                             const std::function<bool()>& should_stop = {});
-// The error if a lookup for this peer found no addresses: deadline_exceeded if `found` is nullopt,
-// otherwise unavailable and peer_lost; resource_exhausted, without the peer as origin, if this
-// process has too few descriptors.
-Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>& found);
-// connect_to() that resolves with `get_addresses`. The deadline includes the lookup.
-FileDescriptor connect_to(const PeerName& peer, Deadline deadline,
-                          const GetAddresses& get_addresses);
-// The same, with addresses that were found before.
-FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadline deadline);
 
-}  // namespace cohort::rpc::internal
+}  // namespace cohort::net

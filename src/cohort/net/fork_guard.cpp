@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/formation/fork_guard.h"
+#include "cohort/net/fork_guard.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -9,7 +9,7 @@
 #include <mutex>
 #include <vector>
 
-namespace cohort::collective::formation {
+namespace cohort::net {
 namespace {
 
 struct KeptSocket {
@@ -59,4 +59,4 @@ void keep_from_children(int socket) {
   sockets.prunes_at = 2 * sockets.all.size() + 64;
 }
 
-}  // namespace cohort::collective::formation
+}  // namespace cohort::net

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/sockets/name_lookup.h"
+#include "cohort/net/name_lookup.h"
 
 #include <map>
 
-#include "cohort/core/system_error.h"
-#include "cohort/rpc/frames/channel_end.h"
+#include "cohort/core/error.h"
+#include "cohort/core/start_thread.h"
 
-namespace cohort::rpc::internal {
+namespace cohort::net {
 namespace {
 
 // The running lookups, by question, so that a retry joins the lookup of the last attempt.
@@ -20,7 +20,7 @@ class Lookups {
     if (running) return running;
     try {
       auto lookup = std::make_shared<Lookup>();
-      start_thread([this, question, ask, lookup] {
+      start_thread_without_signals("to look up a host's name", [this, question, ask, lookup] {
         FoundAddresses found = ask();
         forget(question);
         lookup->set(std::move(found));
@@ -58,9 +58,6 @@ FoundAddresses get(const HostPort& where, int flags, const GetAddresses& get_add
 
 constexpr auto kStopPoll = std::chrono::milliseconds(100);
 
-constexpr const char* kNameRemedy =
-    "see whether name resolution (DNS) works on this host, or write the address as a number";
-
 }  // namespace
 
 void Lookup::set(FoundAddresses found) {
@@ -76,6 +73,11 @@ std::optional<FoundAddresses> Lookup::wait(Deadline deadline,
   const Lock lock(mutex_);
   changed_.wait(mutex_, deadline,
                 [&]() COHORT_REQUIRES(mutex_) { return found_ || (is_given_up && is_given_up()); });
+  return found_;
+}
+
+std::optional<FoundAddresses> Lookup::found() const {
+  const Lock lock(mutex_);
   return found_;
 }
 
@@ -113,35 +115,18 @@ std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline dead
     const Deadline poll = Deadline::after(kStopPoll);
     found = lookup->wait(should_stop && poll.time() < deadline.time() ? poll : deadline);
     COHORT_CHECK(found || !should_stop || !should_stop(), ErrorCode::cancelled,
-                 "[rpc.listen] expected the address of host '", where.host,
+                 "[net.listen] expected the address of host '", where.host,
                  "', which is this one, got none before the task was ended");
   } while (!found && !deadline.has_expired());
-  COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[rpc.listen] expected the address of host '",
+  COHORT_CHECK(found, ErrorCode::deadline_exceeded, "[net.listen] expected the address of host '",
                where.host, "', which is this one, before the deadline, got none; ", kNameRemedy);
   COHORT_CHECK(!found->is_temporary, ErrorCode::unavailable,
-               "[rpc.listen] expected the address of host '", where.host,
+               "[net.listen] expected the address of host '", where.host,
                "', which is this one, got: ", found->problem, "; ", kNameRemedy);
   COHORT_CHECK(found->list != nullptr, ErrorCode::invalid_argument,
-               "[rpc.listen] expected an address of this machine, got ", where.to_string(), ": ",
+               "[net.listen] expected an address of this machine, got ", where.to_string(), ": ",
                found->problem);
   return found->list;
 }
 
-Error unresolved_error(const PeerName& peer, const std::optional<FoundAddresses>& found) {
-  const std::string expected = "[rpc.connect] expected the address of host '" +
-                               parse_address(peer.address).host + "' for " + peer.to_string();
-  if (!found) {
-    return Error(ErrorCode::deadline_exceeded,
-                 expected + " before the deadline, got none; " + kNameRemedy)
-        .at(peer.task);
-  }
-  if (const int lack = lacks_descriptors(); lack != 0)
-    return Error(ErrorCode::resource_exhausted, expected + ", got: " + text_of_errno(lack));
-  const std::string remedy =
-      found->is_temporary ? kNameRemedy : "correct the name, or its entry in DNS";
-  return Error(ErrorCode::unavailable, expected + ", got: " + found->problem + "; " + remedy,
-               ErrorCause::peer_lost)
-      .at(peer.task);
-}
-
-}  // namespace cohort::rpc::internal
+}  // namespace cohort::net

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// TCP sockets between processes of a job: listening, connecting, addresses. All are non-blocking,
+// closed on exec, and kept from processes that the program forks.
+#pragma once
+
+#include <netdb.h>
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/file_descriptor.h"
+#include "cohort/net/host_port.h"
+
+namespace cohort::net {
+
+// For the end of a message about a port that is taken.
+inline constexpr const char* kTakenPortRemedy =
+    ", which is taken, since another process listens there; if that is a task of this job, two "
+    "have the same index in TF_CONFIG, or their lists of addresses have different orders: give "
+    "each task an index of its own, and all the same cluster; otherwise stop that process, or "
+    "give the task another address";
+
+// Listens on exactly this address, and writes the chosen port into `address`. Throws already_exists
+// if the port is taken, invalid_argument if the address is not this machine's, and the errors of
+// look_up_own().
+FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop = {});
+// The same for every address of the name that this machine has, with one port.
+std::vector<FileDescriptor> listen_on_all(std::string& address,
+                                          const std::function<bool()>& should_stop = {});
+// Throws what listen_on() would throw, without keeping the address; already_exists also if another
+// address of the same name is taken.
+void check_can_listen(const std::string& address);
+// The same for addresses that were found before; `where` is for messages.
+void check_all_free(const addrinfo& addresses, const HostPort& where);
+
+// Starts to connect. Returns 0 or EINPROGRESS, or why it failed at once.
+int start_connecting(const addrinfo& address, FileDescriptor& socket);
+// Whether a started connection succeeded: 0 or why it failed. The socket must be ready to write.
+int connected_error(int fd);
+
+// How long the other end may leave bytes unacknowledged before the system ends the connection. A
+// peer that lives but reads nothing for so long is taken for lost, too.
+enum class Unacknowledged : std::uint8_t { no_limit, for_a_minute };
+// Disables delays for small frames, and makes the loss of a host noticed within a minute; while
+// bytes are unacknowledged, only with a limit for them.
+void tune(int fd, Unacknowledged limit);
+
+// One found address as numbers.
+HostPort numeric_address(const addrinfo& address);
+// The other end's address: "127.0.0.1:51344".
+std::string remote_address(int fd);
+// Whether the numeric address is loopback or one of this host's own. Asks the system.
+bool is_this_host(const std::string& address);
+// Of an address with its port; equal in all processes.
+std::uint64_t address_hash(const sockaddr* address, socklen_t size);
+// Those to which these sockets are bound.
+std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets);
+
+}  // namespace cohort::net
