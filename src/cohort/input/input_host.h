@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
+#include "cohort/collective/worker_calls.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/device.h"
@@ -18,7 +19,6 @@
 #include "cohort/core/export.h"
 #include "cohort/input/device_memory.h"
 #include "cohort/input/iterators/begun_orders.h"
-#include "cohort/input/worker_calls.h"
 
 namespace cohort::input {
 
@@ -49,7 +49,8 @@ struct COHORT_API InputHost {
   // The timeout of each wait for other workers.
   Duration timeout = std::chrono::minutes(5);
   // Used if there are several workers.
-  std::shared_ptr<WorkerCalls> worker_calls = std::make_shared<WorkerCalls>();
+  std::shared_ptr<collective::WorkerCalls> worker_calls =
+      std::make_shared<collective::WorkerCalls>();
   // The workers no longer are this group. Copies of this host share it.
   std::shared_ptr<std::atomic<bool>> is_over = std::make_shared<std::atomic<bool>>(false);
   // The host of the group that the workers are now; nullptr: the strategy is gone. Not set: always

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <random>
 #include <string_view>
 #include <thread>
 #include <utility>
@@ -235,11 +234,6 @@ std::uint64_t start_order_now() {
   const auto since_1970 = std::chrono::system_clock::now().time_since_epoch();
   return static_cast<std::uint64_t>(
       std::chrono::duration_cast<std::chrono::nanoseconds>(since_1970).count());
-}
-
-std::uint64_t new_incarnation() {
-  std::random_device device;
-  return (static_cast<std::uint64_t>(device()) << 32) | device() | 1;
 }
 
 std::string default_job_id(const std::string& cluster_text) {

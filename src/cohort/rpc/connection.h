@@ -65,9 +65,6 @@ COHORT_API std::string disagreement(const Identity& self, const Identity& other)
 // HandshakeRequest::start_order for a coordinator that starts now: the system time in nanoseconds.
 COHORT_API std::uint64_t start_order_now();
 
-// A random number that identifies one start of a process; never 0.
-COHORT_API std::uint64_t new_incarnation();
-
 // The job's name if none is configured: a hash of the cluster's addresses.
 COHORT_API std::string default_job_id(const std::string& cluster_text);
 

@@ -16,6 +16,7 @@
 #include "cohort/core/blas.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/log.h"
+#include "cohort/core/random.h"
 #include "cohort/net/socket.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/descriptor_room.h"
@@ -175,7 +176,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
   warn_of_missing_folders(options_.data_dirs);
-  self_ = rpc::identity_of_process(task, options_.job_id, rpc::new_incarnation());
+  self_ = rpc::identity_of_process(task, options_.job_id, draw_number());
   server::CurrentSession::Options of_sessions{.self = self_,
                                               .ps_addresses = {},
                                               .data_dirs = options_.data_dirs,

@@ -10,6 +10,7 @@
 #include "cohort/cluster/validation.h"
 #include "cohort/core/address_room.h"
 #include "cohort/core/blas.h"
+#include "cohort/core/random.h"
 #include "cohort/rpc/descriptor_room.h"
 #include "cohort/rpc/refusal.h"
 #include "cohort/strategy/replicas/start_up.h"
@@ -83,7 +84,7 @@ ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
       self_(rpc::identity_of_process(
           self_task,
           options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
-          rpc::new_incarnation())),
+          draw_number())),
       worker_links_(workers_.size()),
       ps_connections_(ps_.size()),
       start_order_(rpc::start_order_now()) {}

@@ -186,7 +186,7 @@ void MultiWorkerMirroredStrategy::rebuild(Duration wait) {
     return;  // it works alone
   }
   groups_->check_forms_again();
-  const input::WorkerCalls::Running alone(*host()->worker_calls, "rebuild");
+  const collective::WorkerCalls::Running alone(*host()->worker_calls, "rebuild");
   home()->run_gate().close();
   home()->optimizer_gradients().forget();  // a run that failed may have left some
   end_group();

@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/core/random.h"
 
 namespace cohort::collective {
 namespace {
@@ -31,11 +32,6 @@ bool repeats_elements(const at::Tensor& tensor) {
     if (strides[d] == 0 && sizes[d] > 1) return true;
   }
   return false;
-}
-
-std::uint64_t mixed(std::uint64_t hash, std::uint64_t value) {
-  hash = (hash ^ value) * 0x9E3779B97F4A7C15U;
-  return hash ^ (hash >> 29U);
 }
 
 }  // namespace
@@ -112,17 +108,17 @@ void Call::add(const at::Tensor& tensor) {
 }
 
 std::uint64_t Call::fingerprint() const {
-  std::uint64_t hash = mixed(static_cast<std::uint64_t>(kind) + 1, parts.size());
-  hash = mixed(hash, static_cast<std::uint64_t>(op));
-  hash = mixed(hash, static_cast<std::uint64_t>(root));
-  hash = mixed(hash, static_cast<std::uint64_t>(axis));
+  std::uint64_t hash = mix_seed(static_cast<std::uint64_t>(kind) + 1, parts.size());
+  hash = mix_seed(hash, static_cast<std::uint64_t>(op));
+  hash = mix_seed(hash, static_cast<std::uint64_t>(root));
+  hash = mix_seed(hash, static_cast<std::uint64_t>(axis));
   for (const Part& part : parts) {
-    hash = mixed(hash, static_cast<std::uint64_t>(part.dtype));
+    hash = mix_seed(hash, static_cast<std::uint64_t>(part.dtype));
     const c10::IntArrayRef sizes = part.tensor->sizes();
-    hash = mixed(hash, sizes.size());
+    hash = mix_seed(hash, sizes.size());
     for (std::size_t d = 0; d < sizes.size(); ++d) {
       const bool may_differ = kind == CallKind::all_gather && static_cast<std::int64_t>(d) == axis;
-      if (!may_differ) hash = mixed(hash, static_cast<std::uint64_t>(sizes[d]));
+      if (!may_differ) hash = mix_seed(hash, static_cast<std::uint64_t>(sizes[d]));
     }
   }
   return hash;

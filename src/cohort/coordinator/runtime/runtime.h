@@ -23,6 +23,7 @@
 #include "cohort/coordinator/runtime/runtime_context.h"
 #include "cohort/coordinator/workers/health_listener.h"
 #include "cohort/coordinator/workers/worker_pool.h"
+#include "cohort/core/random.h"
 
 namespace cohort::coordinator {
 
@@ -130,7 +131,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::unique_ptr<internal::HealthListener> listener_;
   // Anybody may read this number. The connection's incarnation is a secret: a task that knows it
   // can act as the coordinator.
-  const std::uint64_t public_incarnation_ = rpc::new_incarnation();
+  const std::uint64_t public_incarnation_ = draw_number();
   const TimePoint started_ = Clock::system().now();
   const int uncaught_at_start_ = std::uncaught_exceptions();
 };

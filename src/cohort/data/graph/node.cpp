@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <array>
-#include <random>
 #include <unordered_set>
 
 #include "cohort/core/error.h"
@@ -15,11 +14,6 @@
 
 namespace cohort::data {
 
-std::uint64_t drawn_seed() {
-  std::random_device device;
-  return (std::uint64_t{device()} << 32) | device();
-}
-
 StageContext::StageContext(IterationOptions options, Purpose purpose,
                            const DatasetOptions& dataset_options, const std::stop_token& stop)
     : options_(std::make_shared<const IterationOptions>(std::move(options))),
@@ -27,7 +21,7 @@ StageContext::StageContext(IterationOptions options, Purpose purpose,
       pass_(std::make_shared<PassNumber>(options_->iteration)),
       iterations_(std::make_shared<Iterations>(pass_)),
       cancellation_(std::make_shared<Cancellation>(stop)),
-      seed_(options_->seed != 0 ? options_->seed : drawn_seed()),
+      seed_(options_->seed != 0 ? options_->seed : draw_number()),
       purpose_(purpose) {
   if (purpose == Purpose::run) function_seed_ = function::hash_of_generator();
   if (options_->collect_stats && purpose == Purpose::run)

@@ -79,9 +79,6 @@ class Iterations {
   std::map<std::pair<const Node*, std::uint64_t>, std::uint64_t> numbers_ COHORT_GUARDED_BY(mutex_);
 };
 
-// A random number from the system.
-std::uint64_t drawn_seed();
-
 // The run that an op belongs to, and its place in the pipeline. A value type.
 class StageContext {
  public:

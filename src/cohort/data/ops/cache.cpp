@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/random.h"
 #include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/cache/cache_file.h"
 #include "cohort/data/cache/file_cache_stage.h"
@@ -94,7 +95,7 @@ class MemoryPass {
   // Ends the pass and keeps its items for later ones.
   void complete() {
     position_ = filled_.size();
-    install(drawn_seed(), std::move(filled_));
+    install(draw_number(), std::move(filled_));
   }
 
   void save(ByteWriter& writer) const {

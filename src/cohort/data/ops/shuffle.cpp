@@ -106,7 +106,7 @@ class ShuffleNode final : public Node {
  private:
   std::int64_t buffer_size_;
   ShuffleOptions options_;
-  std::uint64_t process_seed_ = drawn_seed();
+  std::uint64_t process_seed_ = draw_number();
   // The number of pipelines started so far, so that each shuffles in another order.
   mutable std::atomic<std::uint64_t> iterations_ = 0;
 };

@@ -12,6 +12,7 @@
 #include <span>
 #include <type_traits>
 
+#include "cohort/core/random.h"
 #include "cohort/core/string_tensor.h"
 
 namespace cohort::function {
@@ -22,14 +23,6 @@ constexpr double kStep = 1.0 / 64;
 template <class T>
 std::span<T> values_of(const at::Tensor& tensor) {
   return {static_cast<T*>(tensor.data_ptr()), static_cast<std::size_t>(tensor.numel())};
-}
-
-// splitmix64 of a counter.
-std::uint64_t draw(std::uint64_t counter) {
-  std::uint64_t z = (counter + 1) * 0x9e3779b97f4a7c15;
-  z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
-  z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-  return z ^ (z >> 31);
 }
 
 template <class T>
@@ -87,7 +80,7 @@ template <class T>
 T draw_other(T low, T high, T excluded, std::uint64_t counter) {
   const auto begin = static_cast<std::uint64_t>(low);
   const std::uint64_t span = static_cast<std::uint64_t>(high) - begin;  // the values but one
-  const std::uint64_t number = draw(counter);
+  const std::uint64_t number = mix_seed(0, counter);
   if (excluded < low || excluded > high) {
     return static_cast<T>(begin + (span == ~0ULL ? number : number % (span + 1)));
   }

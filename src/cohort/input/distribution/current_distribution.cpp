@@ -1,21 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/distribution/current_distribution.h"
 
-#include <random>
 #include <utility>
 
+#include "cohort/core/random.h"
+
 namespace cohort::input {
-namespace {
-
-std::uint64_t drawn_seed() {
-  std::random_device device;
-  return ((std::uint64_t{device()} << 32) | device()) | 1;  // not 0, which means no seed
-}
-
-}  // namespace
 
 CurrentDistribution::CurrentDistribution(std::shared_ptr<InputDistribution> first, Make make)
-    : make_(std::move(make)), distribution_(std::move(first)), next_{.seed = drawn_seed()} {}
+    : make_(std::move(make)), distribution_(std::move(first)), next_{.seed = draw_number()} {}
 
 std::shared_ptr<const InputHost> CurrentDistribution::host() const {
   std::shared_ptr<const InputHost> own;

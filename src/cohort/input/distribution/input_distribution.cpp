@@ -98,7 +98,8 @@ std::shared_ptr<InputDistribution> InputDistribution::of_function(
     }
     return distribution;
   }
-  const WorkerCalls::Running running(*host->worker_calls, "distribute_datasets_from_function");
+  const collective::WorkerCalls::Running running(*host->worker_calls,
+                                                 "distribute_datasets_from_function");
   const std::shared_ptr<collective::Group> group =
       host->exchange ? host->group : host->group->split();
   host->exchange_over(*group,

@@ -67,7 +67,7 @@ void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputH
     dataset_->set_next({.seed = mine.order.seed, .pass = mine.order.pass + 1});
     return;
   }
-  std::optional<WorkerCalls::Running> running;
+  std::optional<collective::WorkerCalls::Running> running;
   if (host->num_workers() > 1) running.emplace(*host->worker_calls, "iterator");
   group_ = host->exchange ? host->group : host->group->split();
   std::vector<IteratorHandshake> handshakes;

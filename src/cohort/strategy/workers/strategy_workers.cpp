@@ -109,7 +109,7 @@ void check_same(const std::vector<Part>& all, std::string_view call,
 }  // namespace
 
 StrategyWorkers::StrategyWorkers(std::shared_ptr<collective::Group> group, Duration timeout,
-                                 int local_replicas, std::shared_ptr<input::WorkerCalls> calls)
+                                 int local_replicas, std::shared_ptr<collective::WorkerCalls> calls)
     : timeout_(timeout), local_replicas_(local_replicas), calls_(std::move(calls)) {
   if (group != nullptr) use(std::move(group));
   group_number_ = 0;
@@ -143,7 +143,7 @@ std::uint64_t StrategyWorkers::membership_number() const {
 }
 
 void StrategyWorkers::use(std::shared_ptr<collective::Group> group) {
-  const input::WorkerCalls::Running running(*calls_, "rebuild");
+  const collective::WorkerCalls::Running running(*calls_, "rebuild");
   {
     const Lock lock(mutex_);
     count_ = group->size();
@@ -206,7 +206,7 @@ void StrategyWorkers::introduce(collective::Group& group, Deadline deadline) {
 
 void StrategyWorkers::together(const WorkerRequest& request, const std::optional<Error>& failure,
                                const std::function<void(collective::Group&, Deadline)>& call) {
-  const input::WorkerCalls::Running running(*calls_, request.call);
+  const collective::WorkerCalls::Running running(*calls_, request.call);
   const std::shared_ptr<collective::Group> group = this->group();
   const Duration wait =
       request.timeout && *request.timeout > Duration::zero() ? *request.timeout : timeout_;

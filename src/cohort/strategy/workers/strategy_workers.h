@@ -16,12 +16,12 @@
 #include <vector>
 
 #include "cohort/collective/group.h"
+#include "cohort/collective/worker_calls.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
-#include "cohort/input/worker_calls.h"
 
 namespace cohort::internal {
 
@@ -48,7 +48,7 @@ class COHORT_API StrategyWorkers {
  public:
   // `group`: nullptr for a strategy of one worker. `local_replicas` must be the same for all.
   StrategyWorkers(std::shared_ptr<collective::Group> group, Duration timeout, int local_replicas,
-                  std::shared_ptr<input::WorkerCalls> calls);
+                  std::shared_ptr<collective::WorkerCalls> calls);
 
   // Before the first call: MultiWorkerMirroredOptions::shard_optimizer_state, which must be the
   // same for all.
@@ -128,7 +128,7 @@ class COHORT_API StrategyWorkers {
   const Duration timeout_;
   const int local_replicas_;
   std::atomic<bool> shards_ = false;
-  const std::shared_ptr<input::WorkerCalls> calls_;
+  const std::shared_ptr<collective::WorkerCalls> calls_;
   std::weak_ptr<WorkerGroups> groups_;  // none: the workers are one group for ever
   std::atomic<int> count_ = 1;
   std::atomic<int> own_ = 0;

@@ -32,7 +32,7 @@ std::vector<std::string> errors_of(const Bodies& bodies) {
   for (std::size_t i = 0; i < bodies.size(); ++i) {
     threads.emplace_back([&, i] {
       StrategyWorkers own(workers.group(static_cast<int>(i)), std::chrono::minutes(1), 1,
-                          std::make_shared<input::WorkerCalls>());
+                          std::make_shared<collective::WorkerCalls>());
       try {
         bodies[i](own);
       } catch (...) {

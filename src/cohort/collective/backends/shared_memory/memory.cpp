@@ -29,11 +29,8 @@ struct Invitation {
 
 // Of a split; not 0.
 std::uint64_t key_of(const SplitPath& path) {
-  std::uint64_t hash = 0x9E3779B97F4A7C15U;
-  for (const std::uint64_t number : path) {
-    hash = (hash ^ number) * 0xff51afd7ed558ccdU;
-    hash ^= hash >> 32U;
-  }
+  std::uint64_t hash = 0;
+  for (const std::uint64_t number : path) hash = mix_seed(hash, number);
   return hash | 1U;
 }
 

@@ -12,7 +12,7 @@
 #include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
 
-namespace cohort::input {
+namespace cohort::collective {
 
 // Refuses a second thread while such a call runs. Workers match these calls by their order, so two
 // at once could be paired with one another, and their numbers would be mixed. Thread-safe.
@@ -46,4 +46,4 @@ class COHORT_API WorkerCalls {
   std::string call_ COHORT_GUARDED_BY(mutex_);  // the outermost
 };
 
-}  // namespace cohort::input
+}  // namespace cohort::collective

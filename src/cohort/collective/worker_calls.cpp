@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/input/worker_calls.h"
+#include "cohort/collective/worker_calls.h"
 
 #include "cohort/core/error.h"
 
-namespace cohort::input {
+namespace cohort::collective {
 
 WorkerCalls::Running::Running(WorkerCalls& calls, std::string_view call) : calls_(calls) {
   const Lock lock(calls_.mutex_);
@@ -24,4 +24,4 @@ WorkerCalls::Running::~Running() {
   --calls_.depth_;
 }
 
-}  // namespace cohort::input
+}  // namespace cohort::collective
