@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <exception>
-#include <thread>
 #include <utility>
 
 #include "cohort/coordinator/runtime/coordinator_options.h"
+#include "cohort/core/spin.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -20,16 +20,8 @@ constexpr bool kMaySpin = false;
 constexpr bool kMaySpin = true;
 #endif
 
-// Yields between polls, since the result may need this core.
-bool is_ready_within(const RemoteState& state, Duration spin) {
-  static const bool has_cores = std::thread::hardware_concurrency() > 1;
-  if (!kMaySpin || !has_cores) return false;
-  const TimePoint end = Clock::system().now() + spin;
-  do {
-    if (state.is_ready()) return true;
-    std::this_thread::yield();
-  } while (Clock::system().now() < end);
-  return false;
+bool is_soon_ready(const RemoteState& state) {
+  return kMaySpin && has_core_each(2) && spin_for(kFetchSpin, [&] { return state.is_ready(); });
 }
 
 Error forgotten_hyperparameter(const std::string& function) {
@@ -200,8 +192,7 @@ void Callers::wait_for_change(const Wait& how) {
 void Callers::wait_for(const RemoteState& state, Deadline deadline) {
   const TimePoint start = Clock::system().now();
   scheduler_.flush();  // the closure may still wait in an outbox for the worker's next report
-  if (was_fetch_short_.load(std::memory_order_relaxed) && is_ready_within(state, kFetchSpin))
-    return;
+  if (was_fetch_short_.load(std::memory_order_relaxed) && is_soon_ready(state)) return;
   const FetcherCount counted(*this);
   const Verdict verdict =
       settle({.call = "fetch", .deadline = deadline, .awaited = &state}, [&](Actions&) {

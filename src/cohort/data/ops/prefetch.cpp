@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/spin.h"
 #include "cohort/core/start_thread.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/graph/attribute_reader.h"
@@ -119,19 +120,11 @@ class PrefetchStage final : public Stage {
     if (thread_.joinable()) thread_.join();
   }
 
-  // Sleeping and waking takes longer than making a small batch, so this first spins. If nothing
-  // arrives while it spins, the next kWaitsToSleep waits sleep at once.
+  // Waking takes longer than making a small batch. If nothing arrives while this thread spins, the
+  // next kWaitsToSleep waits sleep at once.
   void await_briefly() {
     if (has_news_ || waits_to_sleep_-- > 0) return;
-    const auto give_up = std::chrono::steady_clock::now() + kAwake;
-    while (!has_news_) {
-      if (std::chrono::steady_clock::now() >= give_up) {
-        waits_to_sleep_ = kWaitsToSleep;
-        return;
-      }
-      std::this_thread::yield();
-    }
-    waits_to_sleep_ = 0;
+    waits_to_sleep_ = spin_for(kAwake, [this] { return has_news_.load(); }) ? 0 : kWaitsToSleep;
   }
 
   bool has_room() const COHORT_REQUIRES(mutex_) {

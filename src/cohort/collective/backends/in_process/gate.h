@@ -2,31 +2,24 @@
 // Where threads wait for a condition over atomic variables.
 #pragma once
 
-#include <algorithm>
 #include <atomic>
-#include <thread>
 
-#include "cohort/collective/groups/brief_yields.h"
 #include "cohort/core/mutex.h"
+#include "cohort/core/spin.h"
 
 namespace cohort::collective::in_process {
 
-// Threads spin first, since a member that is in step arrives within microseconds and waking a
-// thread takes tens of them. Then they let others run, and then they sleep. Thread-safe.
+// Threads wait briefly first, and then they sleep. Thread-safe.
 class Gate {
  public:
-  // `num_threads`: of those that meet. If they are more than the cores, spinning keeps those from
-  // running for which it waits.
-  explicit Gate(int num_threads)
-      : spins_(static_cast<unsigned>(num_threads) <= std::thread::hardware_concurrency() ? 2000
-                                                                                         : 20) {}
+  // `num_threads`: of those that meet.
+  explicit Gate(int num_threads) : brief_wait_(num_threads) {}
 
   // Waits until is_open() is true or the deadline has passed; returns is_open(). It must read its
   // variables with memory_order_seq_cst.
   template <class IsOpen>
   bool wait(IsOpen is_open, Deadline deadline) {
-    if (spin(is_open, spins_)) return true;
-    if (yields_.wait(is_open)) return true;
+    if (brief_wait_.wait(is_open)) return true;
     num_sleepers_.fetch_add(1, std::memory_order_seq_cst);
     bool is_ready = false;
     {
@@ -35,16 +28,6 @@ class Gate {
     }
     num_sleepers_.fetch_sub(1, std::memory_order_seq_cst);
     return is_ready;
-  }
-
-  // Looks a few times; returns whether it is open.
-  template <class IsOpen>
-  bool spin(IsOpen is_open, int times) {
-    for (int i = 0; i < times; ++i) {
-      if (is_open()) return true;
-      pause();
-    }
-    return false;
   }
 
   // Call it after a change that may open the gate, which must be a read-modify-write with
@@ -57,16 +40,7 @@ class Gate {
   }
 
  private:
-  static void pause() {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
-
-  const int spins_;
-  BriefYields yields_;
+  BriefWait brief_wait_;
   std::atomic<int> num_sleepers_ = 0;
   Mutex mutex_;
   Condition changed_;

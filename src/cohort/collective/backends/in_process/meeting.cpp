@@ -134,7 +134,7 @@ bool Meeting::is_completed(std::uint64_t total) const {
 }
 
 bool Meeting::wait_briefly(std::uint64_t total) {
-  return gate_.spin([&] { return is_completed(total); }, 50);
+  return spin(50, [&] { return is_completed(total); });
 }
 
 void Meeting::wait_for_completed(std::uint64_t total) {

@@ -26,7 +26,6 @@ using std::chrono::microseconds;
 constexpr microseconds kYieldTime(200);
 constexpr microseconds kSleepMin(20);
 constexpr microseconds kSleepMax(1000);
-constexpr microseconds kSpinTime(20);
 
 // Ranks and names. Thread-safe.
 class MpiLinks final : public Links {
@@ -55,11 +54,7 @@ class MpiLinks final : public Links {
 // As Carrier.
 class MpiCarrier final : public tcp::Carrier {
  public:
-  explicit MpiCarrier(World& world)
-      : world_(world),
-        spin_(static_cast<unsigned>(world.num_here()) <= std::thread::hardware_concurrency()
-                  ? Duration(kSpinTime)
-                  : Duration(0)) {}
+  explicit MpiCarrier(World& world) : Carrier(world.num_here()), world_(world) {}
 
   tcp::Channels connect(const SplitPath& path, Deadline) override {
     Message::reap();
@@ -73,8 +68,6 @@ class MpiCarrier final : public tcp::Carrier {
     world_.say_hello(path, tags);
     return channels;
   }
-
-  Duration time_to_spin() const override { return spin_; }
 
   void sleep(const tcp::Channels&, TimePoint idle_since, TimePoint until) override {
     const TimePoint now = Clock::system().now();
@@ -94,7 +87,6 @@ class MpiCarrier final : public tcp::Carrier {
 
  private:
   World& world_;
-  const Duration spin_;
 };
 
 std::vector<std::string> names_of(const MpiTasks& tasks, const World& world) {

@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <ctime>
-#include <thread>
 
 #include "cohort/core/error.h"
 
@@ -21,14 +20,6 @@ constexpr std::chrono::milliseconds kLookInterval{50};
 // How long members wait beyond the deadline of a call that all have begun, or for others that give
 // up at the same time.
 constexpr std::chrono::seconds kGraceTime{1};
-
-void pause_briefly() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // Sleeps until another process wakes this word, unless it has another value. Returns whether the
 // time was over.
@@ -82,7 +73,7 @@ Meeting::Meeting(std::shared_ptr<Memory> memory, JoinedRoom joined,
       watch_(watch),
       rank_(memory_->links().rank()),
       size_(memory_->links().size()),
-      num_spins_(static_cast<unsigned>(size_) <= std::thread::hardware_concurrency() ? 2000 : 20) {}
+      brief_wait_(size_) {}
 
 Meeting::~Meeting() {
   end(Ending::left, {rank_});
@@ -126,11 +117,7 @@ void Meeting::wake(int rank, std::uint32_t value) noexcept {
 
 bool Meeting::wait_for(int rank, Progress progress, std::uint64_t count, const Caller& caller,
                        Deadline deadline) {
-  for (int i = 0; i < num_spins_; ++i) {
-    if (has_come(rank, progress, count)) return true;
-    pause_briefly();
-  }
-  return yields_.wait([&] { return has_come(rank, progress, count); }) ||
+  return brief_wait_.wait([&] { return has_come(rank, progress, count); }) ||
          sleep_for(rank, progress, count, caller, deadline);
 }
 

@@ -29,8 +29,8 @@
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/room.h"
 #include "cohort/collective/group.h"
-#include "cohort/collective/groups/brief_yields.h"
 #include "cohort/collective/groups/call.h"
+#include "cohort/core/spin.h"
 
 namespace cohort::collective::shared_memory {
 
@@ -108,8 +108,7 @@ class Meeting {
   const std::function<void()>& watch_;
   const int rank_;
   const int size_;
-  const int num_spins_;
-  BriefYields yields_;
+  BriefWait brief_wait_;
   std::uint64_t sequence_ = 0;
   bool has_thrown_ = false;  // why the group has ended
 };

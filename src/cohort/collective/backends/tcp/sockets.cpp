@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <chrono>
 #include <string_view>
-#include <thread>
 #include <utility>
 #include <vector>
 
@@ -19,19 +18,13 @@
 namespace cohort::collective::tcp {
 namespace {
 
-// Waking a thread takes tens of microseconds, and members in step answer sooner. But if the member
-// for which this one waits has to run on the same core, each spin is lost: on a busy machine spins
-// of 100 us made small calls five times slower than these.
-constexpr std::chrono::microseconds kSpin(20);
-
 constexpr int kLanes = 2;
 
-// Spinning keeps those members from running for which this one waits, if they share its cores.
-Duration spin_among(const Links& links) {
-  unsigned num_here = 0;
+int count_here(const Links& links) {
+  int num_here = 0;
   for (int rank = 0; rank < links.size(); ++rank)
     num_here += links.host(rank) == links.host(links.rank()) ? 1 : 0;
-  return num_here <= std::thread::hardware_concurrency() ? Duration(kSpin) : Duration(0);
+  return num_here;
 }
 
 // Between processes of one host nothing can be congested. But some systems choose BBR for all
@@ -53,7 +46,7 @@ int timeout_of(TimePoint until) {
 }  // namespace
 
 Sockets::Sockets(std::shared_ptr<Links> links)
-    : links_(std::move(links)), spin_(spin_among(*links_)) {}
+    : Carrier(count_here(*links)), links_(std::move(links)) {}
 
 Channels Sockets::connect(const SplitPath& path, Deadline deadline) {
   const auto size = static_cast<std::size_t>(links_->size());

@@ -15,7 +15,6 @@ class Sockets final : public Carrier {
  public:
   explicit Sockets(std::shared_ptr<Links> links);
   Channels connect(const SplitPath& path, Deadline deadline) override;
-  Duration time_to_spin() const override { return spin_; }
   void sleep(const Channels& channels, TimePoint idle_since, TimePoint until) override;
   void sleep_for_farewell(const Channels& channels, TimePoint until) override;
   // The others see it by the links.
@@ -23,7 +22,6 @@ class Sockets final : public Carrier {
 
  private:
   const std::shared_ptr<Links> links_;
-  const Duration spin_;
 };
 
 }  // namespace cohort::collective::tcp

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/core/spin.h"
 #include "cohort/core/system_error.h"
 #include "cohort/rpc/farewell.h"
 #include "cohort/rpc/sockets/connect.h"
@@ -175,12 +176,8 @@ short StreamConnection::wait() {
   const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
   std::array<pollfd, 2> entries{pollfd{socket_.get(), interest, 0}, pollfd{waker_.fd(), POLLIN, 0}};
   int count = 0;
-  if (options_.spin > Duration::zero()) {
-    const Deadline end = Deadline::after(options_.spin);
-    do {
-      count = poll(entries.data(), entries.size(), 0);
-    } while (count == 0 && !end.has_expired());
-  }
+  const auto has_events = [&] { return (count = poll(entries.data(), entries.size(), 0)) != 0; };
+  if (options_.spin > Duration::zero()) spin_for(options_.spin, has_events, [] {});
   if (count == 0) count = poll(entries.data(), entries.size(), -1);
   if (count < 0) return 0;  // EINTR: look again
   if (entries[1].revents != 0) waker_.drain();
