@@ -15,7 +15,9 @@ namespace cohort {
 // (docs/formats/frame.md). If two tasks choose differently, `always` wins over `never`, which wins
 // over `between_hosts`.
 enum class PayloadChecksums : std::uint8_t {
-  between_hosts,  // except between tasks whose addresses say that they are on one host
+  // Except between two tasks that prove that they are on one host, with no proxy, tunnel or sidecar
+  // in between. Over the backend "grpc" they cannot prove it.
+  between_hosts,
   never,
   always,
 };

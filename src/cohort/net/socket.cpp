@@ -2,7 +2,6 @@
 #include "cohort/net/socket.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -16,7 +15,7 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
-#include <optional>
+#include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
@@ -136,25 +135,6 @@ std::optional<HostPort> number_text(const sockaddr* address, socklen_t size) {
 std::array<std::atomic<int>, 3> keep_alive_of_all{KeepAlive().idle, KeepAlive().interval,
                                                   KeepAlive().count};
 
-// An IPv6 address; an IPv4 address is mapped to IPv6.
-std::optional<in6_addr> number_of(const std::string& host) {
-  in6_addr number{};
-  if (inet_pton(AF_INET6, host.c_str(), &number) == 1) return number;
-  if (inet_pton(AF_INET6, ("::ffff:" + host).c_str(), &number) == 1) return number;
-  return std::nullopt;
-}
-
-std::optional<in6_addr> number_of(const sockaddr* address) {
-  if (address == nullptr) return std::nullopt;
-  if (address->sa_family == AF_INET6)
-    return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  if (address->sa_family != AF_INET) return std::nullopt;
-  std::array<char, INET_ADDRSTRLEN> text{};
-  inet_ntop(AF_INET, &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, text.data(),
-            text.size());
-  return number_of(std::string(text.data()));
-}
-
 // Whether the socket is connected to itself. The kernel joins both ends if it happens to choose the
 // port at which nobody listens as the port of the connection.
 bool is_self_connected(int fd) {
@@ -241,28 +221,25 @@ std::string remote_address(int fd) {
   return number ? number->to_string() : "a peer";
 }
 
-bool is_this_host(const std::string& address) {
-  const std::size_t colon = address.rfind(':');
-  std::string host = address.substr(0, colon);
-  if (host.size() > 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  const std::optional<in6_addr> number = number_of(host);
-  if (!number) return false;
-  if (IN6_IS_ADDR_LOOPBACK(&*number)) return true;
-  if (IN6_IS_ADDR_V4MAPPED(&*number) && number->s6_addr[12] == 127) return true;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return false;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> kept(all, &freeifaddrs);
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    const std::optional<in6_addr> own = number_of(one->ifa_addr);
-    if (own && std::memcmp(&*own, &*number, sizeof(in6_addr)) == 0) return true;
-  }
-  return false;
+std::optional<in6_addr> ipv6_address(const sockaddr* address) {
+  if (address == nullptr) return std::nullopt;
+  if (address->sa_family == AF_INET6)
+    return reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  if (address->sa_family != AF_INET) return std::nullopt;
+  in6_addr mapped{};
+  mapped.s6_addr[10] = mapped.s6_addr[11] = 0xff;
+  std::memcpy(&mapped.s6_addr[12], &reinterpret_cast<const sockaddr_in*>(address)->sin_addr, 4);
+  return mapped;
 }
 
-std::uint64_t address_hash(const sockaddr* address, socklen_t size) {
-  const std::optional<HostPort> number = number_text(address, size);
+std::uint64_t address_hash(const sockaddr* address) {
+  const std::optional<in6_addr> number = ipv6_address(address);
   if (!number) return 0;
-  return mix_seed(mix_seed(0, std::string_view(number->host)), std::string_view(number->port));
+  const in_port_t port = address->sa_family == AF_INET6
+                             ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
+                             : reinterpret_cast<const sockaddr_in*>(address)->sin_port;
+  const std::string_view bytes(reinterpret_cast<const char*>(&*number), sizeof *number);
+  return mix_seed(mix_seed(0, bytes), std::uint64_t{ntohs(port)});
 }
 
 std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets) {
@@ -271,7 +248,7 @@ std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& so
     sockaddr_storage own{};
     socklen_t size = sizeof own;
     auto* const where = reinterpret_cast<sockaddr*>(&own);
-    if (::getsockname(socket.get(), where, &size) == 0) hashes.push_back(address_hash(where, size));
+    if (::getsockname(socket.get(), where, &size) == 0) hashes.push_back(address_hash(where));
   }
   return hashes;
 }

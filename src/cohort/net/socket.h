@@ -4,9 +4,11 @@
 #pragma once
 
 #include <netdb.h>
+#include <netinet/in.h>
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -52,10 +54,10 @@ void tune(int fd, Unacknowledged limit);
 HostPort numeric_address(const addrinfo& address);
 // The other end's address: "127.0.0.1:51344".
 std::string remote_address(int fd);
-// Whether the numeric address is loopback or one of this host's own. Asks the system.
-bool is_this_host(const std::string& address);
-// Of an address with its port; equal in all processes.
-std::uint64_t address_hash(const sockaddr* address, socklen_t size);
+// An IPv4 address is mapped to IPv6, as a socket for both has it; nullopt for other families.
+std::optional<in6_addr> ipv6_address(const sockaddr* address);
+// Of that address and its port; equal in all processes. 0 if there is none.
+std::uint64_t address_hash(const sockaddr* address);
 // Those to which these sockets are bound.
 std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets);
 

@@ -16,6 +16,7 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
+#include "cohort/net/host_proof.h"
 #include "cohort/rpc/frames/frame.h"
 
 namespace cohort::rpc {
@@ -51,9 +52,9 @@ class COHORT_API Channel {
   virtual void admit() {}
   // "worker:1 (127.0.0.1:4711, stream)": for messages.
   virtual const std::string& peer() const = 0;
-  // Whether the peer's address is one of this host, for example loopback. False where that is not
-  // known.
-  virtual bool is_on_one_host() const = 0;
+  // How this end sees both hosts. It proves nothing over gRPC, which does not tell the address of
+  // this end.
+  virtual net::HostProof host_proof() const = 0;
   // Whether the tensors sent from now on carry a checksum. Everything else of a frame always does,
   // and the receiver verifies every checksum that the sender included. Off at first; no effect on a
   // backend without a wire.

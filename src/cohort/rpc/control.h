@@ -23,7 +23,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 8;
+inline constexpr std::uint32_t kProtocolVersion = 9;
 
 // Returns the setting that applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {

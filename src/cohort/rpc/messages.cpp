@@ -60,6 +60,8 @@ Frame to_frame(const Hello& message) {
   out.u64(message.coordinator_incarnation);
   out.u64(message.server_incarnation);
   out.u8(static_cast<std::uint8_t>(message.payload_checksums));
+  for (const std::uint64_t hash : {message.host.host, message.host.local, message.host.remote})
+    out.u64(hash);
   return frame_of(MessageType::hello, out);
 }
 
@@ -72,6 +74,7 @@ Hello hello_of(const Frame& frame) {
   message.server_incarnation = in.u64();
   message.payload_checksums =
       read_enum(in, PayloadChecksums::always, "when payloads have checksums");
+  message.host = {.host = in.u64(), .local = in.u64(), .remote = in.u64()};
   in.expect_end();
   return message;
 }

@@ -39,6 +39,7 @@ struct Hello {
   std::uint64_t coordinator_incarnation = 0;
   std::uint64_t server_incarnation = 0;  // the start of the server that the caller expects; 0: any
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;  // the caller's wish
+  net::HostProof host = {};                                              // the caller's
 };
 struct HelloReply {
   bool has_payload_sums = false;  // both ends send payload checksums

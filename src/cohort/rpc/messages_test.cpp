@@ -54,12 +54,20 @@ void expect_broken_at_each_cut(Frame frame, Decode decode) {
 
 TEST(Messages, HelloComesBack) {
   const Hello hello =
-      hello_of(to_frame(Hello{"worker:1", "job", 7, ~std::uint64_t{0}, PayloadChecksums::always}));
+      hello_of(to_frame(Hello{"worker:1",
+                              "job",
+                              7,
+                              ~std::uint64_t{0},
+                              PayloadChecksums::always,
+                              {.host = 1, .local = ~std::uint64_t{0}, .remote = 3}}));
   EXPECT_EQ(hello.task, "worker:1");
   EXPECT_EQ(hello.job_id, "job");
   EXPECT_EQ(hello.coordinator_incarnation, 7U);
   EXPECT_EQ(hello.server_incarnation, ~std::uint64_t{0});
   EXPECT_EQ(hello.payload_checksums, PayloadChecksums::always);
+  EXPECT_EQ(hello.host.host, 1U);
+  EXPECT_EQ(hello.host.local, ~std::uint64_t{0});
+  EXPECT_EQ(hello.host.remote, 3U);
   EXPECT_TRUE(hello_reply_of(to_frame(HelloReply{true})).has_payload_sums);
 }
 

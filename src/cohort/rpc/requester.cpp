@@ -338,6 +338,8 @@ Channel::Progress Requester::progress() const {
   return channel->progress();
 }
 
+net::HostProof Requester::host_proof() const { return state_->open_channel()->host_proof(); }
+
 void Requester::set_payload_checksums(bool are_on) {
   state_->open_channel()->set_payload_checksums(are_on);
 }

@@ -49,6 +49,7 @@ class COHORT_API Requester {
   const std::string& peer() const;
   Channel::Progress progress() const;  // the channel's
   // See Channel.
+  net::HostProof host_proof() const;
   void set_payload_checksums(bool are_on);
 
   struct Request {

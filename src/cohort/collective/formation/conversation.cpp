@@ -86,8 +86,7 @@ void Conversation::connect_next(int error) {
 
 void Conversation::note_failure(int error) {
   are_all_refused_ = are_all_refused_ && error == ECONNREFUSED;
-  if (error == ECONNREFUSED)
-    addresses_.push_back(net::address_hash(current_->ai_addr, current_->ai_addrlen));
+  if (error == ECONNREFUSED) addresses_.push_back(net::address_hash(current_->ai_addr));
 }
 
 bool Conversation::finish_connecting() {
@@ -104,8 +103,7 @@ bool Conversation::finish_connecting() {
 }
 
 void Conversation::begin_writing() {
-  if (current_ != nullptr)
-    addresses_ = {net::address_hash(current_->ai_addr, current_->ai_addrlen)};
+  if (current_ != nullptr) addresses_ = {net::address_hash(current_->ai_addr)};
   is_address_good_ = true;
   num_written_ = 0;
   num_read_ = 0;

@@ -13,7 +13,7 @@ namespace cohort::collective::formation {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x50474843;  // "CHGP"
-constexpr std::uint32_t kProtocolVersion = 2;
+constexpr std::uint32_t kProtocolVersion = 3;
 
 Bytes with_header(const Bytes& body) {
   const std::array<std::uint32_t, 4> words{kMagic, kProtocolVersion,

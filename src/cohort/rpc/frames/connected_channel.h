@@ -7,7 +7,6 @@
 #include <thread>
 #include <utility>
 
-#include "cohort/net/socket.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/sockets/acceptor.h"
@@ -23,9 +22,7 @@ class ConnectedChannel : public Channel {
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
   Progress progress() const override { return connection_->progress(); }
   const std::string& peer() const override { return connection_->end().text(); }
-  bool is_on_one_host() const override {
-    return net::is_this_host(connection_->end().name().address);
-  }
+  net::HostProof host_proof() const override { return connection_->host_proof(); }
   void set_payload_checksums(bool are_on) noexcept override {
     connection_->set_payload_checksums(are_on);
   }

@@ -160,7 +160,7 @@ void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
     channel->admit();
     note_hello(shared, channel.get(), hello, *peer.session);
     peer.session->greeted(hello.task, channel, peer.sender);
-    greet_back(*channel, id,
+    greet_back(*channel, id, hello,
                rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
   } catch (...) {
     const Error error = current_error();
@@ -190,9 +190,11 @@ void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& er
 std::uint64_t ChannelTable::protocol_errors() const noexcept { return shared_->protocol_errors; }
 std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
 
-void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, PayloadChecksums wish) {
-  const bool has_sums = wish == PayloadChecksums::always ||
-                        (wish == PayloadChecksums::between_hosts && !channel.is_on_one_host());
+void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello,
+                              PayloadChecksums wish) {
+  const bool has_sums =
+      wish == PayloadChecksums::always || (wish == PayloadChecksums::between_hosts &&
+                                           !net::are_on_one_host(channel.host_proof(), hello.host));
   rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
   welcome.role = rpc::Frame::Role::response;
   welcome.id = id;

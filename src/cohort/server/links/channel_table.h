@@ -57,7 +57,8 @@ class ChannelTable {
   static void receive(Shared& shared, Peer& peer, rpc::Frame frame);
   static void refuse(Shared& shared, rpc::Channel& channel, const Error& error,
                      std::optional<std::uint64_t> request);
-  static void greet_back(rpc::Channel& channel, std::uint64_t id, PayloadChecksums wish);
+  static void greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello,
+                         PayloadChecksums wish);
   static void close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
                               Deadline sent_by) noexcept;
   static void check_open(Shared& shared);

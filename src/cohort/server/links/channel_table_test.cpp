@@ -8,6 +8,7 @@
 #include "cohort/core/log.h"
 #include "cohort/rpc/requester.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 
@@ -238,6 +239,7 @@ TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
     ChannelPair pair("stream", {}, acceptor());
     rpc::Hello wish = kHello;
     wish.payload_checksums = caller;
+    wish.host = pair.near->host_proof();
     rpc::Frame frame = rpc::to_frame(wish);
     frame.role = rpc::Frame::Role::request;
     pair.near->send(std::move(frame));
@@ -252,6 +254,24 @@ TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
                                                .coordinator_incarnation = kStart,
                                                .payload_checksums = PayloadChecksums::always});
   EXPECT_TRUE(has_sums(PayloadChecksums::never));
+}
+
+// Regression: both ends saw an address of their own host, so a bit that the proxy flipped was a
+// wrong number without a word.
+TEST_F(ChannelTableTest, AProxyOnThisHostTurnsChecksumsOn) {
+  ChannelPair pair("stream", {}, acceptor());
+  testing::FaultyProxy proxy;
+  proxy.set_target(pair.listener->address());
+  const auto has_sums = [&](const std::string& address) {
+    const auto peer = rpc::Requester::connect(
+        pair.backend, {.address = address, .peer = "ps:0", .deadline = patience()});
+    rpc::Hello hello = kHello;
+    hello.host = peer->host_proof();
+    const rpc::Frame answer = peer->call(rpc::to_frame(hello), patience(), "greeting");
+    return rpc::hello_reply_of(answer).has_payload_sums;
+  };
+  EXPECT_FALSE(has_sums(pair.listener->address()));
+  EXPECT_TRUE(has_sums(proxy.address()));
 }
 
 TEST(AgreedChecksums, AWordCountsMoreThanNoneAndChecksumsMoreThanNot) {

@@ -38,6 +38,7 @@ class GrpcConnection {
   void set_payload_checksums(bool are_on) noexcept {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
+  net::HostProof host_proof() const { return {}; }
   void close() noexcept { close_with(end_.cancelled()); }
   // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {

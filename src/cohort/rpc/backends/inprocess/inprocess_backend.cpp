@@ -145,8 +145,8 @@ class InprocessChannel final : public Channel {
   std::size_t queued_bytes() const override { return end_->queued_bytes(); }
   Progress progress() const override { return end_->progress(); }
   const std::string& peer() const override { return end_->end().text(); }
-  bool is_on_one_host() const override { return true; }
-  void set_payload_checksums(bool) noexcept override {}  // there is no wire
+  net::HostProof host_proof() const override { return {.host = 1}; }  // as the other end
+  void set_payload_checksums(bool) noexcept override {}               // there is no wire
 
  private:
   std::shared_ptr<End> end_;

@@ -35,6 +35,7 @@ class StreamConnection {
   void set_payload_checksums(bool are_on) noexcept {
     has_payload_sums_.store(are_on, std::memory_order_relaxed);
   }
+  net::HostProof host_proof() const { return net::prove_host(socket_.get()); }
   void close() noexcept;
   // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {
