@@ -215,7 +215,7 @@ TEST_F(BadInput, ATakenPortEndsTheTask) {
   for (const Words& command : {server(), example()}) {
     // It was 64, after which nobody starts it again, though the port may be free by then.
     expect_end(command, config, 75,
-               {"free port for worker:0", "got " + port.address(), "another address"});
+               {"free port, got " + port.address(), "another address", "listening for worker:0"});
   }
 }
 
@@ -237,9 +237,8 @@ TEST_F(BadInput, ASecondTaskOfOneIdEndsAndTheFirstGoesOn) {
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy);
   for (const Words& command : {server(), example()}) {
-    expect_end(
-        command, cluster.tf_config("worker:0"), 75,
-        {"free port for worker:0", "two have the same index in TF_CONFIG", "another address"});
+    expect_end(command, cluster.tf_config("worker:0"), 75,
+               {"free port", "two have the same index in TF_CONFIG", "listening for worker:0"});
   }
   EXPECT_EQ(value_of(coordinator, 3), 6);
 }

@@ -87,7 +87,7 @@ class ServerEnd : public ::testing::Test {
       try {
         return start(job);
       } catch (const Error& error) {
-        if (error.code() != ErrorCode::already_exists || deadline.has_expired()) throw;
+        if (error.code() != ErrorCode::resource_exhausted || deadline.has_expired()) throw;
       }
     }
   }

@@ -8,8 +8,8 @@
 //  69 EX_UNAVAILABLE  a task cannot be reached, does not answer, or was lost
 //  70 EX_SOFTWARE     the program failed: it or LibTorch threw an exception (for example for a
 //                     wrong shape), here or in a step on a worker; or Cohort has a bug
-//  75 EX_TEMPFAIL     try again: too little memory, disk or descriptors, a cancelled call, or
-//                     a second coordinator of the job took over or is running
+//  75 EX_TEMPFAIL     try again: too little memory, disk or descriptors, a port that is taken, a
+//                     cancelled call, or a second coordinator of the job took over or is running
 //
 //   int main(int argc, char** argv) {
 //     return cohort::run_main(argc, argv, [](cohort::Arguments arguments) {

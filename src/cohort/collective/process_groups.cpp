@@ -67,14 +67,7 @@ Identity identity_of(const ProcessGroupOptions& options) {
 }
 
 std::vector<FileDescriptor> listening_at(std::string address) {
-  try {
-    return net::listen_on_all(address);
-  } catch (const Error& error) {
-    // No mistake of the configuration alone: the process before may not have ended yet.
-    COHORT_CHECK(error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
-                 "[collective.listen] expected a free port, got ", address, net::kTakenPortRemedy);
-    throw;
-  }
+  return net::listen_on_all(address);
 }
 
 std::vector<std::string> names_of(const ProcessGroupOptions& options) {

@@ -51,9 +51,15 @@ FileDescriptor open_socket(int family) {
 
 [[noreturn]] void fail_listen(const std::string& address, int error) {
   if (error == EADDRINUSE) {
-    throw Error(ErrorCode::already_exists,
-                "[net.listen] expected a free port, got " + address +
-                    ", which is taken; end the process that holds it or choose another");
+    // This is no mistake of the configuration: a task that restarts finds its port taken if its
+    // predecessor has not ended yet, or if another program was quicker. Later the port may be free.
+    throw Error(
+        ErrorCode::resource_exhausted,
+        "[net.listen] expected a free port, got " + address +
+            ", which is taken, since another process listens there; if that is a task of this "
+            "job, two have the same index in TF_CONFIG, or their lists of addresses have "
+            "different orders: give each task an index of its own, and all the same cluster; "
+            "otherwise stop that process, or give the task another address");
   }
   if (error == EADDRNOTAVAIL) {
     throw Error(ErrorCode::invalid_argument,

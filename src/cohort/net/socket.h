@@ -18,22 +18,15 @@
 
 namespace cohort::net {
 
-// For the end of a message about a port that is taken.
-inline constexpr const char* kTakenPortRemedy =
-    ", which is taken, since another process listens there; if that is a task of this job, two "
-    "have the same index in TF_CONFIG, or their lists of addresses have different orders: give "
-    "each task an index of its own, and all the same cluster; otherwise stop that process, or "
-    "give the task another address";
-
-// Listens on exactly this address, and writes the chosen port into `address`. Throws already_exists
-// if the port is taken, invalid_argument if the address is not this machine's, and the errors of
-// look_up_own().
+// Listens on exactly this address, and writes the chosen port into `address`. Throws
+// resource_exhausted if the port is taken, since it may be free later; invalid_argument if the
+// address is not this machine's, and the errors of look_up_own().
 FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop = {});
 // The same for every address of the name that this machine has, with one port.
 std::vector<FileDescriptor> listen_on_all(std::string& address,
                                           const std::function<bool()>& should_stop = {});
-// Throws what listen_on() would throw, without keeping the address; already_exists also if another
-// address of the same name is taken.
+// Throws what listen_on() would throw, without keeping the address; resource_exhausted also if
+// another address of the same name is taken.
 void check_can_listen(const std::string& address);
 // The same for addresses that were found before; `where` is for messages.
 void check_all_free(const addrinfo& addresses, const HostPort& where);

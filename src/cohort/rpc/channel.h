@@ -98,8 +98,8 @@ class COHORT_API Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // Throws already_exists for a port in use, invalid_argument for an address of another machine;
-  // both errors name the address.
+  // Throws resource_exhausted for a port in use, invalid_argument for an address of another
+  // machine; both errors name the address.
   virtual std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) = 0;
   // Throws unavailable (peer_lost) if nobody listens, deadline_exceeded if nobody answers; both
   // errors name the peer and its address.

@@ -582,7 +582,7 @@ TEST_P(ChannelConformance, ATakenAddressIsRefusedByName) {
     backend().listen({.address = listener->address()}, {});
     FAIL() << "listens";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::already_exists);
+    EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
     EXPECT_THAT(error.message(), HasSubstr(listener->address()));
   }
 }

@@ -209,8 +209,8 @@ class COHORT_API ControlServer {
   // The number of connections without a handshake.
   virtual std::size_t strangers() const = 0;
 };
-// Throws already_exists if the port is in use, invalid_argument if the address is one of another
-// machine. `service` must outlive the server.
+// Throws resource_exhausted if the port is in use, invalid_argument if the address is one of
+// another machine. `service` must outlive the server.
 COHORT_API std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service);
 // Serves the control plane only.
 COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address,

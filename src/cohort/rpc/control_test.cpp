@@ -502,11 +502,11 @@ TEST_F(ControlTest, StopCancelsCallsThatOutlastTheDeadline) {
 }
 
 TEST_F(ControlTest, ATakenPortIsRefusedByName) {
-  EXPECT_EQ(error_of_serving(server_->address()).code(), ErrorCode::already_exists);
+  EXPECT_EQ(error_of_serving(server_->address()).code(), ErrorCode::resource_exhausted);
   RawSocket other;
   const std::string address = other.listen();
   const Error error = error_of_serving(address);
-  EXPECT_EQ(error.code(), ErrorCode::already_exists);
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
   EXPECT_THAT(error.message(), HasSubstr(address));
 }
 

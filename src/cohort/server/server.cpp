@@ -17,7 +17,6 @@
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
-#include "cohort/net/socket.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/descriptor_room.h"
 #include "cohort/rpc/thread_room.h"
@@ -232,19 +231,13 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
   try {
     control_ = serve(options);
   } catch (const Error& error) {
-    const std::string reason = " (" + error.message() + ")";
-    const std::string places = address + (data_address.empty() ? "" : " and " + data_address);
     COHORT_CHECK(
         error.code() != ErrorCode::invalid_argument, error.code(),
-        "[server.listen] expected an address of this machine for ", self_.task, ", got ", places,
-        "; start the task on that host, or correct its index or its address in TF_CONFIG", reason);
-    // This is no mistake of the configuration: a task that restarts finds its port taken if its
-    // predecessor has not ended yet, or if another program was quicker. Later the port may be free.
-    COHORT_CHECK(error.code() != ErrorCode::already_exists, ErrorCode::resource_exhausted,
-                 "[server.listen] expected a free port for ", self_.task, ", got ", places,
-                 net::kTakenPortRemedy,
-                 data_address.empty() ? "" : reason);  // names the port that is taken
-    throw;
+        "[server.listen] expected an address of this machine for ", self_.task, ", got ", address,
+        data_address.empty() ? "" : " and " + data_address,
+        "; start the task on that host, or correct its index or its address in TF_CONFIG (",
+        error.message(), ")");
+    throw Error(error).during("listening for " + self_.task);
   }
   address_ = control_->address();
 }

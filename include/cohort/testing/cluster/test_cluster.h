@@ -56,7 +56,7 @@ class COHORT_API TestCluster {
   std::string tf_config(const std::string& task) const;
 
   // Starts a task that is in `not_started` or was killed. Returns and throws as the constructor
-  // does; throws already_exists if another program has taken its port.
+  // does; throws resource_exhausted if another program has taken its port.
   void start(const std::string& task);
   void kill(const std::string& task);     // SIGKILL; waits for the process to end
   void restart(const std::string& task);  // at the same address

@@ -125,7 +125,7 @@ TEST(FormationMessage, BrokenBytesAreRefused) {
   message[0] ^= std::byte{1};
   message[4] ^= std::byte{2};
   EXPECT_THAT([&] { body_of(message); },
-              throws_error(ErrorCode::failed_precondition, "expected version 2"));
+              throws_error(ErrorCode::failed_precondition, "expected version 3"));
   message[4] ^= std::byte{2};
   EXPECT_THAT([&] { Header::decode(header_of(message), 10); },
               throws_error(ErrorCode::data_loss, "at most 10 bytes"));

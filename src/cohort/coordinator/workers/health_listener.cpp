@@ -7,21 +7,6 @@
 
 namespace cohort::coordinator::internal {
 
-namespace {
-
-const char* remedy_of(const Error& error) {
-  switch (error.code()) {
-    case ErrorCode::already_exists:
-      return "stop the process that uses the port, or give it another address of this machine";
-    case ErrorCode::resource_exhausted:
-      return "raise the limit that the message names, or end other programs of this user";
-    default:
-      return "give it another address of this machine";
-  }
-}
-
-}  // namespace
-
 std::unique_ptr<HealthListener> HealthListener::start(const std::string& address,
                                                       const rpc::Identity& self, Ask ask) {
   if (address.empty() || address.ends_with(":0")) return nullptr;
@@ -31,8 +16,10 @@ std::unique_ptr<HealthListener> HealthListener::start(const std::string& address
     const Error error = current_error();
     log_warn("cannot listen at ", address, ", the address of ", self.task,
              " in the cluster: ", error.message(),
-             ". Training goes on, but `cohort status` gets no answer from this coordinator: ",
-             remedy_of(error));
+             ". Training goes on, but `cohort status` gets no answer from this coordinator",
+             error.code() == ErrorCode::resource_exhausted
+                 ? ""
+                 : ": give it another address of this machine");
     return nullptr;
   }
 }

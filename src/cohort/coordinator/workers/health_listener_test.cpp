@@ -207,7 +207,7 @@ TEST(CoordinatorAddress, ThatIsTakenIsAWarningAndTrainingGoesOn) {
   ClusterCoordinator coordinator(strategy);
   EXPECT_THAT(warnings.text(),
               AllOf(HasSubstr("cannot listen at " + address), HasSubstr("Training goes on"),
-                    HasSubstr("cohort status"), HasSubstr("stop the process that uses the port")));
+                    HasSubstr("cohort status"), HasSubstr("otherwise stop that process")));
   coordinator.schedule(Function::registered("nothing")).fetch(patience());
 }
 

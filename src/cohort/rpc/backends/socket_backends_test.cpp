@@ -72,7 +72,7 @@ TEST_P(SocketBackendTest, APortTakenByAnotherProgramIsRefused) {
   RawSocket other;
   const std::string address = other.listen();
   const Error error = error_of_listening(address);
-  EXPECT_EQ(error.code(), ErrorCode::already_exists);
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
   EXPECT_THAT(error.message(), HasSubstr(address));
 }
 

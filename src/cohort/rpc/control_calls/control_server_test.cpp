@@ -431,7 +431,7 @@ TEST_P(StrangerTest, ATakenDataPortIsRefusedByName) {
   RawSocket held;
   const std::string data_address = held.listen();
   EXPECT_THAT([&] { serve({}, data_address); },
-              throws_error(ErrorCode::already_exists, data_address));
+              throws_error(ErrorCode::resource_exhausted, data_address));
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // see WithoutThreads

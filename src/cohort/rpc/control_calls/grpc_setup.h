@@ -19,8 +19,8 @@
 
 namespace cohort::rpc::internal {
 
-// Serves on exactly this address and writes the chosen port into it. Throws already_exists for a
-// port in use, invalid_argument for an address of another machine.
+// Serves on exactly this address and writes the chosen port into it. Throws resource_exhausted for
+// a port in use, invalid_argument for an address of another machine.
 std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
 // Serves only connections that are passed to it, without listening.

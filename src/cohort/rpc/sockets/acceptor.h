@@ -59,9 +59,9 @@ class Acceptor {
     std::function<bool()> should_stop{};  // see ServeOptions
   };
 
-  // Listens at once on every address of each port's name. Throws already_exists if a port is taken,
-  // invalid_argument if an address is not this machine's, unavailable if no name server knows the
-  // address of the name now.
+  // Listens at once on every address of each port's name. Throws resource_exhausted if a port is
+  // taken, invalid_argument if an address is not this machine's, unavailable if no name server
+  // knows the address of the name now.
   explicit Acceptor(Options options);
   // Closes the ports; connections that were handed over stay open.
   ~Acceptor();

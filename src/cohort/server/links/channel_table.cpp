@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cohort/core/log.h"
+#include "cohort/net/host_proof.h"
 #include "cohort/rpc/farewell.h"
 #include "cohort/rpc/violation.h"
 

@@ -146,7 +146,7 @@ void TestCluster::start_all() {
     choose_ports();
     const std::optional<Error> failure = try_start();
     if (!failure) return;
-    const bool is_lost = failure->code() == ErrorCode::already_exists || has_lost_port();
+    const bool is_lost = failure->code() == ErrorCode::resource_exhausted || has_lost_port();
     if (starts == kStartsMax || !is_lost) throw Error(*failure);
     kill_all();
   }
@@ -164,7 +164,7 @@ std::optional<Error> TestCluster::try_start() {
       }
     }
   } catch (const Error& error) {
-    if (error.code() == ErrorCode::already_exists) return error;
+    if (error.code() == ErrorCode::resource_exhausted) return error;
     throw;
   }
   return await_all();
@@ -269,7 +269,7 @@ void TestCluster::start(const std::string& task) {
 
 void TestCluster::launch(const std::string& task) {
   const TaskId id = TaskId::parse(task);
-  COHORT_CHECK(!ports_->of_task.at(task).has_listener(), ErrorCode::already_exists,
+  COHORT_CHECK(!ports_->of_task.at(task).has_listener(), ErrorCode::resource_exhausted,
                "[testing.cluster] expected the port of ", task, " to be free, got ",
                spec_.task_address(id.job, id.index),
                ", where another program listens; end it, or make another TestCluster");

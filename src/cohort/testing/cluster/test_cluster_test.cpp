@@ -78,7 +78,7 @@ TEST(TestCluster, APortThatAnotherProgramHasTakenIsSaid) {
   ASSERT_EQ(::listen(other, 1), 0);
   EXPECT_THAT(
       [&] { cluster.start("ps:0"); },
-      throws_error(ErrorCode::already_exists, "the port of ps:0 to be free, got 127.0.0.1"));
+      throws_error(ErrorCode::resource_exhausted, "the port of ps:0 to be free, got 127.0.0.1"));
   ::close(other);
 }
 

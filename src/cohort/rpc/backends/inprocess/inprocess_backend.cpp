@@ -193,8 +193,9 @@ class Ports {
       address = (address.empty() ? "inprocess" : address) + ":" + std::to_string(++last_);
     }
     const bool is_new = ports_.emplace(address, std::move(port)).second;
-    COHORT_CHECK(is_new, ErrorCode::already_exists, "[rpc.listen] expected a free address, got ",
-                 address, ", which is taken; choose another");
+    COHORT_CHECK(is_new, ErrorCode::resource_exhausted,
+                 "[rpc.listen] expected a free address, got ", address,
+                 ", which is taken; choose another");
     return address;
   }
 
