@@ -39,7 +39,7 @@ void require(bool condition, const std::string& what) {
 bool shares_memory() {
   std::ifstream maps("/proc/self/maps");
   const std::string text{std::istreambuf_iterator<char>(maps), {}};
-  return text.find("cohort-collective") != std::string::npos;
+  return text.find("cohort-shared") != std::string::npos;
 }
 
 void expect_sum(Group& group, int task, const std::vector<int>& tasks) {

@@ -17,6 +17,7 @@
 namespace cohort::collective::shared_memory {
 namespace {
 
+constexpr const char* kOtherwise = "choose GroupBackend::tcp";
 constexpr std::uint64_t kMagic = 0x316d68732d686f63;  // another version has another one
 
 // How to find the file, from rank 0 to all others; processes of one host have one byte order.
@@ -124,25 +125,25 @@ void Memory::connect(Deadline deadline) {
     COHORT_CHECK(links_->host(rank) == links_->host(0), ErrorCode::invalid_argument,
                  "[collective.shared_memory] expected all workers on one host, got ",
                  links_->member_name(0), " on ", links_->host(0), " and ",
-                 links_->member_name(rank), " on ", links_->host(rank),
-                 "; choose GroupBackend::tcp");
+                 links_->member_name(rank), " on ", links_->host(rank), "; ", kOtherwise);
   COHORT_CHECK(size < (1 << 16), ErrorCode::invalid_argument,
-               "[collective.shared_memory] expected less than 65536 workers, got ", size,
-               "; choose GroupBackend::tcp");
+               "[collective.shared_memory] expected less than 65536 workers, got ", size, "; ",
+               kOtherwise);
   sockets_ = links_->open({}, 1, deadline);
   links_->rank() == 0 ? create() : attach(deadline);
 }
 
 std::uint64_t Memory::room_offset(int index) const {
   const std::uint64_t head = sizeof(Head) + static_cast<std::uint64_t>(links_->size());
-  const std::uint64_t rounded = (head + page_bytes() - 1) / page_bytes() * page_bytes();
+  const std::uint64_t page = net::page_bytes();
+  const std::uint64_t rounded = (head + page - 1) / page * page;
   return rounded + static_cast<std::uint64_t>(index) * Room::bytes(links_->size());
 }
 
 void Memory::create() {
   const Invitation invitation{
       .magic = kMagic, .token = draw_number(), .bytes = room_offset(kNumRooms)};
-  file_ = SharedFile::create(invitation.bytes);
+  file_ = net::SharedFile::create(invitation.bytes, kOtherwise);
   file_.reserve(0, room_offset(0));
   head_ = file_.map(0, room_offset(0));
   head().token.store(invitation.token, std::memory_order_seq_cst);
@@ -169,10 +170,10 @@ void Memory::lose_first() const {
 
 // The file of the first member. It may have ended after its invitation: then its connection ends
 // too, a moment later at most.
-SharedFile Memory::file_of_first(int descriptor, std::uint64_t bytes) const {
+net::SharedFile Memory::file_of_first(int descriptor, std::uint64_t bytes) const {
   constexpr int kMoment = 1000;  // milliseconds
   try {
-    return SharedFile::open(links_->process(0), descriptor, bytes);
+    return net::SharedFile::open(links_->process(0), descriptor, bytes, kOtherwise);
   } catch (const Error&) {
     pollfd ended{.fd = sockets_[0].get(), .events = POLLRDHUP, .revents = 0};
     if (::poll(&ended, 1, kMoment) > 0) lose_first();
@@ -214,7 +215,8 @@ void Memory::attach(Deadline deadline) {
                ErrorCode::failed_precondition, "[collective.shared_memory] expected the memory of ",
                name,
                ", got that of another group; run all workers of a host where they see each "
-               "other's processes, or choose GroupBackend::tcp");
+               "other's processes, or ",
+               kOtherwise);
 }
 
 JoinedRoom Memory::join(const SplitPath& path, Deadline deadline) {

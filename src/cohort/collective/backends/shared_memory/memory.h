@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "cohort/collective/backends/shared_memory/room.h"
-#include "cohort/collective/backends/shared_memory/shared_file.h"
 #include "cohort/collective/links.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/mutex.h"
+#include "cohort/net/shared_file.h"
 
 namespace cohort::collective::shared_memory {
 
@@ -58,7 +58,7 @@ class Memory {
   void create();
   void attach(Deadline deadline);
   [[noreturn]] void lose_first() const;
-  SharedFile file_of_first(int descriptor, std::uint64_t bytes) const;
+  net::SharedFile file_of_first(int descriptor, std::uint64_t bytes) const;
   std::uint64_t room_offset(int index) const;
   Head& head() const { return *reinterpret_cast<Head*>(head_.data()); }
 
@@ -70,8 +70,8 @@ class Memory {
   std::optional<Error> failure_ COHORT_GUARDED_BY(mutex_);
   // Written while it opens.
   std::vector<FileDescriptor> sockets_ = {};
-  SharedFile file_ = {};
-  Mapping head_ = {};
+  net::SharedFile file_ = {};
+  net::Mapping head_ = {};
 };
 
 }  // namespace cohort::collective::shared_memory

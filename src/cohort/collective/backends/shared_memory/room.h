@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <utility>
 
-#include "cohort/collective/backends/shared_memory/shared_file.h"
+#include "cohort/net/shared_file.h"
 
 namespace cohort::collective::shared_memory {
 
@@ -71,12 +71,12 @@ static_assert(std::atomic<std::uint8_t>::is_always_lock_free);
 class Room {
  public:
   Room() = default;
-  Room(Mapping mapping, int size) : mapping_(std::move(mapping)), size_(size) {}
+  Room(net::Mapping mapping, int size) : mapping_(std::move(mapping)), size_(size) {}
 
   static std::uint64_t bytes(int size) { return data_offset(size, size); }
   // The range that belongs to one member's values.
   static std::uint64_t data_offset(int size, int rank) {
-    const std::uint64_t page = page_bytes();
+    const std::uint64_t page = net::page_bytes();
     const std::uint64_t state = (state_bytes(size) + page - 1) / page * page;
     return state + static_cast<std::uint64_t>(rank) * kDataBytes;
   }
@@ -119,7 +119,7 @@ class Room {
   }
   std::byte* data(int rank) const { return mapping_.data() + data_offset(size_, rank); }
 
-  Mapping mapping_;
+  net::Mapping mapping_;
   int size_ = 0;
 };
 

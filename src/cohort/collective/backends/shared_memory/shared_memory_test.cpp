@@ -267,7 +267,7 @@ TEST_F(SharedMemory, NothingIsLeftWhenTheMembersHaveGone) {
   EXPECT_EQ(open_files(), before);
   std::ifstream maps("/proc/self/maps");
   const std::string text{std::istreambuf_iterator<char>(maps), {}};
-  EXPECT_THAT(text, ::testing::Not(HasSubstr("cohort-collective")));
+  EXPECT_THAT(text, ::testing::Not(HasSubstr("cohort-shared")));
 }
 
 // One random call; equal on all members for equal random numbers.

@@ -5,12 +5,12 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
+#include <string_view>
 #include <utility>
 
 #include "cohort/core/file_descriptor.h"
 
-namespace cohort::collective::shared_memory {
+namespace cohort::net {
 
 // A part of a file in this process's memory. Thread-compatible.
 class Mapping {
@@ -33,15 +33,17 @@ class Mapping {
   std::size_t bytes_ = 0;
 };
 
-// Thread-safe.
+// `otherwise` is a literal: what a user can choose where processes cannot share memory, for
+// messages. Thread-safe.
 class SharedFile {
  public:
   SharedFile() = default;
   // A new one of zeros, whose size stays as it is. It takes no memory before it is reserved.
-  static SharedFile create(std::uint64_t bytes);
+  static SharedFile create(std::uint64_t bytes, const char* otherwise);
   // The one that another process holds. Throws failed_precondition if it is another file, or this
   // process may not open it.
-  static SharedFile open(std::int64_t process, int descriptor, std::uint64_t bytes);
+  static SharedFile open(std::int64_t process, int descriptor, std::uint64_t bytes,
+                         const char* otherwise);
 
   int descriptor() const { return file_.get(); }
   // Takes the memory of a range now. Without that, a lack of memory would end the process that
@@ -52,12 +54,14 @@ class SharedFile {
   Mapping map(std::uint64_t offset, std::uint64_t bytes) const;
 
  private:
-  explicit SharedFile(FileDescriptor file) : file_(std::move(file)) {}
+  SharedFile(int file, const char* otherwise) : file_(file), otherwise_(otherwise) {}
+  void check(bool is_good, std::string_view act, std::uint64_t bytes) const;
 
   FileDescriptor file_;
+  const char* otherwise_ = "";
 };
 
 // The size that ranges of the file are multiples of.
 std::uint64_t page_bytes();
 
-}  // namespace cohort::collective::shared_memory
+}  // namespace cohort::net
