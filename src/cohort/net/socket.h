@@ -36,8 +36,10 @@ int start_connecting(const addrinfo& address, FileDescriptor& socket);
 // Whether a started connection succeeded: 0 or why it failed. The socket must be ready to write.
 int connected_error(int fd);
 
-// How long the other end may leave bytes unacknowledged before the system ends the connection. A
-// peer that lives but reads nothing for so long is taken for lost, too.
+// How long the other end may leave bytes unacknowledged before the system ends the connection. With
+// a limit, a peer that lives but reads nothing for so long is taken for lost, too. So the limit is
+// for peers with a thread that only reads; others need a second, idle connection, on which
+// keep-alive finds a lost host (docs/decisions/0100-the-idle-connection-tells-a-lost-host.md).
 enum class Unacknowledged : std::uint8_t { no_limit, for_a_minute };
 // Disables delays for small frames, and makes the loss of a host noticed within a minute; while
 // bytes are unacknowledged, only with a limit for them.

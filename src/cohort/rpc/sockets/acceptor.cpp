@@ -22,7 +22,7 @@
 #include "cohort/net/socket.h"
 #include "cohort/net/waker.h"
 #include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/sockets/connect.h"
+#include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/sockets/first_bytes.h"
 
 namespace cohort::rpc::internal {
@@ -339,7 +339,7 @@ void Acceptor::accept_from(std::size_t listening) {
       wait_for_room(from.port, error);
       return;
     }
-    tune(socket.get());
+    net::tune(socket.get(), net::Unacknowledged::for_a_minute);
     std::string who = net::remote_address(socket.get());
     strangers_->add(std::move(socket), std::move(who), from.port);
     while (note(strangers_->cut_oldest_if_too_many())) {

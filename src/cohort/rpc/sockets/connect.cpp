@@ -77,8 +77,6 @@ Error unresolved_error(const PeerName& peer, const std::optional<net::FoundAddre
       .at(peer.task);
 }
 
-void tune(int fd) { net::tune(fd, net::Unacknowledged::for_a_minute); }
-
 }  // namespace cohort::rpc::internal
 
 namespace cohort::rpc {

@@ -26,8 +26,4 @@ FileDescriptor connect_to(const PeerName& peer, const addrinfo& addresses, Deadl
 // process has too few descriptors.
 Error unresolved_error(const PeerName& peer, const std::optional<net::FoundAddresses>& found);
 
-// Disables delays for small frames, and makes the loss of a host noticed within a minute. Also ends
-// a connection whose peer is alive but has read nothing for this long.
-void tune(int fd);
-
 }  // namespace cohort::rpc::internal

@@ -15,8 +15,8 @@
 #include "cohort/core/log.h"
 #include "cohort/core/spin.h"
 #include "cohort/core/system_error.h"
+#include "cohort/net/socket.h"
 #include "cohort/rpc/farewell.h"
-#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::backends {
 namespace {
@@ -40,7 +40,7 @@ StreamConnection::StreamConnection(FileDescriptor socket, internal::PeerName pee
       options_(options),
       decoder_(options.frame_bytes_max),
       sink_([this](Frame frame) { end_.deliver(std::move(frame)); }) {
-  internal::tune(socket_.get());
+  net::tune(socket_.get(), net::Unacknowledged::for_a_minute);
 }
 
 void StreamConnection::send(Frame frame) {
