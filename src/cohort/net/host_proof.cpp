@@ -28,17 +28,12 @@ std::uint64_t hash_of_this_host() {
 }  // namespace
 
 HostProof prove_host(int socket) {
-  sockaddr_storage local{};
-  sockaddr_storage remote{};
-  socklen_t local_size = sizeof local;
-  socklen_t remote_size = sizeof remote;
-  auto* const local_address = reinterpret_cast<sockaddr*>(&local);
-  auto* const remote_address = reinterpret_cast<sockaddr*>(&remote);
-  if (::getsockname(socket, local_address, &local_size) != 0) return {};
-  if (::getpeername(socket, remote_address, &remote_size) != 0) return {};
-  return {.host = is_this_host(remote_address) ? hash_of_this_host() : 0,
-          .local = address_hash(local_address),
-          .remote = address_hash(remote_address)};
+  const auto local = SocketAddress::local(socket);
+  const auto remote = SocketAddress::remote(socket);
+  if (!local || !remote) return {};
+  return {.host = is_this_host(remote->get()) ? hash_of_this_host() : 0,
+          .local = address_hash(local->get()),
+          .remote = address_hash(remote->get())};
 }
 
 bool are_on_one_host(const HostProof& one, const HostProof& other) {

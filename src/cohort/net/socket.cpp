@@ -73,16 +73,10 @@ FileDescriptor open_socket(int family) {
   fail("bind", error);
 }
 
-HostPort local_address(int fd, HostPort where) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0)
-    fail("getsockname", errno);
-  const std::uint16_t port = storage.ss_family == AF_INET6
-                                 ? reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_port
-                                 : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port;
-  where.port = std::to_string(ntohs(port));
-  return where;
+int port_of(const sockaddr* address) {
+  return ntohs(address->sa_family == AF_INET6
+                   ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
+                   : reinterpret_cast<const sockaddr_in*>(address)->sin_port);
 }
 
 AddressList resolve_to_listen(const HostPort& where,
@@ -144,22 +138,21 @@ std::array<std::atomic<int>, 3> keep_alive_of_all{KeepAlive().idle, KeepAlive().
 // Whether the socket is connected to itself. The kernel joins both ends if it happens to choose the
 // port at which nobody listens as the port of the connection.
 bool is_self_connected(int fd) {
-  sockaddr_storage own{};
-  sockaddr_storage other{};
-  socklen_t own_size = sizeof(own);
-  socklen_t other_size = sizeof(other);
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&own), &own_size) != 0) return false;
-  if (getpeername(fd, reinterpret_cast<sockaddr*>(&other), &other_size) != 0) return false;
-  return own_size == other_size && std::memcmp(&own, &other, own_size) == 0;
+  const auto local = SocketAddress::local(fd);
+  const auto remote = SocketAddress::remote(fd);
+  return local && remote && address_hash(local->get()) == address_hash(remote->get());
 }
 
 }  // namespace
 
 FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop) {
-  const HostPort where = parse_address(address);
+  HostPort where = parse_address(address);
   FileDescriptor fd = bind_to(where, should_stop);
   if (listen(fd.get(), SOMAXCONN) != 0) fail_listen(address, errno);
-  address = local_address(fd.get(), where).to_string();
+  const auto local = SocketAddress::local(fd.get());
+  if (!local) fail("getsockname", errno);
+  where.port = std::to_string(port_of(local->get()));
+  address = where.to_string();
   return fd;
 }
 
@@ -219,12 +212,24 @@ HostPort numeric_address(const addrinfo& address) {
 }
 
 std::string remote_address(int fd) {
-  sockaddr_storage storage{};
-  socklen_t size = sizeof(storage);
-  auto* address = reinterpret_cast<sockaddr*>(&storage);
-  if (getpeername(fd, address, &size) != 0) return "a peer that left";
-  const auto number = number_text(address, size);
+  const auto address = SocketAddress::remote(fd);
+  if (!address) return "a peer that left";
+  const auto number = number_text(address->get(), sizeof(SocketAddress));
   return number ? number->to_string() : "a peer";
+}
+
+std::optional<SocketAddress> SocketAddress::local(int fd) {
+  SocketAddress address;
+  socklen_t size = sizeof address;
+  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  return address;
+}
+
+std::optional<SocketAddress> SocketAddress::remote(int fd) {
+  SocketAddress address;
+  socklen_t size = sizeof address;
+  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  return address;
 }
 
 std::optional<in6_addr> ipv6_address(const sockaddr* address) {
@@ -241,20 +246,15 @@ std::optional<in6_addr> ipv6_address(const sockaddr* address) {
 std::uint64_t address_hash(const sockaddr* address) {
   const std::optional<in6_addr> number = ipv6_address(address);
   if (!number) return 0;
-  const in_port_t port = address->sa_family == AF_INET6
-                             ? reinterpret_cast<const sockaddr_in6*>(address)->sin6_port
-                             : reinterpret_cast<const sockaddr_in*>(address)->sin_port;
   const std::string_view bytes(reinterpret_cast<const char*>(&*number), sizeof *number);
-  return mix_seed(mix_seed(0, bytes), std::uint64_t{ntohs(port)});
+  return mix_seed(mix_seed(0, bytes), static_cast<std::uint64_t>(port_of(address)));
 }
 
 std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets) {
   std::vector<std::uint64_t> hashes;
   for (const FileDescriptor& socket : sockets) {
-    sockaddr_storage own{};
-    socklen_t size = sizeof own;
-    auto* const where = reinterpret_cast<sockaddr*>(&own);
-    if (::getsockname(socket.get(), where, &size) == 0) hashes.push_back(address_hash(where));
+    if (const auto local = SocketAddress::local(socket.get()))
+      hashes.push_back(address_hash(local->get()));
   }
   return hashes;
 }

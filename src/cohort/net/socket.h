@@ -49,6 +49,17 @@ void tune(int fd, Unacknowledged limit);
 HostPort numeric_address(const addrinfo& address);
 // The other end's address: "127.0.0.1:51344".
 std::string remote_address(int fd);
+// The address of one end of a socket, with its port. A value type.
+class SocketAddress {
+ public:
+  // nullopt if the socket has none; the reason is in errno.
+  static std::optional<SocketAddress> local(int fd);
+  static std::optional<SocketAddress> remote(int fd);
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+
+ private:
+  sockaddr_storage storage_{};
+};
 // An IPv4 address is mapped to IPv6, as a socket for both has it; nullopt for other families.
 std::optional<in6_addr> ipv6_address(const sockaddr* address);
 // Of that address and its port; equal in all processes. 0 if there is none.

@@ -6,14 +6,13 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
-#include <chrono>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "cohort/collective/backends/tcp/connection.h"
 #include "cohort/core/file_descriptor.h"
+#include "cohort/net/waker.h"
 
 namespace cohort::collective::tcp {
 namespace {
@@ -33,14 +32,6 @@ int count_here(const Links& links) {
 void do_not_pace(const FileDescriptor& socket) {
   constexpr std::string_view kEverywhere = "reno";
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kEverywhere.data(), kEverywhere.size());
-}
-
-// For poll().
-int timeout_of(TimePoint until) {
-  if (until == TimePoint::max()) return -1;
-  const auto left =
-      std::chrono::ceil<std::chrono::milliseconds>(until - Clock::system().now()).count();
-  return static_cast<int>(std::clamp<std::int64_t>(left, 0, 1 << 30));
 }
 
 }  // namespace
@@ -75,7 +66,7 @@ void Sockets::sleep(const Channels& channels, TimePoint, TimePoint until) {
     if (!connection->has_farewell_ended() && !connection->farewell())
       sockets.push_back({connection->farewell_fd(), POLLIN, 0});
   }
-  ::poll(sockets.data(), sockets.size(), timeout_of(until));
+  ::poll(sockets.data(), sockets.size(), net::poll_milliseconds(Deadline(until)));
 }
 
 void Sockets::sleep_for_farewell(const Channels& channels, TimePoint until) {
@@ -85,7 +76,7 @@ void Sockets::sleep_for_farewell(const Channels& channels, TimePoint until) {
     if (connection && !connection->has_farewell_ended() && !connection->farewell())
       sockets.push_back({connection->farewell_fd(), POLLIN, 0});
   }
-  ::poll(sockets.data(), sockets.size(), timeout_of(until));
+  ::poll(sockets.data(), sockets.size(), net::poll_milliseconds(Deadline(until)));
 }
 
 }  // namespace cohort::collective::tcp
