@@ -15,7 +15,7 @@
 namespace cohort::net {
 namespace {
 
-constexpr int kPatience = 60'000;  // milliseconds
+constexpr int kMillisecondsMax = 60'000;
 
 const addrinfo& number_of(const std::string& address) {
   static std::shared_ptr<const addrinfo> list;
@@ -28,7 +28,7 @@ struct Ends {
   Ends(const std::string& to, const FileDescriptor& listening) {
     start_connecting(number_of(to), client);
     pollfd awaited{.fd = listening.get(), .events = POLLIN, .revents = 0};
-    EXPECT_EQ(::poll(&awaited, 1, kPatience), 1);
+    EXPECT_EQ(::poll(&awaited, 1, kMillisecondsMax), 1);
     server = FileDescriptor(::accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC));
     EXPECT_TRUE(server.is_open());
   }
