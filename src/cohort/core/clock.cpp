@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/clock.h"
 
-#include <algorithm>
-
 namespace cohort {
 namespace {
 
@@ -35,7 +33,8 @@ Deadline Deadline::after(Duration duration, const Clock& clock) {
 
 Duration Deadline::remaining(const Clock& clock) const {
   if (is_infinite()) return Duration::max();
-  return std::max(Duration::zero(), time_ - clock.now());
+  const TimePoint now = clock.now();
+  return time_ > now ? time_ - now : Duration::zero();  // the difference may be out of range
 }
 
 }  // namespace cohort

@@ -40,6 +40,13 @@ TEST(Deadline, HasNothingLeftOnceExpired) {
   EXPECT_EQ(deadline.remaining(clock), Duration::zero());
 }
 
+// Regression: the difference was out of range, so a wait that was to return at once did not end.
+TEST(Deadline, HasNothingLeftOfTheEarliestTime) {
+  testing::FakeClock clock;
+  clock.advance(seconds(5));
+  EXPECT_EQ(Deadline(TimePoint::min()).remaining(clock), Duration::zero());
+}
+
 TEST(Deadline, AfterAnEndlessTimeIsInfinite) {
   testing::FakeClock clock;
   EXPECT_TRUE(Deadline::after(Duration::max(), clock).is_infinite());
