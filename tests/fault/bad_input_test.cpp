@@ -145,11 +145,11 @@ const BadConfig kBadConfigs[] = {
     {"AddressOfAnotherHost",
      R"({"cluster": {"worker": ["192.0.2.1:2"], "ps": ["192.0.2.1:3"]},
          "task": {"type": "worker", "index": 0}})",
-     {"of this machine for worker:0", "got 192.0.2.1:2;", "correct its index or its address"}},
+     {"this machine, got 192.0.2.1:2;", "correct its index or its address", "for worker:0"}},
     {"HostUnknown",  // of a form that needs no name server to be refused
      R"({"cluster": {"worker": ["no-such..host:2"], "ps": ["127.0.0.1:3"]},
          "task": {"type": "worker", "index": 0}})",
-     {"of this machine for worker:0", "got no-such..host:2;", "correct its index or its address"}},
+     {"this machine, got no-such..host:2 (", "its index or its address", "for worker:0"}},
     {"AddressWithoutPort",
      R"({"cluster": {"worker": ["127.0.0.1:2"], "ps": ["localhost"]},
          "task": {"type": "worker", "index": 0}})",

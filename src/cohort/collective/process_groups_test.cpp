@@ -149,7 +149,8 @@ TEST(ProcessGroups, ListenAtTheirAddress) {
       [&] {
         ProcessGroups({.tasks = {{"worker:0", "192.0.2.1:5000"}}});
       },
-      throws_error(ErrorCode::invalid_argument, "address of this host"));
+      throws_error(ErrorCode::invalid_argument,
+                   "an address of this machine, got 192.0.2.1:5000; start the task on that host"));
   EXPECT_THAT(
       [&] {
         ProcessGroups({.tasks = {{"worker:0", "127.0.0.1:5000"}}, .self = 1});

@@ -124,8 +124,8 @@ std::shared_ptr<const addrinfo> look_up_own(const HostPort& where, Deadline dead
                "[net.listen] expected the address of host '", where.host,
                "', which is this one, got: ", found->problem, "; ", kNameRemedy);
   COHORT_CHECK(found->list != nullptr, ErrorCode::invalid_argument,
-               "[net.listen] expected an address of this machine, got ", where.to_string(), ": ",
-               found->problem);
+               "[net.listen] expected an address of this machine, got ", where.to_string(), " (",
+               found->problem, ")", kOwnAddressRemedy);
   return found->list;
 }
 

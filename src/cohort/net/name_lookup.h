@@ -56,6 +56,8 @@ std::optional<FoundAddresses> look_up(const HostPort& where, bool is_for_listeni
                                       const GetAddresses& get_addresses = &::getaddrinfo);
 inline constexpr const char* kNameRemedy =
     "see whether name resolution (DNS) works on this host, or write the address as a number";
+inline constexpr const char* kOwnAddressRemedy =
+    "; start the task on that host, or correct its index or its address in TF_CONFIG";
 
 // The addresses at which a task listens, by the name of its own host. Throws invalid_argument for a
 // name that has none, deadline_exceeded, or unavailable if no name server answers now: only then

@@ -62,8 +62,9 @@ FileDescriptor open_socket(int family) {
             "otherwise stop that process, or give the task another address");
   }
   if (error == EADDRNOTAVAIL) {
-    throw Error(ErrorCode::invalid_argument,
-                "[net.listen] expected an address of this machine, got " + address);
+    throw Error(
+        ErrorCode::invalid_argument,
+        "[net.listen] expected an address of this machine, got " + address + kOwnAddressRemedy);
   }
   if (error == EACCES) {
     throw Error(ErrorCode::permission_denied,

@@ -207,7 +207,7 @@ std::size_t Server::Task::descriptors() const {
   return kOwnDescriptors + rpc::kConnectionDescriptors * spec_.job_tasks(peers).size();
 }
 
-// The errors of the transport only name addresses, so the remedy is added here.
+// The errors of the transport only name addresses, so the task is added here.
 void Server::Task::listen(const std::string& address, const std::string& data_address) {
   const auto accept = [this](std::shared_ptr<rpc::Channel> channel) {
     return channels_.accept(std::move(channel));
@@ -231,12 +231,6 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
   try {
     control_ = serve(options);
   } catch (const Error& error) {
-    COHORT_CHECK(
-        error.code() != ErrorCode::invalid_argument, error.code(),
-        "[server.listen] expected an address of this machine for ", self_.task, ", got ", address,
-        data_address.empty() ? "" : " and " + data_address,
-        "; start the task on that host, or correct its index or its address in TF_CONFIG (",
-        error.message(), ")");
     throw Error(error).during("listening for " + self_.task);
   }
   address_ = control_->address();

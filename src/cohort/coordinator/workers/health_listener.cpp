@@ -16,10 +16,7 @@ std::unique_ptr<HealthListener> HealthListener::start(const std::string& address
     const Error error = current_error();
     log_warn("cannot listen at ", address, ", the address of ", self.task,
              " in the cluster: ", error.message(),
-             ". Training goes on, but `cohort status` gets no answer from this coordinator",
-             error.code() == ErrorCode::resource_exhausted
-                 ? ""
-                 : ": give it another address of this machine");
+             ". Training goes on, but `cohort status` gets no answer from this coordinator");
     return nullptr;
   }
 }
