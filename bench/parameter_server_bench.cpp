@@ -107,7 +107,7 @@ class Ours {
              rpc::PushRequest push;
              rpc::PullRequest pull;
              for (std::size_t i = 0; i < kVariables; ++i) {
-               const std::uint64_t id = placement(i).id;
+               const std::uint64_t id = place(i).variable;
                push.effects.push_back({.kind = rpc::Effect::Kind::apply,
                                        .variable = id,
                                        .rule = "sgd",
@@ -116,7 +116,10 @@ class Ours {
                                        .tensors = {gradients[i]}});
                pull.variables.push_back(id);
              }
-             const auto link = strategy_.home()->connection().ps(placement(0).ps).data;
+             const auto link = strategy_.home()
+                                   ->connection()
+                                   .ps(static_cast<std::uint32_t>(place(0).server))
+                                   .data;
              std::promise<bool> pushed;
              link->request(rpc::to_frame(std::move(push)), [&](rpc::Answer answer) {
                pushed.set_value(std::holds_alternative<rpc::Frame>(answer));
@@ -137,9 +140,7 @@ class Ours {
   }
 
  private:
-  const RemotePlacement& placement(std::size_t i) const {
-    return remote_of(variables_[i]).placement();
-  }
+  rpc::Slice place(std::size_t i) const { return strategy_.home()->place_of(variables_[i]); }
   void step() const {
     std::vector<std::pair<at::Tensor, Variable>> gradients;
     for (const Variable& v : variables_) gradients.emplace_back(v.tensor().detach().mul(1e-3), v);

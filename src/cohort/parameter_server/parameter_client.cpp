@@ -1,145 +1,227 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/parameter_client.h"
 
+#include <algorithm>
 #include <map>
-#include <optional>
-#include <utility>
 #include <variant>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/lost_server.h"
-#include "cohort/variable/eager_step.h"
-#include "cohort/variable/variable_home.h"
+#include "cohort/core/mutex.h"
+#include "cohort/rpc/requester.h"
 
-namespace cohort {
+namespace cohort::parameter_server {
 namespace {
 
-// Positions of the variables in the call, for each server.
-using Positions = std::map<std::uint32_t, std::vector<std::size_t>>;
-
-std::string name_of(std::uint32_t ps) { return "ps:" + std::to_string(ps); }
-
-// "variable 'w'"
-std::string variables_of(const std::vector<Variable>& variables) {
-  return (variables.size() == 1 ? "variable " : "variables ") + names_of(variables);
+// The element of `all` for this server; a new one if there is none.
+template <class PerServer>
+PerServer& find_or_add(std::vector<PerServer>& all, rpc::MemberId server) {
+  const auto known =
+      std::find_if(all.begin(), all.end(), [&](const auto& one) { return one.server == server; });
+  if (known != all.end()) return *known;
+  all.emplace_back().server = server;
+  return all.back();
 }
 
-Error at_server(const Error& error, std::uint32_t ps) {
-  return error.origin().empty() ? Error(error).at(name_of(ps)) : error;
+std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
+  return bytes;
 }
 
-// The error of an answer. If the connection broke while the answer was awaited, it says what to do.
-Error answered_by_server(const Error& error, std::uint32_t ps) {
-  const bool is_lost =
-      error.code() == ErrorCode::unavailable && error.cause() == ErrorCause::peer_lost;
-  return is_lost ? rpc::as_lost_server(at_server(error, ps)) : at_server(error, ps);
+std::vector<std::uint64_t> variables_of(const rpc::PushRequest& request) {
+  std::vector<std::uint64_t> variables;
+  for (const rpc::Effect& effect : request.effects) variables.push_back(effect.variable);
+  return variables;
+}
+
+// Returns whether the push was applied, or throws.
+bool was_applied(const rpc::Answer& answer) {
+  if (const Error* error = std::get_if<Error>(&answer)) throw Error(*error);
+  return rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied;
+}
+
+Error named_at(const Error& error, const std::string& server) {
+  return error.origin().empty() ? Error(error).at(server) : error;
 }
 
 }  // namespace
 
-const RemoteVariable& remote_of(const Variable& variable) {
-  const RemoteVariable* remote = RemoteVariable::of(variable);
-  COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
-               "[strategy.variable] expected a variable that one parameter server holds, got '",
-               variable.name(),
-               "' of another kind, which pulls, pushes, scheduled steps and colocate_with do not "
-               "support; use one that ParameterServerStrategy::variable() returned");
-  return *remote;
+// Thread-safe.
+class ParameterClient::OpenPushes {
+ public:
+  // Returns the number of the push, for answered().
+  std::uint64_t add(rpc::MemberId server, const std::shared_ptr<rpc::Requester>& link,
+                    TimePoint now) {
+    const Lock lock(mutex_);
+    pushes_.emplace_hint(pushes_.end(), ++last_, Open{server, link, now});
+    return last_;
+  }
+  void answered(std::uint64_t push) {
+    const Lock lock(mutex_);
+    pushes_.erase(push);
+  }
+  struct Open {
+    rpc::MemberId server;
+    // Weak, because an answer that waits in the link holds this object.
+    std::weak_ptr<rpc::Requester> link;
+    TimePoint sent;
+  };
+  // Moves those that were sent at `time` or before into `late`. Returns when the oldest of the
+  // others was sent.
+  std::optional<TimePoint> take_until(TimePoint time, std::vector<Open>& late) {
+    const Lock lock(mutex_);
+    while (!pushes_.empty() && pushes_.begin()->second.sent <= time) {
+      late.push_back(std::move(pushes_.begin()->second));
+      pushes_.erase(pushes_.begin());
+    }
+    if (pushes_.empty()) return std::nullopt;
+    return pushes_.begin()->second.sent;
+  }
+
+ private:
+  Mutex mutex_;
+  std::map<std::uint64_t, Open> pushes_ COHORT_GUARDED_BY(mutex_);  // the oldest one is first
+  std::uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
+};
+
+std::vector<Pull> pulls_of(const rpc::Placement& placement,
+                           std::span<const std::size_t> positions) {
+  std::vector<Pull> pulls;
+  for (std::size_t i = 0; i < positions.size(); ++i) {
+    const rpc::Slice& slice = placement.slices.at(i);
+    Pull& pull = find_or_add(pulls, slice.server);
+    pull.request.placement = placement.version;
+    pull.request.variables.push_back(slice.variable);
+    pull.positions.push_back(positions[i]);
+  }
+  return pulls;
 }
 
-// Connects to all servers before anything is sent.
-std::vector<rpc::Frame> ParameterClient::ask(std::vector<Request> requests) const {
-  COHORT_ASSERT(options_.requester && options_.deadline);
+std::uint64_t Push::bytes() const {
+  std::uint64_t bytes = 0;
+  for (const rpc::Effect& effect : request.effects) bytes += bytes_of(effect.tensors);
+  return bytes;
+}
+
+void PushBatch::add(const rpc::Slice& slice, rpc::Effect effect) {
+  effect.variable = slice.variable;
+  find_or_add(pushes_, slice.server).request.effects.push_back(std::move(effect));
+}
+
+std::vector<Push> PushBatch::take(std::uint64_t version) {
+  for (Push& push : pushes_) push.request.placement = version;
+  return std::exchange(pushes_, {});
+}
+
+ParameterClient::ParameterClient(std::shared_ptr<ServerLinks> links)
+    : links_(std::move(links)), open_(std::make_shared<OpenPushes>()) {}
+
+// All connections are made before anything is sent, because an exception for a server that cannot
+// be reached would lose the answers of the others.
+void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
+                               const Describe& describe) const {
+  const std::size_t num_pushes = exchange.pushes.size();
+  const std::size_t num_requests = num_pushes + exchange.pulls.size();
+  const auto server_of = [&](std::size_t i) {
+    return i < num_pushes ? exchange.pushes[i].server : exchange.pulls[i - num_pushes].server;
+  };
+  std::vector<std::vector<std::uint64_t>> pushed;  // the variables of each push, for errors
+  const auto described = [&](const Error& error, std::size_t i) {
+    const bool is_push = i < num_pushes;
+    const auto& variables = is_push ? pushed[i] : exchange.pulls[i - num_pushes].request.variables;
+    return named_at(error, links_->name_of(server_of(i))).during(describe(variables, is_push));
+  };
+  for (const Push& push : exchange.pushes) pushed.push_back(variables_of(push.request));
   std::vector<std::shared_ptr<rpc::Requester>> links;
-  std::vector<rpc::Requester::Request> frames;
-  for (Request& request : requests) {
+  for (std::size_t i = 0; i < num_requests; ++i) {
     try {
-      links.push_back(options_.requester(request.ps));
+      links.push_back(links_->get(server_of(i)).data);
     } catch (const Error& error) {
-      throw at_server(error, request.ps).during(request.operation);
+      throw described(error, i);
     }
-    frames.push_back({links.back().get(), std::move(request.frame)});
   }
-  const TimePoint start = Clock::system().now();
+  std::vector<rpc::Requester::Request> requests;
+  for (std::size_t i = 0; i < num_pushes; ++i) {
+    Push& push = exchange.pushes[i];
+    traffic.pushed_bytes += push.bytes();
+    requests.push_back({links[i].get(), rpc::to_frame(std::move(push.request))});
+  }
+  for (std::size_t i = num_pushes; i < num_requests; ++i) {
+    const Pull& pull = exchange.pulls[i - num_pushes];
+    requests.push_back({links[i].get(), rpc::to_frame(pull.request)});
+  }
   std::vector<std::optional<rpc::Answer>> answers =
-      rpc::Requester::ask_all(std::move(frames), options_.deadline());
-  std::vector<rpc::Frame> replies;
+      rpc::Requester::ask_all(std::move(requests), Deadline::after(links_->data_timeout()));
   std::optional<Error> first_error;
-  for (std::size_t i = 0; i < answers.size(); ++i) {
+  for (std::size_t i = 0; i < num_requests; ++i) {
+    const bool is_push = i < num_pushes;
     if (!answers[i]) {
-      answers[i] = links[i]->late_answer(start);
+      answers[i] = late_error(is_push ? "push" : "pull", "an answer", links_->name_of(server_of(i)),
+                              links_->data_timeout());
       links[i]->give_up(std::get<Error>(*answers[i]));
+      links_->note_silence(server_of(i));
     }
-    if (auto* frame = std::get_if<rpc::Frame>(&*answers[i])) {
-      replies.push_back(std::move(*frame));
-    } else if (!first_error) {
-      first_error = answered_by_server(std::get<Error>(*answers[i]), requests[i].ps)
-                        .during(requests[i].operation);
+    try {
+      if (is_push) {
+        traffic.pushes_dropped += was_applied(*answers[i]) ? 0 : 1;
+      } else {
+        if (const Error* refusal = std::get_if<Error>(&*answers[i])) throw Error(*refusal);
+        take(exchange.pulls[i - num_pushes], std::get<rpc::Frame>(std::move(*answers[i])), exchange,
+             traffic);
+      }
+    } catch (...) {
+      if (!first_error) first_error = described(current_error(), i);
     }
   }
   if (first_error) throw Error(*first_error);
-  return replies;
 }
 
-std::vector<at::Tensor> ParameterClient::pull(std::span<const Variable> variables) const {
-  Positions by_ps;
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    by_ps[remote_of(variables[i]).placement().ps].push_back(i);
-  std::vector<Request> requests;
-  for (const auto& [ps, positions] : by_ps) {
-    rpc::PullRequest request;
-    std::vector<Variable> asked;
-    for (const std::size_t i : positions) {
-      asked.push_back(variables[i]);
-      request.variables.push_back(remote_of(variables[i]).placement().id);
+void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,
+                           VariableTraffic& traffic) const {
+  rpc::PullReply reply = rpc::pull_reply_of(std::move(answer));
+  const std::size_t values = pull.positions.size();
+  const std::size_t versions = pull.request.wants_versions ? values : 0;
+  COHORT_CHECK(reply.values.size() == values && reply.versions.size() == versions,
+               ErrorCode::data_loss, "[parameter_server.pull] expected ", values, " values and ",
+               versions, " versions from ", links_->name_of(pull.server), ", got ",
+               reply.values.size(), " and ", reply.versions.size());
+  traffic.pulled_bytes += bytes_of(reply.values);
+  for (std::size_t i = 0; i < values; ++i) {
+    into.values[pull.positions[i]] = std::move(reply.values[i]);
+    if (versions > 0) into.versions[pull.positions[i]] = reply.versions[i];
+  }
+}
+
+void ParameterClient::push_later(Push push, OnEnd on_end) const {
+  const std::shared_ptr<rpc::Requester> link = links_->get(push.server).data;
+  rpc::Frame frame = rpc::to_frame(std::move(push.request));
+  const std::uint64_t number = open_->add(push.server, link, Clock::system().now());
+  link->request(std::move(frame), [open = open_, number, server = links_->name_of(push.server),
+                                   on_end = std::move(on_end)](const rpc::Answer& answer) {
+    open->answered(number);
+    bool is_applied = false;
+    std::optional<Error> error;
+    try {
+      is_applied = was_applied(answer);
+    } catch (...) {
+      error = named_at(current_error(), server).during("pushing updates to " + server);
     }
-    requests.push_back({ps, rpc::to_frame(request), "pull of " + variables_of(asked)});
-  }
-  std::vector<rpc::Frame> replies = ask(std::move(requests));
-  std::vector<at::Tensor> values(variables.size());
-  std::size_t next = 0;
-  for (const auto& [ps, positions] : by_ps) {
-    rpc::Frame& reply = replies[next++];
-    COHORT_CHECK(reply.tensors.size() == positions.size(), ErrorCode::data_loss,
-                 "[variable.read] expected ", positions.size(), " values from ", name_of(ps),
-                 ", got ", reply.tensors.size());
-    for (std::size_t k = 0; k < positions.size(); ++k)
-      values[positions[k]] = std::move(reply.tensors[k]);
-  }
-  EagerStep* const step = EagerStep::current();
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const Variable& variable = variables[i];
-    COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
-                 "[variable.read] expected ", variable.spec().to_string(), ", got ",
-                 TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",
-                 name_of(remote_of(variable).placement().ps), ")");
-    if (step != nullptr) step->traffic().pulled_bytes += values[i].nbytes();
-  }
-  return values;
+    on_end(error, is_applied);
+  });
 }
 
-void ParameterClient::push(std::vector<Push> pushes, const std::string& what) const {
-  struct OfServer {
-    rpc::PushRequest request;
-    std::vector<Variable> variables;
-  };
-  std::map<std::uint32_t, OfServer> by_ps;
-  std::uint64_t bytes = 0;
-  for (Push& push : pushes) {
-    const RemotePlacement& placement = remote_of(push.variable).placement();
-    OfServer& server = by_ps[placement.ps];
-    push.effect.variable = placement.id;
-    for (const at::Tensor& tensor : push.effect.tensors) bytes += tensor.nbytes();
-    server.request.effects.push_back(std::move(push.effect));
-    server.variables.push_back(push.variable);
+Deadline ParameterClient::give_up_late(TimePoint now) const {
+  // So that the sum below does not overflow.
+  const Duration timeout = std::min(links_->data_timeout(), Duration::max() / 4);
+  std::vector<OpenPushes::Open> late;
+  const std::optional<TimePoint> oldest = open_->take_until(now - timeout, late);
+  for (const OpenPushes::Open& push : late) {  // without the lock: the answers call answered()
+    if (const auto link = push.link.lock()) {
+      link->give_up(
+          late_error("push", "an acknowledgement", links_->name_of(push.server), timeout));
+    }
   }
-  std::vector<Request> requests;
-  for (auto& [ps, server] : by_ps) {
-    requests.push_back({ps, rpc::to_frame(std::move(server.request)),
-                        what + " " + variables_of(server.variables)});
-  }
-  for (const rpc::Frame& reply : ask(std::move(requests))) rpc::push_reply_of(reply);
-  if (EagerStep* const step = EagerStep::current()) step->traffic().pushed_bytes += bytes;
+  return oldest ? Deadline(*oldest + timeout) : Deadline();
 }
 
-}  // namespace cohort
+}  // namespace cohort::parameter_server

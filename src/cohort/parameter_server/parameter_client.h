@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pulls and pushes for many variables: one request to each parameter server, all sent together.
+// Reads and updates variables on parameter servers, for a coordinator and for the closures of a
+// worker: one request a server, all sent together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,55 +8,86 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/clock.h"
 #include "cohort/core/export.h"
-#include "cohort/parameter_server/remote_variable.h"
+#include "cohort/parameter_server/server_links.h"
+#include "cohort/rpc/membership.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/rpc/requester.h"
+#include "cohort/variable/eager_step.h"
 
-namespace cohort {
+namespace cohort::parameter_server {
 
-// Its calls wait for all servers. Their errors have the server as origin and name the variables of
-// its request; the first error is thrown after all answers have arrived or are late. A server whose
-// answer is late loses its connection, since the answer may never arrive over it. Thread-safe.
-class COHORT_API ParameterClient {
+// What is read from one server.
+struct Pull {
+  rpc::MemberId server = 0;
+  rpc::PullRequest request;
+  std::vector<std::size_t> positions;  // of its values among those of the call
+};
+// One pull a server, in the order in which the servers first occur. `positions`: one for each
+// slice.
+COHORT_API std::vector<Pull> pulls_of(const rpc::Placement& placement,
+                                      std::span<const std::size_t> positions);
+
+struct COHORT_API Push {
+  rpc::MemberId server = 0;
+  rpc::PushRequest request;
+  std::uint64_t bytes() const;  // of its tensors
+};
+// Collects effects into one push a server. A server applies them in the order of add(), all or
+// none. Thread-compatible.
+class COHORT_API PushBatch {
  public:
-  // How to reach the servers.
-  struct Options {
-    // Reconnects as needed; throws unavailable if it cannot.
-    std::function<std::shared_ptr<rpc::Requester>(std::uint32_t ps)> requester;
-    std::function<Deadline()> deadline;
-  };
-  // push() fills in `effect.variable`.
-  struct Push {
-    Variable variable;
-    rpc::Effect effect;
-  };
-  explicit ParameterClient(Options options) : options_(std::move(options)) {}
-
-  // The current values, in this order. Throws data_loss for a value with another spec.
-  std::vector<at::Tensor> pull(std::span<const Variable> variables) const;
-  // The effects of one server are applied in this order, all or none. `what` is for the context of
-  // errors: "assign to".
-  void push(std::vector<Push> pushes, const std::string& what) const;
+  // Sets the variable of the effect.
+  void add(const rpc::Slice& slice, rpc::Effect effect);
+  // Returns all pushes and begins again. `version`: that of the slices' placement.
+  std::vector<Push> take(std::uint64_t version);
 
  private:
-  struct Request {
-    std::uint32_t ps;
-    rpc::Frame frame;
-    std::string operation;
-  };
-  std::vector<rpc::Frame> ask(std::vector<Request> requests) const;
-
-  const Options options_;
+  std::vector<Push> pushes_;
 };
 
-// The variable's implementation. Throws invalid_argument, naming the variable, for one of another
-// kind.
-COHORT_API const RemoteVariable& remote_of(const Variable& variable);
+// Errors have the server as origin. A server whose answer is late loses its connection, since the
+// answer may never arrive over it. Thread-safe.
+class COHORT_API ParameterClient {
+ public:
+  // Describes a request for errors: "pull of variables 'w', 'b'".
+  using Describe =
+      std::function<std::string(std::span<const std::uint64_t> variables, bool is_push)>;
+  struct Exchange {
+    std::vector<Push> pushes = {};
+    std::span<const Pull> pulls = {};
+    // Get what is pulled, at Pull::positions; `versions` where a pull wants them.
+    std::span<at::Tensor> values = {};
+    std::span<std::uint64_t> versions = {};
+  };
 
-}  // namespace cohort
+  explicit ParameterClient(std::shared_ptr<ServerLinks> links);
+
+  // Connects to all servers, sends the pushes and then the pulls, and waits for all answers. A
+  // server answers in the order of the requests, so what is pulled includes what is pushed. Throws
+  // the first error after all answers have come or are late, and were added to `traffic`.
+  void exchange(Exchange exchange, VariableTraffic& traffic, const Describe& describe) const;
+  // Sends a push and returns. `on_end` gets the error; or, with nullopt, whether it was applied.
+  using OnEnd = std::function<void(const std::optional<Error>& error, bool was_applied)>;
+  void push_later(Push push, OnEnd on_end) const;
+  // Gives up the servers to which a push has waited for data_timeout, and ends everything that
+  // waits for them. Returns when the oldest of the others will have waited for it.
+  Deadline give_up_late(TimePoint now) const;
+
+ private:
+  // The pushes of push_later() that have no answer yet. Answers keep it alive after the client.
+  class OpenPushes;
+  void take(const Pull& pull, rpc::Frame answer, const Exchange& into,
+            VariableTraffic& traffic) const;
+
+  const std::shared_ptr<ServerLinks> links_;
+  const std::shared_ptr<OpenPushes> open_;
+};
+
+}  // namespace cohort::parameter_server

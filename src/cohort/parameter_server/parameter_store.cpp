@@ -14,7 +14,6 @@ namespace cohort {
 namespace {
 
 using parameter_server::AppliedPushes;
-using parameter_server::PushId;
 using parameter_server::StoredVariable;
 
 using Kind = rpc::Effect::Kind;
@@ -91,7 +90,21 @@ bool ParameterStore::has(std::uint64_t id) const {
   return variables_.contains(id);
 }
 
+void ParameterStore::expect_placement(std::uint64_t version) {
+  std::uint64_t earlier = placement_;
+  while (earlier < version && !placement_.compare_exchange_weak(earlier, version)) {
+  }
+}
+
+void ParameterStore::check_placement(std::uint64_t version) const {
+  if (version >= placement_) return;
+  internal::throw_error(ErrorCode::aborted, "[server.find_variable] expected version ",
+                        placement_.load(), " of the placement of variables, got ", version,
+                        ": variables have moved; ask for their new servers");
+}
+
 rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
+  check_placement(request.placement);
   rpc::PullReply reply;
   reply.values.reserve(request.variables.size());
   for (const std::uint64_t id : request.variables) {
@@ -104,10 +117,11 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
 }
 
 rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
-  rpc::check_watermark(request.low_watermark, request.closure_id);
-  const bool is_from_closure = request.closure_id != 0;
-  const PushId id{request.closure_id, request.segment};
-  if (is_from_closure &&
+  check_placement(request.placement);
+  const rpc::PushId& id = request.id;
+  rpc::check_watermark(request.low_watermark, id.number);
+  const bool may_come_again = id.number != 0;
+  if (may_come_again &&
       applied_.begin(id, request.low_watermark) != AppliedPushes::Verdict::apply) {
     ++counters_.pushes_dropped;
     return {.was_applied = false};
@@ -116,7 +130,7 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
   try {
     updates = prepare(request.effects);
   } catch (...) {
-    if (is_from_closure) applied_.forget(id);
+    if (may_come_again) applied_.forget(id);
     rethrow_from_store("push");
   }
   try {
@@ -127,10 +141,10 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
   } catch (...) {
     // No update rule throws. If one does, the push counts as applied, because a retry would apply a
     // part of it twice.
-    if (is_from_closure) applied_.finish(id);
+    if (may_come_again) applied_.finish(id);
     throw Error(current_error()).during("applying a push, of which a part is now applied");
   }
-  if (is_from_closure) applied_.finish(id);
+  if (may_come_again) applied_.finish(id);
   ++counters_.pushes_applied;
   return {.was_applied = true};
 }

@@ -30,6 +30,9 @@ class COHORT_API ParameterStore {
   // Throws already_exists if its name or spec differs, and the errors of Initializer::make(); then
   // no variable is created.
   void create(const std::vector<rpc::VariableSpec>& variables);
+  // From now on refuses requests of an earlier version of the placement, whose sender does not know
+  // where its variables are now.
+  void expect_placement(std::uint64_t version);
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
   rpc::PushReply push(const rpc::PushRequest& request);
@@ -41,6 +44,7 @@ class COHORT_API ParameterStore {
     parameter_server::StoredVariable* variable;
     parameter_server::StoredVariable::Reserve reserve;
   };
+  void check_placement(std::uint64_t version) const;
   bool has(std::uint64_t id) const;
   parameter_server::StoredVariable& find(std::uint64_t id) const;
   std::vector<Update> prepare(const std::vector<rpc::Effect>& effects) const;
@@ -51,6 +55,7 @@ class COHORT_API ParameterStore {
   mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
   std::unordered_map<std::uint64_t, std::unique_ptr<parameter_server::StoredVariable>> variables_;
   parameter_server::AppliedPushes applied_;
+  std::atomic<std::uint64_t> placement_ = 0;  // the version that requests must have at least
   Counters counters_;
 };
 

@@ -30,7 +30,7 @@ class ParameterStoreTest : public ::testing::Test {
   }
   static rpc::PushRequest push(std::uint64_t closure, Kind kind, std::vector<at::Tensor> tensors,
                                std::uint64_t variable = 1) {
-    rpc::PushRequest request{.closure_id = closure};
+    rpc::PushRequest request{.id = {.number = closure}};
     request.effects.push_back({.kind = kind, .variable = variable, .tensors = std::move(tensors)});
     if (kind == Kind::apply) {
       request.effects[0].rule = "sgd";
@@ -63,6 +63,19 @@ class ParameterStoreTest : public ::testing::Test {
   }
   ParameterStore store;
 };
+
+TEST_F(ParameterStoreTest, RequestsOfAnEarlierPlacementAreToldThatVariablesHaveMoved) {
+  store.expect_placement(2);
+  store.expect_placement(1);  // comes late
+  rpc::PushRequest update = push(7, Kind::assign, {at::ones({4})});
+  EXPECT_EQ(code_of(update), ErrorCode::aborted);
+  EXPECT_THAT([&] { store.pull({.variables = {1}, .placement = 1}); },
+              testing::throws_error(ErrorCode::aborted, "variables have moved"));
+  update.placement = 2;
+  EXPECT_TRUE(store.push(update).was_applied);
+  const rpc::PullReply reply = store.pull({.variables = {1}, .placement = 3});
+  EXPECT_TRUE(reply.values.at(0).eq(1).all().item<bool>());
+}
 
 TEST_F(ParameterStoreTest, VariablesStartAsZeros) { expect_value(0); }
 

@@ -4,68 +4,121 @@
 #include <ATen/core/grad_mode.h>
 
 #include <iterator>
+#include <numeric>
+#include <unordered_set>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/rpc/effects.h"
+#include "cohort/rpc/lost_server.h"
 #include "cohort/variable/eager_step.h"
 
 namespace cohort {
-namespace {
 
-using Push = ParameterClient::Push;
+using parameter_server::ParameterClient;
+
+rpc::Placement RemoteHome::places_of(std::span<const Variable> variables) const {
+  std::vector<std::uint64_t> ids;
+  for (const Variable& variable : variables) ids.push_back(RemoteVariable::of(variable).id());
+  return placement_.find(ids);
+}
+
+// If a connection broke while the answer was awaited, the error says what to do. Each error names
+// those of the variables that its request was about.
+void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Variable> variables,
+                          const std::string& what) const {
+  const auto describe = [&](std::span<const std::uint64_t> ids, bool) {
+    const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
+    std::vector<Variable> asked;
+    for (const Variable& variable : variables)
+      if (wanted.contains(RemoteVariable::of(variable).id())) asked.push_back(variable);
+    return what + (asked.size() == 1 ? " variable " : " variables ") + names_of(asked);
+  };
+  VariableTraffic traffic;
+  try {
+    client_.exchange(std::move(exchange), traffic, describe);
+  } catch (const Error& error) {
+    const bool is_lost =
+        error.code() == ErrorCode::unavailable && error.cause() == ErrorCause::peer_lost;
+    if (is_lost) throw rpc::as_lost_server(error);
+    throw;
+  }
+  if (EagerStep* const step = EagerStep::current()) {
+    step->traffic().pulled_bytes += traffic.pulled_bytes;
+    step->traffic().pushed_bytes += traffic.pushed_bytes;
+  }
+}
+
+std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
+  std::vector<std::size_t> positions(variables.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto pulls = parameter_server::pulls_of(places_of(variables), positions);
+  std::vector<at::Tensor> values(variables.size());
+  exchange({.pulls = pulls, .values = values}, variables, "pull of");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Variable& variable = variables[i];
+    COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
+                 "[variable.read] expected ", variable.spec().to_string(), ", got ",
+                 TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",
+                 links_->name_of(place_of(variable).server), ")");
+  }
+  return values;
+}
+
+void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& what) const {
+  std::vector<Variable> variables;
+  for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
+  const rpc::Placement places = places_of(variables);
+  parameter_server::PushBatch batch;
+  for (std::size_t i = 0; i < updates.size(); ++i) batch.add(places.slices[i], updates[i].effect);
+  exchange({.pushes = batch.take(places.version)}, variables, what);
+}
+
+void RemoteHome::assign(std::span<const Assignment> assignments) {
+  std::vector<RemoteUpdate> updates;
+  for (const auto& [variable, kind, value, is_number] : assignments)
+    updates.push_back({variable, rpc::assign_effect(kind, value.detach().contiguous())});
+  update(std::move(updates), "assign to");
+}
+
+void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
+                       std::span<const double> hyper) {
+  std::vector<RemoteUpdate> remote;
+  for (const auto& [variable, gradient, is_temporary] : updates) {
+    remote.push_back(
+        {variable, rpc::apply_effect({key.rule.name(), key.optimizer}, {hyper.begin(), hyper.end()},
+                                     gradient.detach().contiguous())});
+  }
+  update(std::move(remote), "'" + std::string(key.rule.name()) + "' step of");
+}
 
 // Assigns the values that the step has written in place into the stand-ins since they last equalled
 // the servers' values.
-std::vector<Push> written_by(const EagerStep& step, std::span<const Variable> variables) {
-  std::vector<Push> pushes;
+std::vector<RemoteHome::RemoteUpdate> RemoteHome::written_by(const EagerStep& step,
+                                                             std::span<const Variable> variables) {
+  std::vector<RemoteUpdate> updates;
   for (const Variable& variable : variables) {
     if (!step.has_written(*variable.impl())) continue;
     COHORT_CHECK(!variable.is_trainable(), ErrorCode::invalid_argument,
                  "[variable.write_back] expected variable '", variable.name(),
                  "', which lives on a server, to be updated there, got a step that writes in place "
                  "into its copy; use assign/assign_add or an optimizer");
-    pushes.push_back(
+    updates.push_back(
         {variable, rpc::assign_effect(internal::AssignKind::assign, variable.impl()->copy())});
   }
-  return pushes;
+  return updates;
 }
 
-}  // namespace
-
-std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
-  return client_.pull(variables);
-}
-
-void RemoteHome::assign(std::span<const Assignment> assignments) {
-  std::vector<Push> pushes;
-  for (const Assignment& each : assignments) {
-    pushes.push_back(
-        {each.variable, rpc::assign_effect(each.kind, each.value.detach().contiguous())});
-  }
-  update(std::move(pushes), "assign to");
-}
-
-void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
-                       std::span<const double> hyper) {
-  std::vector<Push> pushes;
-  for (const Update& each : updates) {
-    pushes.push_back({each.variable, rpc::apply_effect({key.rule.name(), key.optimizer},
-                                                       {hyper.begin(), hyper.end()},
-                                                       each.gradient.detach().contiguous())});
-  }
-  update(std::move(pushes), "'" + std::string(key.rule.name()) + "' step of");
-}
-
-void RemoteHome::update(std::vector<Push> pushes, const std::string& what) const {
+void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& what) const {
   EagerStep* const step = EagerStep::current();
-  if (step == nullptr) return client_.push(std::move(pushes), what);
+  if (step == nullptr) return push(updates, what);
   std::vector<Variable> variables;
-  for (const Push& push : pushes) variables.push_back(push.variable);
-  std::vector<Push> all = written_by(*step, variables);  // so that the step's values are updated
-  std::move(pushes.begin(), pushes.end(), std::back_inserter(all));
-  client_.push(std::move(all), what);
-  const std::vector<at::Tensor> values = client_.pull(variables);
+  for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
+  // What the step wrote comes first, so that these values are updated.
+  std::vector<RemoteUpdate> all = written_by(*step, variables);
+  std::move(updates.begin(), updates.end(), std::back_inserter(all));
+  push(all, what);
+  const std::vector<at::Tensor> values = read(variables);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < variables.size(); ++i) {
     at::Tensor stand_in = variables[i].tensor();
@@ -77,11 +130,10 @@ void RemoteHome::update(std::vector<Push> pushes, const std::string& what) const
 void RemoteHome::write_back(std::span<const Variable> variables) const {
   EagerStep* const step = EagerStep::current();
   if (step == nullptr) return;
-  std::vector<Push> pushes = written_by(*step, variables);
-  if (pushes.empty()) return;
-  const std::vector<Push> sent = pushes;
-  client_.push(std::move(pushes), "assign to");
-  for (const auto& [variable, effect] : sent) step->note(*variable.impl(), effect.tensors[0]);
+  const std::vector<RemoteUpdate> updates = written_by(*step, variables);
+  if (updates.empty()) return;
+  push(updates, "assign to");
+  for (const auto& [variable, effect] : updates) step->note(*variable.impl(), effect.tensors[0]);
 }
 
 }  // namespace cohort

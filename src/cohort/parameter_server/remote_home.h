@@ -2,12 +2,16 @@
 // The home of the variables of one parameter server strategy.
 #pragma once
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cohort/parameter_server/parameter_client.h"
+#include "cohort/parameter_server/placement_table.h"
+#include "cohort/parameter_server/remote_variable.h"
+#include "cohort/parameter_server/server_links.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -16,7 +20,16 @@ namespace cohort {
 // variables, before the update itself, and brings the new values into the stand-ins. Thread-safe.
 class COHORT_API RemoteHome : public VariableHome {
  public:
-  explicit RemoteHome(ParameterClient::Options options) : client_(std::move(options)) {}
+  explicit RemoteHome(std::shared_ptr<parameter_server::ServerLinks> links)
+      : links_(std::move(links)), client_(links_) {}
+
+  // Where variables are, in this order. Throws as RemoteVariable::of() does.
+  rpc::Placement places_of(std::span<const Variable> variables) const;
+  rpc::Slice place_of(const Variable& variable) const {
+    return places_of(std::span(&variable, 1)).slices[0];
+  }
+  const parameter_server::PlacementTable& placement() const { return placement_; }
+  parameter_server::PlacementTable& placement() { return placement_; }
 
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
@@ -28,12 +41,24 @@ class COHORT_API RemoteHome : public VariableHome {
   void write_back(std::span<const Variable> variables) const;
 
  protected:
-  const ParameterClient& client() const { return client_; }
+  struct RemoteUpdate {
+    Variable variable;
+    rpc::Effect effect;  // push() sets its variable
+  };
+  // The effects of one server are applied in this order, all or none. `what` is for the context of
+  // errors: "assign to".
+  void push(std::span<const RemoteUpdate> updates, const std::string& what) const;
 
  private:
-  void update(std::vector<ParameterClient::Push> pushes, const std::string& what) const;
+  void update(std::vector<RemoteUpdate> updates, const std::string& what) const;
+  static std::vector<RemoteUpdate> written_by(const EagerStep& step,
+                                              std::span<const Variable> variables);
+  void exchange(parameter_server::ParameterClient::Exchange exchange,
+                std::span<const Variable> variables, const std::string& what) const;
 
-  const ParameterClient client_;
+  const std::shared_ptr<parameter_server::ServerLinks> links_;
+  const parameter_server::ParameterClient client_;
+  parameter_server::PlacementTable placement_;
 };
 
 }  // namespace cohort

@@ -54,9 +54,9 @@ class RemoteHomeTest : public ::testing::Test {
   Variable make(std::uint64_t id, std::uint32_t ps, bool is_trainable = true) {
     at::Tensor stand_in = of_two(0);
     if (is_trainable) stand_in.requires_grad_();
+    home_->placement().take({.slices = {{.variable = id, .server = ps}}});
     return Variable(std::make_shared<RemoteVariable>("v" + std::to_string(id), stand_in,
-                                                     is_trainable,
-                                                     RemotePlacement{.id = id, .ps = ps}, home_));
+                                                     is_trainable, id, home_));
   }
   std::vector<Update> updates() const {
     return {{a_, of_two(10)}, {b_, of_two(20)}, {c_, of_two(30)}};
@@ -70,14 +70,8 @@ class RemoteHomeTest : public ::testing::Test {
   }
 
   testing::FakeParameterServer first_{"ps:0"}, second_{"ps:1"};
-  std::array<std::shared_ptr<rpc::Requester>, 2> links_{first_.connect(), second_.connect()};
-  std::shared_ptr<RemoteHome> home_ = std::make_shared<RemoteHome>(ParameterClient::Options{
-      .requester =
-          [this](std::uint32_t ps) {
-            if (links_.at(ps) == nullptr) throw Error(ErrorCode::unavailable, "gone");
-            return links_.at(ps);
-          },
-      .deadline = [] { return Deadline::after(std::chrono::seconds(10)); }});
+  std::shared_ptr<parameter_server::ServerLinks> links_ = testing::links_to({&first_, &second_});
+  std::shared_ptr<RemoteHome> home_ = std::make_shared<RemoteHome>(links_);
   const Variable a_ = make(1, 0), b_ = make(2, 1), c_ = make(3, 0);
   const Variable buffer_ = make(4, 1, false);
 };
@@ -148,7 +142,7 @@ TEST_F(RemoteHomeTest, AnErrorNamesTheServerAndItsVariablesAndTheOtherServerIsUp
 }
 
 TEST_F(RemoteHomeTest, NothingIsSentIfAServerCannotBeReached) {
-  links_[1] = nullptr;
+  second_.stop();
   EXPECT_THAT([&] { apply(updates()); }, throws_error(ErrorCode::unavailable, "gone"));
   expect_nothing_sent();
 }

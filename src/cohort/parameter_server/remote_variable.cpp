@@ -13,11 +13,11 @@ namespace cohort {
 using function::Trace;
 
 RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
-                               RemotePlacement placement, std::weak_ptr<VariableHome> home)
+                               std::uint64_t id, std::weak_ptr<VariableHome> home)
     : name_(std::move(name)),
       stand_in_(std::move(stand_in)),
       is_trainable_(is_trainable),
-      placement_(placement),
+      id_(id),
       home_(std::move(home)) {
   variable::check_tensor(name_, stand_in_, is_trainable_);
   spec_ = TensorSpec::of(stand_in_);
@@ -46,8 +46,14 @@ std::shared_ptr<VariableHome> RemoteVariable::home() const {
   return home;
 }
 
-const RemoteVariable* RemoteVariable::of(const Variable& variable) {
-  return dynamic_cast<const RemoteVariable*>(variable.impl().get());
+const RemoteVariable& RemoteVariable::of(const Variable& variable) {
+  const auto* remote = dynamic_cast<const RemoteVariable*>(variable.impl().get());
+  COHORT_CHECK(remote != nullptr, ErrorCode::invalid_argument,
+               "[strategy.variable] expected a variable that one parameter server holds, got '",
+               variable.name(),
+               "' of another kind, which pulls, pushes, scheduled steps and colocate_with do not "
+               "support; use one that ParameterServerStrategy::variable() returned");
+  return *remote;
 }
 
 }  // namespace cohort

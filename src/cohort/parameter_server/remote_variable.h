@@ -11,20 +11,15 @@
 
 namespace cohort {
 
-struct RemotePlacement {
-  std::uint64_t id = 0;
-  std::uint32_t ps = 0;
-};
-
 // Outside a trace its home reads and updates it; a trace records reads and updates. In an EagerStep
 // the stand-in equals the server's value before and after each read and update. Thread-safe.
 class COHORT_API RemoteVariable final : public VariableImpl {
  public:
   // `stand_in` is a real tensor of the right spec (requires_grad when trainable); its content is
-  // the initial value. `home` is a RemoteHome; it is weak, so that a variable does not keep the
-  // connections of a destroyed strategy alive.
-  RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
-                 RemotePlacement placement, std::weak_ptr<VariableHome> home);
+  // the initial value. `id` is its number in the messages to servers. `home` is a RemoteHome; it is
+  // weak, so that a variable does not keep the connections of a destroyed strategy alive.
+  RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable, std::uint64_t id,
+                 std::weak_ptr<VariableHome> home);
 
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
@@ -33,17 +28,17 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
-  const RemotePlacement& placement() const { return placement_; }
+  std::uint64_t id() const { return id_; }
 
-  // Returns nullptr for a variable of another kind.
-  static const RemoteVariable* of(const Variable& variable);
+  // Throws invalid_argument, naming the variable, for one of another kind.
+  static const RemoteVariable& of(const Variable& variable);
 
  private:
   std::string name_;
   TensorSpec spec_;
   at::Tensor stand_in_;
   bool is_trainable_;
-  RemotePlacement placement_;
+  std::uint64_t id_;
   std::weak_ptr<VariableHome> home_;
 };
 

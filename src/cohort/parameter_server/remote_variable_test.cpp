@@ -23,7 +23,6 @@
 namespace cohort {
 namespace {
 
-using std::chrono::seconds;
 using testing::FakeParameterServer;
 using ::testing::HasSubstr;
 using testing::throws_error;
@@ -43,13 +42,9 @@ class RemoteVariableTest : public ::testing::Test {
   static at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {
     return at::full(sizes, value, at::TensorOptions(at::kFloat));
   }
-  ParameterClient::Options way() {
-    return {.requester = [this](std::uint32_t) { return requester_; },
-            .deadline = [] { return Deadline::after(seconds(10)); }};
-  }
   Variable variable_of(const std::shared_ptr<RemoteHome>& home) {
-    return Variable(std::make_shared<RemoteVariable>("model/w", stand_in_, true,
-                                                     RemotePlacement{.id = kId, .ps = 3}, home));
+    home->placement().take({.slices = {{.variable = kId, .server = 0}}});
+    return Variable(std::make_shared<RemoteVariable>("model/w", stand_in_, true, kId, home));
   }
   void apply(const at::Tensor& gradient, double rate) {
     const std::array hyper{make_hyperparameter(rate)};
@@ -59,16 +54,16 @@ class RemoteVariableTest : public ::testing::Test {
   rpc::Effect pushed() {
     const auto pushes = server_.pushes();
     EXPECT_EQ(pushes.size(), 1U);
-    EXPECT_EQ(pushes.at(0).closure_id, 0U);
+    EXPECT_EQ(pushes.at(0).id.number, 0U);
     EXPECT_EQ(pushes.at(0).effects.size(), 1U);
     EXPECT_EQ(pushes.at(0).effects.at(0).variable, kId);
     return pushes.at(0).effects.at(0);
   }
 
   FakeParameterServer server_{"ps:3"};
-  std::shared_ptr<rpc::Requester> requester_ = server_.connect();
+  std::shared_ptr<parameter_server::ServerLinks> links_ = testing::links_to({&server_});
   at::Tensor stand_in_ = filled(1).requires_grad_();
-  std::shared_ptr<RemoteHome> home_ = std::make_shared<RemoteHome>(way());
+  std::shared_ptr<RemoteHome> home_ = std::make_shared<RemoteHome>(links_);
   Variable variable_ = variable_of(home_);
 };
 
@@ -161,11 +156,14 @@ TEST_F(RemoteVariableTest, ALostServerIsNamed) {
 }
 
 TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
-  ParameterClient::Options unreachable = way();
-  unreachable.requester = [](std::uint32_t) -> std::shared_ptr<rpc::Requester> {
-    throw Error(ErrorCode::unavailable, "gone");
-  };
-  const auto home = std::make_shared<RemoteHome>(std::move(unreachable));
+  const auto links =
+      std::make_shared<parameter_server::ServerLinks>(parameter_server::ServerLinks::Options{
+          .self = "chief:0",
+          .connect = [](const rpc::Member&, Duration, const auto&) -> rpc::Connection {
+            throw Error(ErrorCode::unavailable, "gone");
+          }});
+  links->set({.servers = {{.id = 0, .task = "ps:3"}}});
+  const auto home = std::make_shared<RemoteHome>(links);
   const Variable variable = variable_of(home);
   try {
     variable.read();
@@ -180,9 +178,8 @@ TEST_F(RemoteVariableTest, AServerThatCannotBeReachedIsNamed) {
 // got no answer either.
 TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherConnection) {
   server_.fall_silent();
-  ParameterClient::Options hasty = way();
-  hasty.deadline = [] { return Deadline::after(Duration::zero()); };
-  const auto home = std::make_shared<RemoteHome>(std::move(hasty));
+  const auto links = testing::links_to({&server_}, Duration::zero());
+  const auto home = std::make_shared<RemoteHome>(links);
   const Variable variable = variable_of(home);
   try {
     variable.read();
@@ -192,7 +189,7 @@ TEST_F(RemoteVariableTest, AServerThatDoesNotAnswerInTimeIsReachedOverAnotherCon
     EXPECT_THAT(error.message(), HasSubstr("expected an answer from ps:3"));
     EXPECT_EQ(error.context(), std::vector<std::string>{"pull of variable 'model/w'"}) << "once";
   }
-  EXPECT_FALSE(requester_->is_open());
+  EXPECT_FALSE(links->last(0).data->is_open());
 }
 
 TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {
@@ -203,7 +200,7 @@ TEST_F(RemoteVariableTest, WhereItMayNotBeUsedNothingIsSent) {
       throw Error(ErrorCode::failed_precondition, "no " + std::string(method));
     }
   };
-  const auto elsewhere = std::make_shared<Elsewhere>(way());
+  const auto elsewhere = std::make_shared<Elsewhere>(links_);
   const Variable variable = variable_of(elsewhere);
   const auto refused = [](const std::string& words) {
     return throws_error(ErrorCode::failed_precondition, words);
@@ -228,8 +225,8 @@ TEST_F(RemoteVariableTest, WithoutItsStrategyItSaysSo) {
 
 // Regression: in a scheduled step this was a fault of Cohort.
 TEST_F(RemoteVariableTest, AVariableOfAnotherKindIsRefusedByName) {
-  EXPECT_EQ(remote_of(variable_).placement().ps, 3U);
-  EXPECT_THAT([] { remote_of(local_variable("local", filled(1))); },
+  EXPECT_EQ(RemoteVariable::of(variable_).id(), kId);
+  EXPECT_THAT([] { RemoteVariable::of(local_variable("local", filled(1))); },
               throws_error(ErrorCode::invalid_argument,
                            "expected a variable that one parameter server holds, got 'local' of "
                            "another kind, which pulls, pushes, scheduled steps and colocate_with "
@@ -237,7 +234,7 @@ TEST_F(RemoteVariableTest, AVariableOfAnotherKindIsRefusedByName) {
 }
 
 TEST_F(RemoteVariableTest, ATrainableStandInMustRequireAGradient) {
-  EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, {}, home_); },
+  EXPECT_THAT([&] { RemoteVariable("model/w", filled(1), true, kId, home_); },
               throws_error(ErrorCode::invalid_argument,
                            "requires a gradient, got one that does not require it"));
 }

@@ -8,12 +8,9 @@ namespace {
 // Reading or updating it outside of a trace fails, since there is no server.
 Variable make_remote_for_trace() {
   static const auto kHome = std::make_shared<RemoteHome>(
-      ParameterClient::Options{.requester = [](std::uint32_t) -> std::shared_ptr<rpc::Requester> {
-                                 throw Error(ErrorCode::unavailable, "no server");
-                               },
-                               .deadline = [] { return Deadline(); }});
-  return Variable(std::make_shared<RemoteVariable>("w", filled(1).requires_grad_(), true,
-                                                   RemotePlacement(), kHome));
+      std::make_shared<parameter_server::ServerLinks>(parameter_server::ServerLinks::Options{}));
+  return Variable(
+      std::make_shared<RemoteVariable>("w", filled(1).requires_grad_(), true, 1, kHome));
 }
 
 INSTANTIATE_TEST_SUITE_P(Remote, VariableInATrace, ::testing::Values(&make_remote_for_trace));

@@ -44,6 +44,8 @@ class CountingService final : public ControlService, public CoordinatorSession {
     return {std::shared_ptr<void>(), this};
   }
   void shutdown(const Caller&, std::chrono::milliseconds) override { note(false); }
+  void set_membership(const Membership&) override { note(false); }
+  void place_variables(const Placement&) override { note(false); }
   void register_function(const FunctionBody& body) override {
     note(body.id == sent_.id && body.name == sent_.name && body.programs == sent_.programs);
   }

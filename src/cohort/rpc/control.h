@@ -19,6 +19,7 @@
 #include "cohort/core/file_fingerprint.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/channel.h"
+#include "cohort/rpc/membership.h"
 #include "cohort/rpc/refusal_log.h"
 
 namespace cohort::rpc {
@@ -84,13 +85,12 @@ struct FunctionBody {
   // How many programs of the function come before these, and stay as the worker has them.
   std::uint32_t programs_before = 0;
   std::vector<Bytes> programs;
-  // For each variable of the programs, by name: where it lives.
-  struct Placement {
-    std::string variable;
+  // The variables of the programs, which have them by name. A Placement says where they are.
+  struct Variable {
+    std::string name;
     std::uint64_t id = 0;
-    std::uint32_t ps = 0;
   };
-  std::vector<Placement> placements;
+  std::vector<Variable> variables;
 };
 
 // A server makes the initial value of a variable from this: an initializer
@@ -141,6 +141,10 @@ struct Caller {
 class COHORT_API CoordinatorSession {
  public:
   virtual ~CoordinatorSession() = default;
+  // Tells a worker the parameter servers.
+  virtual void set_membership(const Membership& membership) = 0;
+  // Tells a worker where variables are. A server then refuses requests of an earlier version.
+  virtual void place_variables(const Placement& placement) = 0;
   virtual void register_function(const FunctionBody& body) = 0;
   virtual void create_variables(const std::vector<VariableSpec>& variables) = 0;
   virtual void create_iterator(const IteratorSpec& iterator) = 0;
@@ -225,6 +229,8 @@ class COHORT_API ControlClient {
   virtual ~ControlClient() = default;
   virtual HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) = 0;
   virtual TaskHealth health(Deadline deadline) = 0;
+  virtual void set_membership(const Membership& membership, Deadline deadline) = 0;
+  virtual void place_variables(const Placement& placement, Deadline deadline) = 0;
   virtual void register_function(const FunctionBody& body, Deadline deadline) = 0;
   virtual void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) = 0;
   virtual void create_iterator(const IteratorSpec& iterator, Deadline deadline) = 0;

@@ -48,6 +48,8 @@ struct RecordingService : ControlService, CoordinatorSession {
     health.coordinator = CoordinatorHealth{15, 16, 17, 18, 19, 20, 21, {{true, 22, 23}}};
     return health;
   }
+  void set_membership(const Membership& given) override { membership = given; }
+  void place_variables(const Placement& given) override { placement = given; }
   void register_function(const FunctionBody& given) override { body = given; }
   void create_variables(const std::vector<VariableSpec>& given) override { variables = given; }
   void create_iterator(const IteratorSpec& given) override { iterator = given; }
@@ -75,6 +77,8 @@ struct RecordingService : ControlService, CoordinatorSession {
   Promised<bool> gate;  // a member, since a call may outlast its test's body
   std::atomic<bool> is_gated{false};
   FunctionBody body;
+  Membership membership;
+  Placement placement;
   std::vector<VariableSpec> variables;
   IteratorSpec iterator;
   std::vector<std::uint64_t> released;
@@ -316,23 +320,43 @@ TEST(DefaultJobId, IsThatOfTheAddressesHoweverTheyAreWritten) {
   EXPECT_NE(of("localhost:2"), of("127.0.0.1:1"));
 }
 
-TEST_F(ControlTest, AFunctionArrivesWithProgramsAndPlacements) {
+TEST_F(ControlTest, AFunctionArrivesWithProgramsAndVariables) {
   const Bytes program{std::byte{0}, std::byte{255}};
   client_->register_function({.id = 3,
                               .name = "step",
                               .registered_name = "",
                               .programs_before = 5,
                               .programs = {program, {}},
-                              .placements = {{"model/weight", 1ULL << 40, 2}}},
+                              .variables = {{"model/weight", 1ULL << 40}}},
                              patience());
   EXPECT_EQ(service_.body.id, 3U);
   EXPECT_EQ(service_.body.name, "step");
   EXPECT_EQ(service_.body.programs_before, 5U);
   EXPECT_THAT(service_.body.programs, ElementsAre(program, Bytes()));
-  ASSERT_EQ(service_.body.placements.size(), 1U);
-  EXPECT_EQ(service_.body.placements[0].variable, "model/weight");
-  EXPECT_EQ(service_.body.placements[0].id, 1ULL << 40);
-  EXPECT_EQ(service_.body.placements[0].ps, 2U);
+  ASSERT_EQ(service_.body.variables.size(), 1U);
+  EXPECT_EQ(service_.body.variables[0].name, "model/weight");
+  EXPECT_EQ(service_.body.variables[0].id, 1ULL << 40);
+}
+
+TEST_F(ControlTest, ServersAndPlacesArrive) {
+  client_->set_membership({.epoch = 3, .servers = {{1ULL << 33, "ps:1", "host:4", 1ULL << 63}}},
+                          patience());
+  EXPECT_EQ(service_.membership.epoch, 3U);
+  ASSERT_EQ(service_.membership.servers.size(), 1U);
+  const Member& server = service_.membership.servers[0];
+  EXPECT_EQ(server.id, 1ULL << 33);
+  EXPECT_EQ(server.task, "ps:1");
+  EXPECT_EQ(server.address, "host:4");
+  EXPECT_EQ(server.incarnation, 1ULL << 63);
+  client_->place_variables({.version = 9, .slices = {{1ULL << 40, 1ULL << 33}, {2, 1, 10, 20}}},
+                           patience());
+  EXPECT_EQ(service_.placement.version, 9U);
+  ASSERT_EQ(service_.placement.slices.size(), 2U);
+  EXPECT_EQ(service_.placement.slices[0].variable, 1ULL << 40);
+  EXPECT_EQ(service_.placement.slices[0].server, 1ULL << 33);
+  EXPECT_EQ(service_.placement.slices[0].rows, Slice::kAllRows);
+  EXPECT_EQ(service_.placement.slices[1].first_row, 10);
+  EXPECT_EQ(service_.placement.slices[1].rows, 20);
 }
 
 TEST_F(ControlTest, AProgramOfManyMegabytesArrives) {

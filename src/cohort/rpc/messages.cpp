@@ -91,6 +91,7 @@ Frame to_frame(const PullRequest& message) {
   ByteWriter out;
   write_ids(out, message.variables);
   out.u8(message.wants_versions ? 1 : 0);
+  out.varint(message.placement);
   return frame_of(MessageType::pull, out);
 }
 
@@ -99,6 +100,7 @@ PullRequest pull_of(const Frame& frame) {
   PullRequest message;
   message.variables = read_ids(in);
   message.wants_versions = read_bool(in);
+  message.placement = in.varint();
   in.expect_end();
   return message;
 }
@@ -124,10 +126,12 @@ PullReply pull_reply_of(Frame frame) {
 Frame to_frame(PushRequest message) {
   ByteWriter out;
   Tensors tensors;
-  out.varint(message.closure_id);
+  out.varint(message.id.origin);
+  out.u64(message.id.incarnation);
+  out.varint(message.id.number);
+  out.varint(message.id.segment);
   out.varint(message.low_watermark);
-  out.u8(message.phase);
-  out.varint(message.segment);
+  out.varint(message.placement);
   out.varint(message.effects.size());
   for (Effect& effect : message.effects) write_effect(out, effect, tensors);
   return frame_of(MessageType::push, out, std::move(tensors));
@@ -137,10 +141,12 @@ PushRequest push_of(Frame frame) {
   ByteReader in = reader_of(frame, MessageType::push, "push message");
   TensorReader tensors(frame.tensors, "push message");
   PushRequest message;
-  message.closure_id = in.varint();
+  message.id.origin = in.varint();
+  message.id.incarnation = in.u64();
+  message.id.number = in.varint();
+  message.id.segment = read_u32(in);
   message.low_watermark = in.varint();
-  message.phase = in.u8();
-  message.segment = read_u32(in);
+  message.placement = in.varint();
   message.effects = read_list(in, 7, [&] { return read_effect(in, tensors); });
   in.expect_end();
   tensors.expect_end();

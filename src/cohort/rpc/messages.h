@@ -48,6 +48,7 @@ struct HelloReply {
 struct PullRequest {
   std::vector<std::uint64_t> variables;
   bool wants_versions = false;
+  std::uint64_t placement = 0;  // the version of the placement by which the server was found
 };
 struct PullReply {
   std::vector<at::Tensor> values;       // in the request's order
@@ -72,12 +73,21 @@ struct Effect {
   std::uint64_t version = 0;        // merge_average: the version that the worker pulled
 };
 
+// Names a push, so that a server applies it at most once, however often it comes.
+struct PushId {
+  // Whose closures or steps these are. 0: the coordinator's; n + 1: those of worker n, where each
+  // worker runs the program by itself.
+  std::uint64_t origin = 0;
+  std::uint64_t incarnation = 0;  // the start of the origin
+  std::uint64_t number = 0;       // of the closure or step; 0: of neither, always applied
+  std::uint32_t segment = 0;      // of the closure: 0, 1, …
+};
+
 // All updates for one server from one segment of a closure, in order.
 struct PushRequest {
-  std::uint64_t closure_id = 0;     // 0: not from a closure, always applied
+  PushId id;
   std::uint64_t low_watermark = 0;  // closures below it are retired: their late pushes are dropped
-  std::uint8_t phase = 0;           // reserved for a two-step commit
-  std::uint32_t segment = 0;        // of the closure: 0, 1, …
+  std::uint64_t placement = 0;      // as in PullRequest
   std::vector<Effect> effects;
 };
 

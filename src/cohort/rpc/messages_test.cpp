@@ -25,7 +25,9 @@ std::vector<double> numbers(const std::vector<at::Tensor>& tensors) {
 }
 
 PushRequest sample_push() {
-  PushRequest push{.closure_id = 9, .low_watermark = 4, .phase = 1, .segment = 3};
+  PushRequest push{.id = {.origin = 2, .incarnation = 1ULL << 63, .number = 9, .segment = 3},
+                   .low_watermark = 4,
+                   .placement = 300};
   push.effects.push_back({.kind = Effect::Kind::apply,
                           .variable = 11,
                           .rule = "adam",
@@ -95,10 +97,12 @@ TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
 
 TEST(Messages, PushComesBackWithEachEffectsTensors) {
   const PushRequest push = push_of(to_frame(sample_push()));
-  EXPECT_EQ(push.closure_id, 9U);
+  EXPECT_EQ(push.id.origin, 2U);
+  EXPECT_EQ(push.id.incarnation, 1ULL << 63);
+  EXPECT_EQ(push.id.number, 9U);
   EXPECT_EQ(push.low_watermark, 4U);
-  EXPECT_EQ(push.phase, 1U);
-  EXPECT_EQ(push.segment, 3U);
+  EXPECT_EQ(push.placement, 300U);
+  EXPECT_EQ(push.id.segment, 3U);
   EXPECT_EQ(push.effects.at(2).version, 1ULL << 40);
   ASSERT_EQ(push.effects.size(), 3U);
   EXPECT_EQ(push.effects[0].kind, Effect::Kind::apply);

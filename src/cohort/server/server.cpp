@@ -177,12 +177,10 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, draw_number());
   server::CurrentSession::Options of_sessions{.self = self_,
-                                              .ps_addresses = {},
                                               .data_dirs = options_.data_dirs,
                                               .data_timeout = options_.data_timeout,
                                               .payload_checksums = options_.payload_checksums,
                                               .errors = errors_};
-  for (const auto& ps : spec_.job_tasks("ps")) of_sessions.ps_addresses.push_back(ps.value_or(""));
   session_ = std::make_unique<server::CurrentSession>(std::move(of_sessions));
   const int threads =
       options_.intra_op_threads > 0

@@ -99,7 +99,9 @@ class ServerTest : public ::testing::Test {
   }
   // Calls that each change something.
   static std::vector<std::pair<std::string, std::function<void(rpc::ControlClient&)>>> calls() {
-    return {{"function", [](auto& to) { to.register_function({.id = 1}, patience()); }},
+    return {{"membership", [](auto& to) { to.set_membership({}, patience()); }},
+            {"placement", [](auto& to) { to.place_variables({}, patience()); }},
+            {"function", [](auto& to) { to.register_function({.id = 1}, patience()); }},
             {"variables",
              [](auto& to) {
                to.create_variables({{1, "v", {at::kFloat, {{2}}}, true}}, patience());

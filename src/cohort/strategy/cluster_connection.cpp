@@ -86,16 +86,25 @@ ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
           options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
           draw_number())),
       worker_links_(workers_.size()),
-      ps_connections_(ps_.size()),
-      start_order_(rpc::start_order_now()) {}
+      start_order_(rpc::start_order_now()),
+      servers_(
+          std::make_shared<parameter_server::ServerLinks>(parameter_server::ServerLinks::Options{
+              .self = self_.task,
+              .connect = [this](const rpc::Member& server, Duration,
+                                const auto&) { return connect_server(server); },
+              .data_timeout = options_.data_timeout})) {
+  rpc::Membership membership;
+  for (const Task& task : ps_) membership.servers.push_back({task.index, task.name, task.address});
+  servers_->set(membership);
+}
 
 ClusterConnection::~ClusterConnection() {
   std::vector<rpc::Connection> open;
   {
     const Lock lock(mutex_);
     for (const WorkerLink& link : worker_links_) open.push_back(link.connection);
-    open.insert(open.end(), ps_connections_.begin(), ps_connections_.end());
   }
+  servers_->close();
   for (const rpc::Connection& connection : open) {
     if (connection.data) connection.data->leave();
   }
@@ -124,8 +133,10 @@ std::vector<ClusterConnection::Task> ClusterConnection::tasks_of(const ClusterSp
   return tasks;
 }
 
-rpc::Connection& ClusterConnection::connection_of(const Task& task) {
-  return task.is_worker ? worker_links_[task.index].connection : ps_connections_[task.index];
+void ClusterConnection::keep(const Task& task, rpc::Connection connection) {
+  if (!task.is_worker) return servers_->put(task.index, std::move(connection));
+  const Lock lock(mutex_);
+  worker_links_[task.index].connection = std::move(connection);
 }
 
 std::uint64_t ClusterConnection::epoch_of(const Task& task) const {
@@ -161,6 +172,7 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
 rpc::Connection ClusterConnection::connect_to(const Task& task,
                                               const rpc::ConnectionOptions& options) {
   rpc::Connection made = rpc::connect_task(options);
+  if (task.is_worker) made.control->set_membership(servers_->membership(), options.deadline);
   const Lock lock(mutex_);
   met_.insert(task.name);
   start_order_ = std::max(start_order_, made.start_order);
@@ -169,29 +181,26 @@ rpc::Connection ClusterConnection::connect_to(const Task& task,
 
 void ClusterConnection::add_missing_ps(TaskList& missing) const {
   for (const Task& task : ps_) {
-    if (!ps_connections_[task.index].data) missing.push_back(&task);
+    if (!servers_->last(task.index).data) missing.push_back(&task);
   }
 }
 
 void ClusterConnection::connect_ps() {
   const Lock one(connecting_);
   TaskList missing;
-  {
-    const Lock lock(mutex_);
-    add_missing_ps(missing);
-  }
+  add_missing_ps(missing);
   connect(missing);
 }
 
 void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
   const Lock one(connecting_);
   TaskList missing;
+  add_missing_ps(missing);
   std::vector<rpc::Connection> old;
   {
     const Lock lock(mutex_);
     handlers_ = handlers;
     ps_watch_->set(handlers.on_ps_lost);
-    add_missing_ps(missing);
     for (const Task& task : workers_) {
       WorkerLink& link = worker_links_[task.index];
       old.push_back(std::exchange(link.connection, {}));
@@ -263,9 +272,7 @@ void ClusterConnection::start_with(const Task& task, StartUp& start, Outcome& ou
     rpc::ConnectionOptions options = options_for(task, epoch_of(task), deadline);
     options.should_stop = [&] { return start.is_hopeless.load(); };
     options.on_data_unreachable = [&](const std::string& at) { outcome.data_address = at; };
-    rpc::Connection made = connect_to(task, options);
-    const Lock lock(mutex_);
-    connection_of(task) = std::move(made);
+    keep(task, connect_to(task, options));
   } catch (...) {
     outcome.error = current_error();
     if (!may_come(*outcome.error)) start.is_hopeless = true;

@@ -12,6 +12,7 @@
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_spec.h"
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server/server_links.h"
 #include "cohort/rpc/connection.h"
 
 namespace cohort {
@@ -41,7 +42,6 @@ class COHORT_API ClusterConnection {
   std::uint64_t incarnation() const { return self_.incarnation; }
   const rpc::Identity& self() const { return self_; }
   Deadline control_deadline() const { return Deadline::after(options_.timeout); }
-  Deadline data_deadline() const { return Deadline::after(options_.data_timeout); }
 
   // Connects to the parameter servers that have no connection yet. Throws unavailable after
   // `timeout`, naming exactly the tasks that are missing.
@@ -54,12 +54,11 @@ class COHORT_API ClusterConnection {
   WorkerLink reconnect_worker(std::uint32_t worker, Deadline deadline,
                               const std::function<bool()>& should_stop);
   WorkerLink worker(std::uint32_t worker) const;
-  // Reconnects if the connection was lost. Throws an error with cause handle_lost if the server was
-  // restarted, since its variables are lost. Logs a warning if it has to wait for the server.
+  // The servers have their indices as ids. get() waits until `timeout` for one that may be starting
+  // again, and then logs a warning.
+  const std::shared_ptr<parameter_server::ServerLinks>& servers() const { return servers_; }
+  // Makes the error for users if the connection of servers() is lost.
   rpc::Connection ps(std::uint32_t ps);
-  // The last connection for tensors to each parameter server, which may be closed; null before the
-  // first.
-  std::vector<std::shared_ptr<rpc::Requester>> ps_links() const;
 
  private:
   struct Task {
@@ -85,8 +84,9 @@ class COHORT_API ClusterConnection {
                                      Deadline deadline) const;
   rpc::Connection connect_to(const Task& task, const rpc::ConnectionOptions& options);
   std::uint64_t epoch_of(const Task& task) const;
-  void add_missing_ps(TaskList& missing) const COHORT_REQUIRES(mutex_);
-  rpc::Connection& connection_of(const Task& task) COHORT_REQUIRES(mutex_);
+  void add_missing_ps(TaskList& missing) const;
+  void keep(const Task& task, rpc::Connection connection);
+  rpc::Connection connect_server(const rpc::Member& server);
   // Decides between coordinators that start at the same time.
   const Task& first_task() const { return ps_.empty() ? workers_.front() : ps_.front(); }
   struct StartUp;
@@ -110,14 +110,14 @@ class COHORT_API ClusterConnection {
   const rpc::Identity self_;
   // Shared with the connections.
   const std::shared_ptr<PsWatch> ps_watch_ = std::make_shared<PsWatch>();
-  Mutex connecting_;  // held during start-up, and while a ps is reconnected
+  Mutex connecting_;  // held during start-up
   mutable Mutex mutex_;
   // In the order of the task indices; `data` is null before the first connection.
   std::vector<WorkerLink> worker_links_ COHORT_GUARDED_BY(mutex_);
-  std::vector<rpc::Connection> ps_connections_ COHORT_GUARDED_BY(mutex_);
   WorkerHandlers handlers_ COHORT_GUARDED_BY(mutex_);
   std::set<std::string> met_ COHORT_GUARDED_BY(mutex_);  // tasks that have been reached before
   std::uint64_t start_order_ COHORT_GUARDED_BY(mutex_);  // as in HandshakeRequest
+  const std::shared_ptr<parameter_server::ServerLinks> servers_;
 };
 
 }  // namespace cohort

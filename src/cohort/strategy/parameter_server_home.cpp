@@ -5,14 +5,17 @@
 #include <ATen/ops/detach.h>
 #include <ATen/ops/empty.h>
 
-#include <future>
+#include <exception>
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
+#include "cohort/core/start_thread.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/rpc/effects.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/modes_scope.h"
 #include "cohort/strategy/replicas/contexts.h"
@@ -38,16 +41,6 @@ std::string address_of_chief(const ClusterResolver& resolver) {
   return spec.task_address(*type, index);
 }
 
-// If a server was restarted, and its old connection had not closed yet when the request was sent.
-Error ps_was_restarted(std::uint32_t ps) {
-  const std::string task = "ps:" + std::to_string(ps);
-  return Error(ErrorCode::unavailable,
-               "[strategy.variable] " + task +
-                   " was restarted: its variables are lost; start the coordinator again",
-               ErrorCause::handle_lost)
-      .at(task);
-}
-
 ClusterSpec validated(const ClusterResolver& resolver) {
   resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
@@ -55,16 +48,52 @@ ClusterSpec validated(const ClusterResolver& resolver) {
   return spec;
 }
 
+// Computes the values of stand-ins on a thread of its own. Used only from one thread.
+class FilledStandIns {
+ public:
+  FilledStandIns(const std::vector<Variable>& variables, const Initializer& initializer,
+                 std::uint64_t seed)
+      : thread_(start_thread("to compute initial values", [this, &variables, &initializer, seed] {
+          try {
+            for (const Variable& variable : variables)
+              InitializerRecipe::fill(initializer, variable.tensor().detach(), variable.name(),
+                                      seed);
+          } catch (...) {
+            error_ = std::current_exception();
+          }
+        })) {}
+  ~FilledStandIns() {
+    if (thread_.joinable()) thread_.join();
+  }
+  FilledStandIns(const FilledStandIns&) = delete;
+  FilledStandIns& operator=(const FilledStandIns&) = delete;
+  void wait() {
+    thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
 }  // namespace
 
 ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
                                          const ClusterResolver& resolver,
                                          ParameterServerOptions options)
-    : RemoteHome({.requester = [this](std::uint32_t ps) { return connection_.ps(ps).data; },
-                  .deadline = [this] { return connection_.data_deadline(); }}),
+    : ParameterServerHome(owner, resolver, options,
+                          std::make_unique<ClusterConnection>(
+                              validated(resolver), task_of(resolver), options.cluster)) {}
+
+ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
+                                         const ClusterResolver& resolver,
+                                         ParameterServerOptions options,
+                                         std::unique_ptr<ClusterConnection> connection)
+    : RemoteHome(connection->servers()),
       owner_(owner),
       options_(std::move(options)),
-      connection_(validated(resolver), task_of(resolver), options_.cluster),
+      connection_(std::move(connection)),
       own_address_(address_of_chief(resolver)) {}
 
 void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::Tensor& value,
@@ -113,11 +142,11 @@ void ParameterServerHome::check_outside_step(std::string_view call) const {
 
 void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
                                             const Initializer* initializer) const {
-  std::map<std::uint32_t, std::vector<rpc::VariableSpec>> by_ps;
+  std::map<rpc::MemberId, std::vector<rpc::VariableSpec>> by_server;
   for (const Variable& variable : fresh) {
-    const RemotePlacement& placement = remote_of(variable).placement();
+    const rpc::Slice slice = place_of(variable);
     rpc::VariableSpec spec{
-        placement.id, variable.name(), variable.spec(), variable.is_trainable(), {}};
+        slice.variable, variable.name(), variable.spec(), variable.is_trainable(), {}};
     if (initializer != nullptr) {
       const auto [kind, first, second] = InitializerRecipe::of(*initializer);
       spec.initial = rpc::InitialValue{.kind = kind,
@@ -127,32 +156,33 @@ void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
                                        .name = variable.name(),
                                        .whole = variable.spec()};
     }
-    by_ps[placement.ps].push_back(std::move(spec));
+    by_server[slice.server].push_back(std::move(spec));
   }
-  for (const auto& [ps, specs] : by_ps) {
+  for (const auto& [server, specs] : by_server) {
     try {
-      connection_.ps(ps).control->create_variables(specs, connection_.control_deadline());
+      connection_->ps(static_cast<std::uint32_t>(server))
+          .control->create_variables(specs, connection_->control_deadline());
     } catch (const Error& error) {
       if (error.cause() != ErrorCause::handle_lost) throw;
-      throw ps_was_restarted(ps);
+      throw parameter_server::restarted_error(connection_->servers()->name_of(server));
     }
   }
 }
 
 void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
-  std::vector<ParameterClient::Push> values;
+  std::vector<RemoteUpdate> values;
   for (const Variable& variable : fresh) {
-    ParameterClient::Push push{variable, {.kind = rpc::Effect::Kind::assign}};
-    push.effect.tensors.push_back(variable.tensor().detach());
-    values.push_back(std::move(push));
+    values.push_back({variable, rpc::assign_effect(cohort::internal::AssignKind::assign,
+                                                   variable.tensor().detach())});
   }
-  client().push(std::move(values), "upload of");
+  push(values, "upload of");
 }
 
 Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uint32_t ps) {
+  const rpc::Slice slice{.variable = ++last_id_, .server = ps};
+  placement().take({.slices = {slice}});
   return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
-                                                   RemotePlacement{.id = ++last_id_, .ps = ps},
-                                                   weak_from_this()));
+                                                   slice.variable, weak_from_this()));
 }
 
 Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
@@ -167,11 +197,11 @@ Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
 std::vector<Variable> ParameterServerHome::create_all(
     const std::vector<internal::NamedTensor>& wanted, std::optional<std::uint32_t> ps,
     const Initializer* initializer) {
-  connection_.connect_ps();
+  connection_->connect_ps();
   const Lock lock(creation_);
   std::vector<Variable> made;
   for (const internal::NamedTensor& each : wanted) {
-    const std::uint64_t next = (round_robin_ + made.size()) % connection_.num_ps();
+    const std::uint64_t next = (round_robin_ + made.size()) % connection_->num_ps();
     made.push_back(make(each, ps.value_or(static_cast<std::uint32_t>(next))));
   }
   publish(made, initializer);
@@ -188,31 +218,26 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
     variables_.check_new(variable);
     alone.add(variable);
   }
-  std::future<void> filled;
-  if (initializer != nullptr) {
-    // The stand-ins get the values too, since a trace computes with them; a step that reads a value
-    // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
-    filled = std::async([&fresh, initializer, seed = options_.cluster.seed] {
-      for (const Variable& variable : fresh)
-        InitializerRecipe::fill(*initializer, variable.tensor().detach(), variable.name(), seed);
-    });
-  }
+  std::optional<FilledStandIns> filled;
+  // The stand-ins get the values too, since a trace computes with them; a step that reads a value
+  // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
+  if (initializer != nullptr) filled.emplace(fresh, *initializer, options_.cluster.seed);
   create_on_servers(fresh, initializer);
-  if (initializer == nullptr) {
-    upload(fresh);
+  if (filled) {
+    filled->wait();
   } else {
-    filled.get();
+    upload(fresh);
   }
   for (const Variable& variable : fresh) variables_.add(variable);
 }
 
 std::uint32_t ParameterServerHome::ps_of(const Variable& variable) const {
-  const std::uint32_t ps = remote_of(variable).placement().ps;
+  RemoteVariable::of(variable);  // throws for another kind
   COHORT_CHECK(variables_.find(variable.tensor()) != nullptr, ErrorCode::failed_precondition,
                "[strategy.variable] expected a variable of this strategy in "
                "VariableOptions::colocate_with, got '",
                variable.name(), "' of another (mixing strategies); make both with one strategy");
-  return ps;
+  return static_cast<std::uint32_t>(place_of(variable).server);
 }
 
 void ParameterServerHome::run_with_stand_ins(EagerStep& step, std::string_view where,

@@ -38,9 +38,12 @@ class COHORT_API ParameterServerHome final
  public:
   ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
                       ParameterServerOptions options);
+  ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
+                      ParameterServerOptions options,
+                      std::unique_ptr<ClusterConnection> connection);
 
   const ParameterServerOptions& options() const { return options_; }
-  ClusterConnection& connection() { return connection_; }
+  ClusterConnection& connection() const { return *connection_; }
   // The address at which the coordinator answers `cohort status`: the chief's address in the
   // cluster spec if the resolver says that this task is the chief, else empty.
   const std::string& own_address() const { return own_address_; }
@@ -106,7 +109,7 @@ class COHORT_API ParameterServerHome final
 
   std::atomic<const ParameterServerStrategy*> owner_;  // nullptr after its end
   const ParameterServerOptions options_;
-  mutable ClusterConnection connection_;
+  const std::unique_ptr<ClusterConnection> connection_;
   const std::string own_address_;
   VariableTable variables_;
   CoordinatorLease lease_;

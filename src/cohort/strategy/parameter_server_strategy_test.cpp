@@ -53,6 +53,8 @@ class ForgetfulPs final : public rpc::ControlService, public rpc::CoordinatorSes
     return last_created_;
   }
   TaskHealth health() override { return {}; }
+  void set_membership(const rpc::Membership&) override {}
+  void place_variables(const rpc::Placement&) override {}
   void register_function(const rpc::FunctionBody&) override {}
   void create_iterator(const rpc::IteratorSpec&) override {}
   void release(const std::vector<std::uint64_t>&) override {}
@@ -215,8 +217,8 @@ class PlacementTest : public ::testing::Test {
   Variable make(const std::string& name, VariableOptions options = {}) {
     return strategy.variable(name, at::full({2}, 1.0), std::move(options));
   }
-  static std::uint32_t ps_of(const Variable& variable) {
-    return remote_of(variable).placement().ps;
+  std::uint64_t ps_of(const Variable& variable) const {
+    return strategy.home()->place_of(variable).server;
   }
 
   ForgetfulPs first{"ps:0"};

@@ -36,7 +36,9 @@ TEST(LostServerTest, AReadSaysThatItWaitsAndThenWhatToDo) {
   const Variable v = strategy.variable("v", at::ones({}));
   EXPECT_EQ(warnings.text(), "");
   ps.reset();
-  const auto is_open = [&] { return strategy.home()->connection().ps_links().at(0)->is_open(); };
+  const auto is_open = [&] {
+    return strategy.home()->connection().servers()->last_channels().at(0)->is_open();
+  };
   const Deadline deadline = testing::patience();
   while (is_open() && !deadline.has_expired()) std::this_thread::yield();
   EXPECT_THAT([&] { v.read(); }, throws_error(ErrorCode::unavailable, kRemedy));

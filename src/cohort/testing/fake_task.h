@@ -141,6 +141,8 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
     on_health();
     return {};
   }
+  void set_membership(const rpc::Membership&) override {}
+  void place_variables(const rpc::Placement&) override {}
   void register_function(const rpc::FunctionBody& body) override {
     on_register(body);
     const Lock lock(mutex_);

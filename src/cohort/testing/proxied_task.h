@@ -53,6 +53,12 @@ class ProxiedTask final : public rpc::ControlService {
 
   struct Job final : rpc::CoordinatorSession {
     explicit Job(Client to) : client(std::move(to)) {}
+    void set_membership(const rpc::Membership& membership) override {
+      client->set_membership(membership, deadline());
+    }
+    void place_variables(const rpc::Placement& placement) override {
+      client->place_variables(placement, deadline());
+    }
     void register_function(const rpc::FunctionBody& body) override {
       client->register_function(body, deadline());
     }

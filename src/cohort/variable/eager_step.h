@@ -18,6 +18,7 @@ class VariableImpl;
 struct VariableTraffic {
   std::uint64_t pulled_bytes = 0;
   std::uint64_t pushed_bytes = 0;
+  std::uint64_t pushes_dropped = 0;  // that a server had applied before
 };
 
 // Marks such a step while it lives. Stand-ins of variables on parameter servers then follow their

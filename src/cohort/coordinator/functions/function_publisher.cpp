@@ -253,11 +253,11 @@ void FunctionPublisher::announce_to(std::uint32_t worker, const WorkerPool::Link
   rpc::ControlClient& control = *link.connection.control;
   try {
     try {
-      control.register_function(body, context_.connection.control_deadline());
+      step.send(body, control);
     } catch (const Error& error) {
       // It was restarted since, and this call is the first to notice.
       if (body.programs_before == 0 || error.cause() != ErrorCause::function_missing) throw;
-      control.register_function(step.body(), context_.connection.control_deadline());
+      step.send(step.body(), control);
     }
   } catch (const Error& error) {
     if (context_.end_if_replaced(error) || !is_worker_away(error)) throw;

@@ -70,8 +70,7 @@ void StepFunction::adopt(const function::ProgramInfo& info) {
   for (const auto& used : info.variables) {
     const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
-    const RemotePlacement& placement = remote_of(entry->variable).placement();
-    program->placements.push_back({used.name, placement.id, placement.ps});
+    program->variables.push_back({used.name, RemoteVariable::of(entry->variable).id()});
   }
   has_warned_of_tables_ =
       has_warned_of_tables_ ||
@@ -96,15 +95,24 @@ rpc::FunctionBody StepFunction::body(std::size_t programs_before) const {
                          .name = name(),
                          .registered_name = traced_.function().state()->registered_name,
                          .programs_before = static_cast<std::uint32_t>(programs_before)};
-  std::unordered_set<std::string_view> placed;
+  std::unordered_set<std::string_view> known;
   const Lock lock(mutex_);
   for (std::size_t i = programs_before; i < programs_.size(); ++i) {
     body.programs.push_back(programs_[i]->bytes);
-    for (const auto& placement : programs_[i]->placements) {
-      if (placed.insert(placement.variable).second) body.placements.push_back(placement);
-    }
+    for (const auto& variable : programs_[i]->variables)
+      if (known.insert(variable.name).second) body.variables.push_back(variable);
   }
   return body;
+}
+
+void StepFunction::send(const rpc::FunctionBody& body, rpc::ControlClient& worker) const {
+  const cohort::detail::ParameterServerHome& home = *strategy_.home();
+  std::vector<std::uint64_t> ids;
+  for (const rpc::FunctionBody::Variable& variable : body.variables) ids.push_back(variable.id);
+  if (!ids.empty()) {
+    worker.place_variables(home.placement().find(ids), home.connection().control_deadline());
+  }
+  worker.register_function(body, home.connection().control_deadline());
 }
 
 std::vector<at::Tensor> StepFunction::captured(CountedUpdates& counted) const {

@@ -44,6 +44,8 @@ class StepFunction {
 
   // The message for a worker that has the first programs: the others, or the whole function for 0.
   rpc::FunctionBody body(std::size_t programs_before = 0) const;
+  // Sends what body() has returned to a worker, which first hears where its variables are.
+  void send(const rpc::FunctionBody& body, rpc::ControlClient& worker) const;
   std::size_t program_count() const;
   // The values for one call of what the traces have captured so far. Counts the call's updates.
   std::vector<at::Tensor> captured(CountedUpdates& counted) const;
@@ -71,7 +73,7 @@ class StepFunction {
   function::TracedFunction traced_;
   struct Program {
     Bytes bytes;
-    std::vector<rpc::FunctionBody::Placement> placements;
+    std::vector<rpc::FunctionBody::Variable> variables;
   };
   bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;

@@ -183,8 +183,8 @@ void WorkerPool::watch() {
     }
     std::vector<HealthCall> calls;
     try {
-      for (const std::string& line :
-           ps_silence.look(context_.connection.ps_links(), Clock::system().now(), consequence))
+      for (const std::string& line : ps_silence.look(context_.connection.servers()->last_channels(),
+                                                     Clock::system().now(), consequence))
         log_warn(line);
       calls = ask_workers();
     } catch (...) {  // of too little memory

@@ -18,8 +18,7 @@ constexpr auto kRecoveryMax = std::chrono::hours(1);
 void send_setup(std::uint32_t worker, const WorkerPool::Link& link, const WorkerSetup& setup,
                 const ClusterConnection& cluster) {
   rpc::ControlClient& control = *link.connection.control;
-  for (const auto& step : setup.functions)
-    control.register_function(step->body(), cluster.control_deadline());
+  for (const auto& step : setup.functions) step->send(step->body(), control);
   if (!setup.released.empty()) control.release(setup.released, cluster.control_deadline());
   for (const auto& iterator : setup.iterators) {
     control.create_iterator(iterator->spec_for(worker, cluster.options().seed),

@@ -5,45 +5,71 @@
 
 namespace cohort::parameter_server {
 
-AppliedPushes::Verdict AppliedPushes::begin(PushId push, std::uint64_t low_watermark) {
+AppliedPushes::Verdict AppliedPushes::begin(const rpc::PushId& push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
-  low_watermark_ = std::max(low_watermark_, low_watermark);
-  if (low_watermark_ >= swept_ + kSweepEvery) {
-    std::erase_if(pushes_, [this](const auto& entry) COHORT_NO_THREAD_SAFETY_ANALYSIS {
-      return entry.first.closure < low_watermark_ && entry.second == State::applied;
-    });
-    swept_ = low_watermark_;
+  Origin& origin =
+      origins_.try_emplace(push.origin, Origin{.incarnation = push.incarnation}).first->second;
+  if (origin.earlier.contains(push.incarnation)) return Verdict::retired;
+  if (origin.incarnation != push.incarnation) {
+    origin.earlier.insert(origin.incarnation);
+    origin.incarnation = push.incarnation;
+    origin.start = {};
   }
+  Start& start = origin.start;
+  start.low_watermark = std::max(start.low_watermark, low_watermark);
+  if (start.low_watermark >= start.swept + kSweepEvery) {
+    std::erase_if(start.pushes, [&](const auto& entry) {
+      return entry.first.number < start.low_watermark && entry.second == State::applied;
+    });
+    start.swept = start.low_watermark;
+  }
+  const Key key(push);
+  Start* now = nullptr;
   changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
-    const auto found = pushes_.find(push);
-    return found == pushes_.end() || found->second == State::applied;
+    now = find_start(push);  // a later start may have come meanwhile
+    if (now == nullptr) return true;
+    const auto known = now->pushes.find(key);
+    return known == now->pushes.end() || known->second == State::applied;
   });
-  if (pushes_.contains(push)) return Verdict::applied_before;
-  if (push.closure < low_watermark_) return Verdict::retired;
+  if (now == nullptr) return Verdict::retired;
+  if (now->pushes.contains(key)) return Verdict::applied_before;
+  if (push.number < now->low_watermark) return Verdict::retired;
   // This allocates memory, so it comes before the push is applied.
-  pushes_.emplace(push, State::applying);
+  now->pushes.emplace(key, State::applying);
   return Verdict::apply;
 }
 
-void AppliedPushes::finish(PushId push) noexcept {
+AppliedPushes::Start* AppliedPushes::find_start(const rpc::PushId& push) {
+  const auto origin = origins_.find(push.origin);
+  const bool is_current =
+      origin != origins_.end() && origin->second.incarnation == push.incarnation;
+  return is_current ? &origin->second.start : nullptr;
+}
+
+void AppliedPushes::set(const rpc::PushId& push, bool is_applied) noexcept {
   {
     const Lock lock(mutex_);
-    pushes_.find(push)->second = State::applied;
+    if (Start* const start = find_start(push)) {
+      const auto known = start->pushes.find(Key(push));
+      if (is_applied) {
+        known->second = State::applied;
+      } else {
+        start->pushes.erase(known);
+      }
+    }
   }
   changed_.notify_all();
 }
 
-void AppliedPushes::forget(PushId push) noexcept {
-  {
-    const Lock lock(mutex_);
-    pushes_.erase(push);
-  }
-  changed_.notify_all();
-}
+void AppliedPushes::finish(const rpc::PushId& push) noexcept { set(push, true); }
+
+void AppliedPushes::forget(const rpc::PushId& push) noexcept { set(push, false); }
 
 std::size_t AppliedPushes::remembered() const {
   const Lock lock(mutex_);
-  return pushes_.size();
+  std::size_t remembered = 0;
+  for (const auto& [number, origin] : origins_) remembered += origin.start.pushes.size();
+  return remembered;
 }
 
 }  // namespace cohort::parameter_server

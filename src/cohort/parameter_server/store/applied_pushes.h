@@ -4,47 +4,65 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
 #include <unordered_map>
 
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/messages.h"
 
 namespace cohort::parameter_server {
-
-// A value type.
-struct PushId {
-  std::uint64_t closure = 0;
-  std::uint32_t segment = 0;
-  bool operator==(const PushId&) const = default;
-};
 
 // Thread-safe.
 class AppliedPushes {
  public:
+  // `retired` also for pushes of an earlier start of their origin.
   enum class Verdict : std::uint8_t { apply, applied_before, retired };
 
   // If the result is `apply`, the caller must apply the push and then call finish(), or forget() if
   // it could not apply it. Waits while another thread applies the same push.
-  Verdict begin(PushId push, std::uint64_t low_watermark);
-  void finish(PushId push) noexcept;
-  void forget(PushId push) noexcept;
+  Verdict begin(const rpc::PushId& push, std::uint64_t low_watermark);
+  void finish(const rpc::PushId& push) noexcept;
+  void forget(const rpc::PushId& push) noexcept;
   std::size_t remembered() const;
 
  private:
   enum class State : std::uint8_t { applying, applied };
+  struct Key {
+    explicit Key(const rpc::PushId& push) : number(push.number), segment(push.segment) {}
+    bool operator==(const Key&) const = default;
+
+    std::uint64_t number;
+    std::uint32_t segment;
+  };
   struct Hash {
-    std::size_t operator()(const PushId& push) const noexcept {
-      return std::hash<std::uint64_t>()(push.closure + (std::uint64_t{push.segment} << 48));
+    std::size_t operator()(const Key& key) const noexcept {
+      return std::hash<std::uint64_t>()(key.number + (std::uint64_t{key.segment} << 48));
     }
+  };
+  // The pushes of one start of an origin.
+  struct Start {
+    std::unordered_map<Key, State, Hash> pushes;
+    std::uint64_t low_watermark = 0;
+    std::uint64_t swept = 0;
+  };
+  struct Origin {
+    std::uint64_t incarnation = 0;
+    Start start;
+    std::set<std::uint64_t> earlier;  // incarnations
   };
   // The watermark must grow by this number before old ids are removed, since a removal iterates
   // over the whole set.
   static constexpr std::uint64_t kSweepEvery = 1024;
 
+  // nullptr: of an earlier start.
+  Start* find_start(const rpc::PushId& push) COHORT_REQUIRES(mutex_);
+  void set(const rpc::PushId& push, bool is_applied) noexcept;
+
   mutable Mutex mutex_;
   Condition changed_;
-  std::unordered_map<PushId, State, Hash> pushes_ COHORT_GUARDED_BY(mutex_);
-  std::uint64_t low_watermark_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::uint64_t swept_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::map<std::uint64_t, Origin> origins_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort::parameter_server

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server/server_links.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/rpc/requester.h"
 
@@ -34,7 +35,10 @@ class FakeParameterServer {
   FakeParameterServer(const FakeParameterServer&) = delete;
   FakeParameterServer& operator=(const FakeParameterServer&) = delete;
 
+  const std::string& task() const { return task_; }
+  // Throws unavailable after stop().
   std::shared_ptr<rpc::Requester> connect() {
+    if (!listener_) throw Error(ErrorCode::unavailable, "gone");
     return rpc::Requester::connect(backend(),
                                    {.address = listener_->address(),
                                     .peer = task_,
@@ -101,5 +105,25 @@ class FakeParameterServer {
   std::unique_ptr<rpc::Listener> listener_;
   std::vector<std::shared_ptr<rpc::Channel>> channels_;
 };
+
+// Connects to these servers, whose ids are their indices.
+inline std::shared_ptr<parameter_server::ServerLinks> links_to(
+    const std::vector<FakeParameterServer*>& servers,
+    Duration data_timeout = std::chrono::seconds(10)) {
+  auto links =
+      std::make_shared<parameter_server::ServerLinks>(parameter_server::ServerLinks::Options{
+          .self = "chief:0",
+          .connect =
+              [servers](const rpc::Member& server, Duration, const auto&) {
+                return rpc::Connection{.control = nullptr,
+                                       .data = servers.at(server.id)->connect()};
+              },
+          .data_timeout = data_timeout});
+  rpc::Membership membership;
+  for (std::size_t i = 0; i < servers.size(); ++i)
+    membership.servers.push_back({.id = i, .task = servers[i]->task()});
+  links->set(membership);
+  return links;
+}
 
 }  // namespace cohort::testing

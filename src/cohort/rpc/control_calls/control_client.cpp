@@ -43,6 +43,8 @@ struct Method {
 };
 constexpr Method kHandshake{"Handshake", &Stub::Handshake, true};
 constexpr Method kGetHealth{"GetHealth", &Stub::GetHealth, true};
+constexpr Method kSetMembership{"SetMembership", &Stub::SetMembership, true};
+constexpr Method kPlaceVariables{"PlaceVariables", &Stub::PlaceVariables, true};
 constexpr Method kRegisterFunction{"RegisterFunction", &Stub::RegisterFunction, false};
 constexpr Method kCreateVariables{"CreateVariables", &Stub::CreateVariables, true};
 constexpr Method kCreateIterator{"CreateIterator", &Stub::CreateIterator, false};
@@ -75,6 +77,12 @@ class GrpcControlClient final : public ControlClient {
     }
     connection_.leave(used);
     return ask_health(deadline);
+  }
+  void set_membership(const Membership& membership, Deadline deadline) override {
+    call(kSetMembership, to_proto(membership), deadline, "naming the parameter servers to ");
+  }
+  void place_variables(const Placement& placement, Deadline deadline) override {
+    call(kPlaceVariables, to_proto(placement), deadline, "placing variables on ");
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
     call(kRegisterFunction, to_proto(body), deadline,

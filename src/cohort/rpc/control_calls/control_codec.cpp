@@ -157,11 +157,10 @@ proto::FunctionBody to_proto(const FunctionBody& body) {
   message.set_registered_name(body.registered_name);
   message.set_programs_before(body.programs_before);
   for (const Bytes& program : body.programs) message.add_programs(to_string(program));
-  for (const FunctionBody::Placement& placement : body.placements) {
-    proto::FunctionBody::Placement& added = *message.add_placements();
-    added.set_variable(placement.variable);
-    added.set_id(placement.id);
-    added.set_ps(placement.ps);
+  for (const FunctionBody::Variable& variable : body.variables) {
+    proto::FunctionBody::Variable& added = *message.add_variables();
+    added.set_name(variable.name);
+    added.set_id(variable.id);
   }
   return message;
 }
@@ -173,10 +172,52 @@ FunctionBody from_proto(const proto::FunctionBody& message) {
   body.registered_name = message.registered_name();
   body.programs_before = message.programs_before();
   for (const std::string& program : message.programs()) body.programs.push_back(to_bytes(program));
-  for (const auto& placement : message.placements()) {
-    body.placements.push_back({placement.variable(), placement.id(), placement.ps()});
-  }
+  for (const auto& variable : message.variables())
+    body.variables.push_back({variable.name(), variable.id()});
   return body;
+}
+
+proto::Membership to_proto(const Membership& membership) {
+  proto::Membership message;
+  message.set_epoch(membership.epoch);
+  for (const Member& server : membership.servers) {
+    proto::Membership::Member& added = *message.add_servers();
+    added.set_id(server.id);
+    added.set_task(server.task);
+    added.set_address(server.address);
+    added.set_incarnation(server.incarnation);
+  }
+  return message;
+}
+
+Membership from_proto(const proto::Membership& message) {
+  Membership membership{.epoch = message.epoch(), .servers = {}};
+  for (const auto& server : message.servers()) {
+    membership.servers.push_back(
+        {server.id(), server.task(), server.address(), server.incarnation()});
+  }
+  return membership;
+}
+
+proto::Placement to_proto(const Placement& placement) {
+  proto::Placement message;
+  message.set_version(placement.version);
+  for (const Slice& slice : placement.slices) {
+    proto::Placement::Slice& added = *message.add_slices();
+    added.set_variable(slice.variable);
+    added.set_server(slice.server);
+    added.set_first_row(slice.first_row);
+    added.set_rows(slice.rows);
+  }
+  return message;
+}
+
+Placement from_proto(const proto::Placement& message) {
+  Placement placement{.version = message.version(), .slices = {}};
+  for (const auto& slice : message.slices()) {
+    placement.slices.push_back({slice.variable(), slice.server(), slice.first_row(), slice.rows()});
+  }
+  return placement;
 }
 
 proto::Variables to_proto(const std::vector<VariableSpec>& variables) {

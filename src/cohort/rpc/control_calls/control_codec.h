@@ -10,6 +10,8 @@ namespace cohort::rpc::internal {
 proto::HandshakeRequest to_proto(const HandshakeRequest& request);
 proto::HandshakeReply to_proto(const HandshakeReply& reply);
 proto::Health to_proto(const TaskHealth& health);
+proto::Membership to_proto(const Membership& membership);
+proto::Placement to_proto(const Placement& placement);
 proto::FunctionBody to_proto(const FunctionBody& body);
 proto::Variables to_proto(const std::vector<VariableSpec>& variables);
 proto::IteratorSpec to_proto(const IteratorSpec& iterator);
@@ -19,6 +21,8 @@ proto::ShutdownRequest to_proto(std::chrono::milliseconds grace);
 HandshakeRequest from_proto(const proto::HandshakeRequest& message);
 HandshakeReply from_proto(const proto::HandshakeReply& message);
 TaskHealth from_proto(const proto::Health& message);
+Membership from_proto(const proto::Membership& message);
+Placement from_proto(const proto::Placement& message);
 FunctionBody from_proto(const proto::FunctionBody& message);
 // data_loss for an invalid dtype or size.
 std::vector<VariableSpec> from_proto(const proto::Variables& message);

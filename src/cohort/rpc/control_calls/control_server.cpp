@@ -178,6 +178,16 @@ class Adapter final : public proto::CheckedControl::Service {
     } catch (const Error&) {  // it stays a stranger
     }
   }
+  grpc::Status SetMembership(grpc::ServerContext* context, const proto::Call* in,
+                             proto::Answer* out) override {
+    return on_session<proto::Membership>(context, in, out, "SetMembership", "parameter servers",
+                                         &CoordinatorSession::set_membership);
+  }
+  grpc::Status PlaceVariables(grpc::ServerContext* context, const proto::Call* in,
+                              proto::Answer* out) override {
+    return on_session<proto::Placement>(context, in, out, "PlaceVariables", "a placement",
+                                        &CoordinatorSession::place_variables);
+  }
   grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::Call* in,
                                 proto::Answer* out) override {
     return on_session<proto::FunctionBody>(context, in, out, "RegisterFunction", "a function",

@@ -73,7 +73,7 @@ ClosureRunner::ClosureRunner(Options options, std::shared_ptr<ClosureTables> tab
     : options_(std::move(options)),
       tables_(std::move(tables)),
       functions_(tables_->functions),
-      links_(tables_->links),
+      client_(tables_->servers),
       draws_(tables_->iterators, options_.worker_index) {
   open_->errors = options_.errors;
 }
@@ -219,8 +219,7 @@ void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
 
 bool ClosureRunner::take(Item& item, bool& more_follow) {
   while (true) {
-    const Deadline next_late =
-        open_pushes_->give_up_late(options_.data_timeout, Clock::system().now());
+    const Deadline next_late = client_.give_up_late(Clock::system().now());
     const Lock lock(mutex_);
     const bool is_woken = changed_.wait(mutex_, next_late, [this]() COHORT_REQUIRES(mutex_) {
       return is_stopping_ || (!is_running_ && !inbox_.empty());
@@ -272,10 +271,10 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   }
   Draws draws = std::move(*drawn);
   if (item.call.epoch_step) running->end.rows = rows_of(function, draws);
-  const auto placed =
+  const auto fitting =
       std::find_if(function.programs.begin(), function.programs.end(),
                    [&](const auto& program) { return program->fits(item.call.inputs, draws); });
-  if (placed == function.programs.end()) {
+  if (fitting == function.programs.end()) {
     running->end.status = rpc::ClosureEnd::Status::needs_program;
     for (const Fields& fields : draws) {
       running->end.tensors.insert(running->end.tensors.end(), fields.begin(), fields.end());
@@ -284,14 +283,15 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     draws_.park(item.call.closure_id, std::move(draws), item.low_watermark);
     return;
   }
-  const PlacedProgram& program = **placed;
-  ProgramHost host({links_, open_pushes_, options_.data_timeout}, program, std::move(draws),
-                   running, item.low_watermark);
-  std::vector<at::Tensor> variables(program.places.size());
-  host.pull(program.pulls, variables);
-  item.call.inputs.resize(program.program->info().inputs.size());
+  const WorkerProgram& program = **fitting;
+  ProgramHost host(
+      client_, program, program.places(tables_->placement), std::move(draws), running,
+      {.id = {.incarnation = options_.coordinator_incarnation, .number = item.call.closure_id},
+       .low_watermark = item.low_watermark});
+  const std::vector<at::Tensor> variables = host.pull();
+  item.call.inputs.resize(program.program().info().inputs.size());
   try {
-    running->end.tensors = program.program->run(item.call.inputs, variables, host, item.call.seed);
+    running->end.tensors = program.program().run(item.call.inputs, variables, host, item.call.seed);
   } catch (...) {
     throw current_error().during("running '" + function.name + "'");
   }

@@ -26,6 +26,9 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server/parameter_client.h"
+#include "cohort/parameter_server/placement_table.h"
+#include "cohort/parameter_server/server_links.h"
 #include "cohort/rpc/error_record.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/server/closures/closure_draws.h"
@@ -33,19 +36,18 @@
 #include "cohort/server/closures/function_table.h"
 #include "cohort/server/closures/iterator_table.h"
 #include "cohort/server/closures/running_closure.h"
-#include "cohort/server/links/parameter_links.h"
-#include "cohort/server/session/open_pushes.h"
 
 namespace cohort::server {
 
 // The tables that closures use. They live as long as a closure runs.
 struct ClosureTables {
-  explicit ClosureTables(ParameterLinkOptions parameter_servers)
-      : links(std::move(parameter_servers)) {}
+  explicit ClosureTables(parameter_server::ServerLinks::Options links)
+      : servers(std::make_shared<parameter_server::ServerLinks>(std::move(links))) {}
 
   FunctionTable functions;
   IteratorTable iterators;
-  ParameterLinks links;
+  parameter_server::PlacementTable placement;
+  const std::shared_ptr<parameter_server::ServerLinks> servers;
 };
 
 // Thread-safe.
@@ -54,7 +56,7 @@ class ClosureRunner {
   struct Options {
     std::string task;  // "worker:1": the origin of errors
     std::int64_t worker_index = 0;
-    Duration data_timeout = std::chrono::minutes(5);  // for each pull and each push
+    std::uint64_t coordinator_incarnation = 0;
     // Records the errors of closures that fail.
     std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
   };
@@ -110,7 +112,7 @@ class ClosureRunner {
   const Options options_;
   const std::shared_ptr<ClosureTables> tables_;  // the references below are its members
   FunctionTable& functions_;
-  ParameterLinks& links_;
+  const parameter_server::ParameterClient client_;
   mutable Mutex mutex_;
   Condition changed_;
   std::deque<Item> inbox_ COHORT_GUARDED_BY(mutex_);
@@ -120,7 +122,6 @@ class ClosureRunner {
   bool is_left_ COHORT_GUARDED_BY(mutex_) = false;
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
   const std::shared_ptr<OpenClosures> open_ = std::make_shared<OpenClosures>();
-  const std::shared_ptr<OpenPushes> open_pushes_ = std::make_shared<OpenPushes>();
   // Used only by the thread that has set is_running_.
   ClosureDraws draws_;
   std::thread thread_;  // used only by the callers of start() and end()

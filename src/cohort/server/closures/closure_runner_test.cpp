@@ -156,7 +156,8 @@ class ClosureRunnerTest : public ::testing::Test {
                                 {.on_frame = [this](rpc::Frame frame) { note(std::move(frame)); }}};
 
  protected:
-  std::shared_ptr<ClosureTables> tables_ = std::make_shared<ClosureTables>(ParameterLinkOptions{});
+  std::shared_ptr<ClosureTables> tables_ =
+      std::make_shared<ClosureTables>(parameter_server::ServerLinks::Options{});
   std::shared_ptr<CompletionSender> sender_ = std::make_shared<CompletionSender>(channel_.far);
   std::shared_ptr<ClosureRunner> runner_ = ClosureRunner::start({.task = "worker:0"}, tables_);
 };
@@ -281,8 +282,9 @@ TEST_F(ClosureRunnerTest, AClosureThatDoesNotEndIsLeftBehindWithWhatItUses) {
   const std::weak_ptr<ClosureTables> used = tables_;
   runner_ = ClosureRunner::start({.task = "worker:0"}, std::exchange(tables_, nullptr));
   runner_->end(patience());
-  runner_ = ClosureRunner::start({.task = "worker:0"},
-                                 std::make_shared<ClosureTables>(ParameterLinkOptions{}));
+  runner_ = ClosureRunner::start(
+      {.task = "worker:0"},
+      std::make_shared<ClosureTables>(parameter_server::ServerLinks::Options{}));
   EXPECT_FALSE(used.expired());
   gate().set(true);
   const Deadline deadline = patience();
@@ -334,14 +336,24 @@ class SegmentPushesTest : public ClosureRunnerTest {
   }
   void run_with(std::vector<std::string> addresses) {
     EXPECT_TRUE(runner_->end(patience()));
-    tables_ = std::make_shared<ClosureTables>(
-        ParameterLinkOptions{.addresses = std::move(addresses),
-                             .self = rpc::identity_of_process("worker:0", testing::kFakeJob, 3),
-                             .connect_timeout = std::chrono::seconds(60)});
+    tables_ = std::make_shared<ClosureTables>(parameter_server::ServerLinks::Options{
+        .self = "worker:0", .connect = [](const rpc::Member& server, Duration, const auto&) {
+          return rpc::connect_task(
+              {.address = server.address,
+               .task = server.task,
+               .caller = rpc::identity_of_process("worker:0", testing::kFakeJob, 3),
+               .deadline = Deadline::after(std::chrono::seconds(60))});
+        }});
+    rpc::Membership membership;
+    for (std::size_t i = 0; i < addresses.size(); ++i)
+      membership.servers.push_back({i, "ps:" + std::to_string(i), addresses[i]});
+    tables_->servers->set(membership);
+    tables_->placement.take(
+        {.slices = {{.variable = 1, .server = 0}, {.variable = 2, .server = 1}}});
     tables_->functions.put({.id = kSegments,
                             .name = "segments",
                             .programs = {traced_with_segments()},
-                            .placements = {{"a", 1, 0}, {"b", 2, 1}}});
+                            .variables = {{"a", 1}, {"b", 2}}});
     runner_ = ClosureRunner::start({.task = "worker:0"}, tables_);
     enqueue({kSegments});
     wait_for_ends(1);
@@ -389,13 +401,6 @@ TEST_F(SegmentPushesTest, NothingIsPushedWhereAnotherParameterServerCannotBeReac
   run_with({ps0_.address()});
   EXPECT_EQ(error_of(1).code(), ErrorCode::invalid_argument);
   EXPECT_EQ(pushes_.load(), 0);
-}
-
-// Regression: the closure connected again, and waited for the answer.
-TEST(ParameterLinks, AfterTheEndAClosureReachesNoParameterServer) {
-  ParameterLinks links({.addresses = {"127.0.0.1:1"}, .self = {.task = "worker:0"}});
-  links.close();
-  EXPECT_THAT([&] { links.get(0); }, testing::throws_error(ErrorCode::cancelled, "worker:0 ends"));
 }
 
 }  // namespace

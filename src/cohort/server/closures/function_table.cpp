@@ -9,16 +9,6 @@
 namespace cohort::server {
 namespace {
 
-const rpc::FunctionBody::Placement& place_of(const std::string& variable,
-                                             const PlacedProgram::Placements& placements,
-                                             const std::string& function) {
-  const auto found = placements.find(variable);
-  COHORT_CHECK(found != placements.end(), ErrorCode::invalid_argument,
-               "[server.register_function] function '", function, "' uses variable '", variable,
-               "', whose parameter server was not named");
-  return *found->second;
-}
-
 bool specs_match(const std::vector<TensorSpec>& specs, std::span<const at::Tensor> tensors) {
   if (specs.size() != tensors.size()) return false;
   for (std::size_t i = 0; i < specs.size(); ++i) {
@@ -32,41 +22,58 @@ bool specs_match(const std::vector<TensorSpec>& specs, std::span<const at::Tenso
 
 }  // namespace
 
-PlacedProgram::PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
-                             const Placements& placements, const std::string& function)
-    : program(std::move(prepared)) {
-  const auto& variables = program->info().variables;
-  std::vector<std::int64_t> read;
-  for (std::size_t i = 0; i < variables.size(); ++i) {
-    places.push_back(place_of(variables[i].name, placements, function));
-    if (variables[i].is_read && !variables[i].is_handle_only)
-      read.push_back(static_cast<std::int64_t>(i));
+WorkerProgram::WorkerProgram(std::shared_ptr<const function::PreparedProgram> program,
+                             const Ids& ids, const std::string& function)
+    : program_(std::move(program)) {
+  for (const auto& variable : program_->info().variables) {
+    const auto id = ids.find(variable.name);
+    COHORT_CHECK(id != ids.end(), ErrorCode::invalid_argument,
+                 "[server.register_function] function '", function, "' uses variable '",
+                 variable.name, "', whose number was not given");
+    ids_.push_back(id->second);
   }
-  pulls = pulls_of(read);
 }
 
-std::vector<PlacedProgram::Pull> PlacedProgram::pulls_of(
-    std::span<const std::int64_t> variables) const {
-  std::vector<Pull> made;
-  for (const std::int64_t variable : variables) {
-    const auto position = static_cast<std::size_t>(variable);
-    const auto& place = places.at(position);
-    auto pull =
-        std::find_if(made.begin(), made.end(), [&](const Pull& p) { return p.ps == place.ps; });
-    if (pull == made.end()) {
-      made.push_back({.ps = place.ps, .ids = {}, .positions = {}});
-      pull = std::prev(made.end());
-    }
-    pull->ids.push_back(place.id);
-    pull->positions.push_back(position);
-    pull->wants_versions = pull->wants_versions || program->info().variables[position].is_merged;
-  }
-  return made;
+std::shared_ptr<const WorkerProgram::Places> WorkerProgram::places(
+    const parameter_server::PlacementTable& table) const {
+  const Lock lock(mutex_);
+  if (places_ && places_->placement.version == table.version()) return places_;
+  auto places = std::make_shared<Places>(Places{table.find(ids_), {}});
+  std::vector<std::size_t> read;
+  const auto& variables = program_->info().variables;
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    if (variables[i].is_read && !variables[i].is_handle_only) read.push_back(i);
+  places->pulls = pulls_of(*places, read);
+  places_ = places;
+  return places_;
 }
 
-bool PlacedProgram::fits(std::span<const at::Tensor> inputs,
+std::vector<parameter_server::Pull> WorkerProgram::pulls_of(
+    const Places& places, std::span<const std::size_t> variables) const {
+  rpc::Placement placement{.version = places.placement.version, .slices = {}};
+  for (const std::size_t variable : variables)
+    placement.slices.push_back(places.placement.slices.at(variable));
+  std::vector<parameter_server::Pull> pulls = parameter_server::pulls_of(placement, variables);
+  for (parameter_server::Pull& pull : pulls) {
+    pull.request.wants_versions = std::any_of(
+        pull.positions.begin(), pull.positions.end(),
+        [&](std::size_t position) { return program_->info().variables[position].is_merged; });
+  }
+  return pulls;
+}
+
+std::string WorkerProgram::names_of(std::span<const std::uint64_t> ids) const {
+  std::string names;
+  for (std::size_t i = 0; i < ids_.size(); ++i) {
+    if (std::find(ids.begin(), ids.end(), ids_[i]) == ids.end()) continue;
+    names += (names.empty() ? "'" : ", '") + program_->info().variables[i].name + "'";
+  }
+  return names;
+}
+
+bool WorkerProgram::fits(std::span<const at::Tensor> inputs,
                          std::span<const std::vector<at::Tensor>> draws) const {
-  const function::ProgramInfo& info = program->info();
+  const function::ProgramInfo& info = program_->info();
   if (inputs.size() < info.inputs.size() || info.draws.size() != draws.size()) return false;
   // The programs of a function differ by their draws.
   for (std::size_t i = 0; i < draws.size(); ++i) {
@@ -100,21 +107,23 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body, const WorkerFuncti
 }
 
 void WorkerFunction::add(const rpc::FunctionBody& body) {
-  PlacedProgram::Placements placements;
-  for (const auto& each : body.placements) placements.emplace(each.variable, &each);
+  WorkerProgram::Ids ids;
+  for (const rpc::FunctionBody::Variable& variable : body.variables)
+    ids.emplace(variable.name, variable.id);
   for (const Bytes& bytes : body.programs) {
-    programs.push_back(std::make_shared<const PlacedProgram>(
-        function::PreparedProgram::decode(bytes), placements, name));
+    programs.push_back(
+        std::make_shared<const WorkerProgram>(function::PreparedProgram::decode(bytes), ids, name));
     std::vector<std::int64_t> order;
-    for (const auto& draw : programs.back()->program->info().draws) order.push_back(draw.resource);
+    for (const auto& draw : programs.back()->program().info().draws) order.push_back(draw.resource);
     if (programs.size() == 1) draws = order;
     COHORT_CHECK(
         order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
         "' draws from its iterators in another order for another element; draw unconditionally");
   }
   is_self_contained =
-      draws.empty() && std::all_of(programs.begin(), programs.end(),
-                                   [](const auto& program) { return program->places.empty(); });
+      draws.empty() && std::all_of(programs.begin(), programs.end(), [](const auto& program) {
+        return program->num_variables() == 0;
+      });
 }
 
 void FunctionTable::put(const rpc::FunctionBody& body) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions that a worker can run: their programs, and the parameter server of each variable.
+// The functions that a worker can run: their programs, and what these read from which parameter
+// server.
 #pragma once
 
 #include <atomic>
@@ -14,33 +15,47 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/function/prepared_program.h"
+#include "cohort/parameter_server/parameter_client.h"
+#include "cohort/parameter_server/placement_table.h"
 #include "cohort/rpc/control.h"
 
 namespace cohort::server {
 
-// A program, and the pulls that it needs: one for each parameter server. Immutable.
-struct PlacedProgram {
-  struct Pull {
-    std::uint32_t ps = 0;
-    std::vector<std::uint64_t> ids;      // the ids of the variables on that server
-    std::vector<std::size_t> positions;  // their positions among the program's variables
-    bool wants_versions = false;
+// A program with the numbers of its variables. Thread-safe; nothing of it changes but what it
+// remembers.
+class WorkerProgram {
+ public:
+  // Where the program's variables are, and how those that it reads at its start are pulled.
+  struct Places {
+    rpc::Placement placement;
+    std::vector<parameter_server::Pull> pulls;
   };
-  std::shared_ptr<const function::PreparedProgram> program;
-  std::vector<rpc::FunctionBody::Placement> places;  // one for each of the program's variables
-  std::vector<Pull> pulls;
+  // By name.
+  using Ids = std::unordered_map<std::string_view, std::uint64_t>;
 
-  // By the names of the variables.
-  using Placements = std::unordered_map<std::string_view, const rpc::FunctionBody::Placement*>;
   // `function` is for messages.
-  PlacedProgram(std::shared_ptr<const function::PreparedProgram> prepared,
-                const Placements& placements, const std::string& function);
-  // The pulls for these variables of the program.
-  std::vector<Pull> pulls_of(std::span<const std::int64_t> variables) const;
+  WorkerProgram(std::shared_ptr<const function::PreparedProgram> program, const Ids& ids,
+                const std::string& function);
+
+  const function::PreparedProgram& program() const { return *program_; }
+  std::size_t num_variables() const { return ids_.size(); }
+  // Remembers them until the table has another version.
+  std::shared_ptr<const Places> places(const parameter_server::PlacementTable& table) const;
+  // How these variables of the program are pulled.
+  std::vector<parameter_server::Pull> pulls_of(const Places& places,
+                                               std::span<const std::size_t> variables) const;
+  // "'w', 'b'": the names of the variables with these numbers, for messages.
+  std::string names_of(std::span<const std::uint64_t> ids) const;
   // Whether the program was traced for such arguments and elements. Inputs after those of the
   // program are ignored: only later traces have captured them.
   bool fits(std::span<const at::Tensor> inputs,
             std::span<const std::vector<at::Tensor>> draws) const;
+
+ private:
+  const std::shared_ptr<const function::PreparedProgram> program_;
+  std::vector<std::uint64_t> ids_;  // of the program's variables
+  mutable Mutex mutex_;
+  mutable std::shared_ptr<const Places> places_ COHORT_GUARDED_BY(mutex_);
 };
 
 // Immutable in the table, except for `was_short`. If the coordinator sends more programs, another
@@ -50,7 +65,7 @@ struct WorkerFunction {
 
   std::string name;
   Registered registered;  // if set, it runs in place of the programs
-  std::vector<std::shared_ptr<const PlacedProgram>> programs;
+  std::vector<std::shared_ptr<const WorkerProgram>> programs;
   std::vector<std::int64_t> draws;  // resource arguments in draw order; the same in every program
   // Whether the programs use neither variables nor data, so that the arguments alone decide how
   // long they take.

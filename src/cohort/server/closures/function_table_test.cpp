@@ -31,8 +31,8 @@ class FunctionTableTest : public ::testing::Test {
     table_.put(
         {.id = 1, .name = "step", .programs_before = before, .programs = {program_for(length)}});
   }
-  std::vector<const PlacedProgram*> programs() const {
-    std::vector<const PlacedProgram*> all;
+  std::vector<const WorkerProgram*> programs() const {
+    std::vector<const WorkerProgram*> all;
     for (const auto& each : table_.find(1)->programs) all.push_back(each.get());
     return all;
   }
@@ -49,11 +49,11 @@ class FunctionTableTest : public ::testing::Test {
 // Regression: each new program made the worker decode and plan all earlier ones again.
 TEST_F(FunctionTableTest, EachProgramIsPlannedOnce) {
   constexpr std::uint32_t kPrograms = 40;
-  std::set<const PlacedProgram*> made;
+  std::set<const WorkerProgram*> made;
   std::vector<std::shared_ptr<const WorkerFunction>> kept;  // so that no address comes again
   for (std::uint32_t i = 0; i < kPrograms; ++i) {
     put(i, 1 + i);
-    for (const PlacedProgram* each : programs()) made.insert(each);
+    for (const WorkerProgram* each : programs()) made.insert(each);
     kept.push_back(table_.find(1));
   }
   EXPECT_EQ(programs().size(), kPrograms);

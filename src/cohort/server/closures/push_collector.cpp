@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/closures/push_collector.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -28,7 +27,7 @@ void PushCollector::assign(internal::AssignKind kind, std::int64_t variable, at:
 at::Tensor PushCollector::gather(std::int64_t variable, const at::Tensor&) {
   internal::throw_error(
       ErrorCode::unimplemented, "[server.gather] rows of '",
-      placed_.program->info().variables.at(static_cast<std::size_t>(variable)).name,
+      program_.program().info().variables.at(static_cast<std::size_t>(variable)).name,
       "' cannot be gathered: tables on parameter servers are not supported yet; read the variable");
 }
 
@@ -42,30 +41,23 @@ void PushCollector::merge_average(std::int64_t variable, at::Tensor value, at::T
   add(variable, {.kind = rpc::Effect::Kind::merge_average,
                  .hyper = {momentum},
                  .tensors = {std::move(value), std::move(statistic)},
-                 .version = versions_.at(static_cast<std::size_t>(variable))});
+                 .version = versions()[static_cast<std::size_t>(variable)]});
 }
 
-void PushCollector::set_version(std::size_t variable, std::uint64_t version) {
-  versions_.resize(placed_.places.size());
-  versions_.at(variable) = version;
+std::span<std::uint64_t> PushCollector::versions() {
+  versions_.resize(program_.num_variables());
+  return versions_;
 }
 
-std::vector<PushCollector::Push> PushCollector::take_segment() {
-  for (Push& push : pushes_) push.request.segment = segment_;
+std::vector<parameter_server::Push> PushCollector::take_segment() {
+  std::vector<parameter_server::Push> pushes = pushes_.take(places_->placement.version);
+  for (parameter_server::Push& push : pushes) push.request.id.segment = segment_;
   ++segment_;
-  return std::exchange(pushes_, {});
+  return pushes;
 }
 
 void PushCollector::add(std::int64_t variable, rpc::Effect effect) {
-  const auto& place = placed_.places.at(static_cast<std::size_t>(variable));
-  effect.variable = place.id;
-  auto push =
-      std::find_if(pushes_.begin(), pushes_.end(), [&](const Push& p) { return p.ps == place.ps; });
-  if (push == pushes_.end()) {
-    pushes_.push_back({place.ps, {}});
-    push = std::prev(pushes_.end());
-  }
-  push->request.effects.push_back(std::move(effect));
+  pushes_.add(places_->placement.slices.at(static_cast<std::size_t>(variable)), std::move(effect));
 }
 
 }  // namespace cohort::server

@@ -3,10 +3,13 @@
 // which are collected into one push for each parameter server.
 #pragma once
 
+#include <memory>
+#include <span>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
 #include "cohort/data/element.h"
+#include "cohort/parameter_server/parameter_client.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/server/closures/function_table.h"
 
@@ -15,8 +18,9 @@ namespace cohort::server {
 // Used only from the thread that runs the program.
 class PushCollector : public internal::EffectHandler {
  public:
-  PushCollector(const PlacedProgram& placed, std::vector<Fields> draws)
-      : placed_(placed), draws_(std::move(draws)) {}
+  PushCollector(const WorkerProgram& program, std::shared_ptr<const WorkerProgram::Places> places,
+                std::vector<Fields> draws)
+      : program_(program), places_(std::move(places)), draws_(std::move(draws)) {}
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
@@ -27,27 +31,24 @@ class PushCollector : public internal::EffectHandler {
   void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
                      double momentum) override;
 
-  struct Push {
-    std::uint32_t ps;
-    rpc::PushRequest request;
-  };
-
  protected:
   // The pushes of one segment: the effects that were collected since the last call.
-  std::vector<Push> take_segment();
-  // Sets the version of the program's variable that was pulled.
-  void set_version(std::size_t variable, std::uint64_t version);
-  const PlacedProgram& placed() const { return placed_; }
+  std::vector<parameter_server::Push> take_segment();
+  const WorkerProgram& program() const { return program_; }
+  const WorkerProgram::Places& places() const { return *places_; }
+  // The versions of the program's variables that were pulled; 0 for those that were not.
+  std::span<std::uint64_t> versions();
 
  private:
   void add(std::int64_t variable, rpc::Effect effect);
 
-  const PlacedProgram& placed_;
+  const WorkerProgram& program_;
+  const std::shared_ptr<const WorkerProgram::Places> places_;
   std::vector<Fields> draws_;
   std::size_t next_draw_ = 0;
-  std::vector<Push> pushes_;
+  parameter_server::PushBatch pushes_;
   std::uint32_t segment_ = 0;
-  std::vector<std::uint64_t> versions_;  // for each variable; 0 if none was set
+  std::vector<std::uint64_t> versions_;
 };
 
 }  // namespace cohort::server

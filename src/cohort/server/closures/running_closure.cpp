@@ -20,17 +20,11 @@ void RunningClosure::fail(const Error& error) {
   end.error = error.origin().empty() ? Error(error).at(task) : error;
 }
 
-std::optional<Error> RunningClosure::acknowledge(const rpc::Answer& answer, const std::string& ps) {
-  try {
-    if (const Error* error = std::get_if<Error>(&answer))
-      return Error(*error).at(ps).during("pushing updates to " + ps);
-    if (rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied) return std::nullopt;
-  } catch (...) {  // the answer is broken
-    return current_error().at(ps);
-  }
+void RunningClosure::acknowledge(const std::optional<Error>& error, bool was_applied) {
+  if (error) return fail(*error);
+  if (was_applied) return;
   const Lock lock(mutex);
   ++end.pushes_dropped;
-  return std::nullopt;
 }
 
 void RunningClosure::release() {

@@ -12,7 +12,6 @@
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/error_record.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/rpc/requester.h"
 #include "cohort/server/closures/completion_sender.h"
 #include "cohort/server/closures/iterator_table.h"
 #include "cohort/server/closures/open_count.h"
@@ -49,10 +48,9 @@ struct RunningClosure {
   Mutex mutex;
 
   void fail(const Error& error);
-  // Called for every answer to a push, even if the closure has failed already, because a dropped
-  // push that is not counted would be a missing update that nobody notices. Returns the error if
-  // the answer is one.
-  std::optional<Error> acknowledge(const rpc::Answer& answer, const std::string& ps);
+  // Called for the end of each push, even if the closure has failed already, because a dropped push
+  // that is not counted would be a missing update that nobody notices.
+  void acknowledge(const std::optional<Error>& error, bool was_applied);
   void release();
 };
 

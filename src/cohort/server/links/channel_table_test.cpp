@@ -221,7 +221,7 @@ TEST_F(ChannelTableTest, AWatermarkAboveItsClosureEndsTheConnection) {
                                 {}, [&](const Error& reason) { closed.set(reason.cause()); });
     peer->call(rpc::to_frame(kHello), patience(), "greeting");
     if (is_push) {
-      const rpc::PushRequest wrong{.closure_id = 4, .low_watermark = 5};
+      const rpc::PushRequest wrong{.id = {.number = 4}, .low_watermark = 5};
       EXPECT_THAT([&] { peer->call(rpc::to_frame(wrong), patience(), "pushing"); },
                   testing::throws_error(ErrorCode::data_loss, "low watermark of at most"));
     } else {

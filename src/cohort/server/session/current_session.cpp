@@ -38,7 +38,6 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
         .coordinator = request.caller.task,
         .coordinator_incarnation = request.coordinator_incarnation,
         .start_order = std::max(request.start_order, above_old),
-        .ps_addresses = options_.ps_addresses,
         .data_dirs = options_.data_dirs,
         .data_timeout =
             request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,

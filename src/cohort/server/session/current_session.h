@@ -23,7 +23,6 @@ class CurrentSession {
   // The same in every session of the task.
   struct Options {
     rpc::Identity self;
-    std::vector<std::string> ps_addresses;
     std::vector<std::string> data_dirs;
     Duration data_timeout;  // if the coordinator asks for none
     PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;

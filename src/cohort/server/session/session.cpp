@@ -16,6 +16,9 @@ constexpr auto kLastMoment = std::chrono::milliseconds(500);
 // How long to wait for pipelines that were stopped. Freeing the gigabytes of a shuffle's buffer
 // takes the system a second.
 constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
+// How long to try a parameter server at which nobody listens: a short time, as all were there when
+// the coordinator started.
+constexpr auto kConnectTimeout = std::chrono::seconds(1);
 
 void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
   reply.role = rpc::Frame::Role::response;
@@ -30,6 +33,27 @@ rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
     reply.tensors.insert(reply.tensors.end(), fields.begin(), fields.end());
   }
   return rpc::to_frame(std::move(reply));
+}
+
+// A worker keeps no connection for control calls to a server: they come from the coordinator.
+parameter_server::ServerLinks::Options links_of(const SessionOptions& options) {
+  return {.self = options.self.task,
+          .connect =
+              [options](const rpc::Member& server, Duration patience,
+                        const std::function<bool()>& should_stop) {
+                rpc::Connection made =
+                    rpc::connect_task({.address = server.address,
+                                       .task = server.task,
+                                       .caller = options.self,
+                                       .coordinator_incarnation = options.coordinator_incarnation,
+                                       .payload_checksums = options.payload_checksums,
+                                       .deadline = Deadline::after(kConnectTimeout),
+                                       .silence_deadline = Deadline::after(patience),
+                                       .should_stop = should_stop});
+                made.control.reset();
+                return made;
+              },
+          .data_timeout = options.data_timeout};
 }
 
 // For a thread that has no caller to throw to.
@@ -59,15 +83,10 @@ void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id
 
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
-      tables_(std::make_shared<ClosureTables>(
-          ParameterLinkOptions{.addresses = options_.ps_addresses,
-                               .self = options_.self,
-                               .coordinator_incarnation = options_.coordinator_incarnation,
-                               .payload_checksums = options_.payload_checksums,
-                               .data_timeout = options_.data_timeout})),
+      tables_(std::make_shared<ClosureTables>(links_of(options_))),
       runner_(ClosureRunner::start({.task = options_.self.task,
                                     .worker_index = TaskId::parse(options_.self.task).index,
-                                    .data_timeout = options_.data_timeout,
+                                    .coordinator_incarnation = options_.coordinator_incarnation,
                                     .errors = options_.errors},
                                    tables_)) {}
 
@@ -76,7 +95,7 @@ Session::~Session() { end(); }
 bool Session::end() noexcept { return end_within(kLastMomentOfPipelines); }
 
 bool Session::end_within(Duration time_of_pipelines) noexcept {
-  tables_->links.close();       // wakes threads that wait for a parameter server
+  tables_->servers->close();    // wakes threads that wait for a parameter server
   tables_->iterators.cancel();  // wakes threads that wait for an element or a program
   const Deadline deadline = Deadline::after(kLastMoment);
   const bool has_ended = runner_->end(deadline);
@@ -87,6 +106,11 @@ bool Session::end_within(Duration time_of_pipelines) noexcept {
 void Session::replace() noexcept {
   is_replaced_ = true;
   end_within(kLastMoment);  // the next coordinator waits meanwhile
+}
+
+void Session::place_variables(const rpc::Placement& placement) {
+  tables_->placement.take(placement);
+  store_.expect_placement(placement.version);
 }
 
 void Session::create_iterator(const rpc::IteratorSpec& iterator) {
@@ -195,7 +219,7 @@ TaskHealth Session::health() const {
   health.closures_failed = closures.failed;
   health.closures_queued = closures.queued;
   health.closures_running = closures.running;
-  health.connections_lost = tables_->links.losses();
+  health.connections_lost = tables_->servers->losses();
   health.since_last_end = closures.since_last_end;
   return health;
 }

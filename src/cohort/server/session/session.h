@@ -6,7 +6,6 @@
 #include <atomic>
 #include <memory>
 #include <string>
-#include <unordered_map>
 
 #include "cohort/core/mutex.h"
 #include "cohort/parameter_server/parameter_store.h"
@@ -16,7 +15,6 @@
 #include "cohort/server/closures/closure_runner.h"
 #include "cohort/server/closures/function_table.h"
 #include "cohort/server/closures/iterator_table.h"
-#include "cohort/server/links/parameter_links.h"
 
 namespace cohort::server {
 
@@ -25,7 +23,6 @@ struct SessionOptions {
   std::string coordinator;  // the coordinator's task, "chief:0"
   std::uint64_t coordinator_incarnation = 0;
   std::uint64_t start_order = 0;  // a later start of the coordinator has a higher one
-  std::vector<std::string> ps_addresses;
   std::vector<std::string> data_dirs;
   Duration data_timeout = std::chrono::minutes(5);
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
@@ -54,6 +51,10 @@ class Session final : public rpc::CoordinatorSession {
   // channel of the coordinator.
   void greeted(const std::string& task, const std::shared_ptr<rpc::Channel>& channel,
                const std::shared_ptr<CompletionSender>& sender);
+  void set_membership(const rpc::Membership& membership) override {
+    tables_->servers->set(membership);
+  }
+  void place_variables(const rpc::Placement& placement) override;
   void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
   void create_variables(const std::vector<rpc::VariableSpec>& variables) override {
     store_.create(variables);
