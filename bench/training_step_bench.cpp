@@ -111,14 +111,14 @@ class OwningHost final : public internal::EffectHandler {
   std::vector<Variable> variables;
 
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    const Update update{variables[static_cast<std::size_t>(variable)], std::move(gradient)};
-    apply_updates({optimizer::update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
+  void update(internal::Effect effect) override {
+    if (effect.kind != internal::Effect::Kind::apply) return;
+    const Update update{variables.at(effect.variable), std::move(effect.tensors[0])};
+    std::vector<at::Tensor> hyper;
+    for (const double value : effect.hyper) hyper.push_back(make_hyperparameter(value));
+    apply_updates({optimizer::update_rule_of(effect.rule), effect.optimizer}, {&update, 1}, hyper);
   }
-  void assign(internal::AssignKind, std::int64_t, at::Tensor) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 };
 
 // Traces the same step, and runs a program that is decoded from its bytes.

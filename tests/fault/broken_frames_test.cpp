@@ -207,8 +207,8 @@ class WrongWatermarkTest : public ::testing::Test {
  protected:
   // Sends a push with a wrong watermark, as a task with corrupted memory could.
   bool push(std::uint64_t closure, std::uint64_t low_watermark) {
-    const std::uint64_t coordinator = strategy.home()->connection().incarnation();
-    const rpc::PushRequest wrong{.id = {.incarnation = coordinator, .number = closure},
+    const std::uint64_t start = strategy.home()->connection().incarnation();
+    const rpc::PushRequest wrong{.id = {.incarnation = start, .number = closure},
                                  .low_watermark = low_watermark};
     return rpc::push_reply_of(strategy.home()->connection().ps(0).data->call(
                                   rpc::to_frame(wrong), Deadline::after(kPatience), "pushing"))

@@ -42,29 +42,23 @@ class PushingHost final : public internal::EffectHandler {
   }
 
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    std::vector<double> numbers;
-    for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
-    pending_.push_back([this, rule = std::string(owner.rule), name = std::string(owner.optimizer),
-                        variable, gradient, numbers] {
-      const variable::UpdateRule& known = optimizer::update_rule_of(rule);
-      Stored& stored = at(variable);
-      auto [slots, is_new] = stored.slots.try_emplace(name);
-      if (is_new) slots->second = known.create_slots(stored.value, numbers);
-      known.update(stored.value, stored.value, slots->second, gradient.contiguous(), numbers);
-    });
-  }
-  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
-    pending_.push_back([this, kind, variable, value] {
-      at::Tensor& stored = at(variable).value;
-      if (kind == internal::AssignKind::assign) stored.copy_(value);
-      if (kind == internal::AssignKind::add) stored.add_(value);
-      if (kind == internal::AssignKind::sub) stored.sub_(value);
+  void update(internal::Effect effect) override {
+    pending_.push_back([this, effect = std::move(effect)] {
+      Stored& stored = at(static_cast<std::int64_t>(effect.variable));
+      const at::Tensor& given = effect.tensors[0];
+      using Kind = internal::Effect::Kind;
+      if (effect.kind == Kind::assign || effect.kind == Kind::merge_average)
+        stored.value.copy_(given);
+      if (effect.kind == Kind::assign_add) stored.value.add_(given);
+      if (effect.kind == Kind::assign_sub) stored.value.sub_(given);
+      if (effect.kind != Kind::apply) return;
+      const variable::UpdateRule& known = optimizer::update_rule_of(effect.rule);
+      auto [slots, is_new] = stored.slots.try_emplace(effect.optimizer);
+      if (is_new) slots->second = known.create_slots(stored.value, effect.hyper);
+      known.update(stored.value, stored.value, slots->second, given.contiguous(), effect.hyper);
     });
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
   Tensors next_segment(std::span<const std::int64_t> variables) override {
     push();
     Tensors values;

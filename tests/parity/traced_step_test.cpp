@@ -76,24 +76,27 @@ class LocalHost final : public internal::EffectHandler {
   std::vector<at::Tensor> iterator_next(std::int64_t) override {
     throw Error(ErrorCode::unimplemented, "no data here");
   }
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    const Update update{at(variable), std::move(gradient)};
-    apply_updates({optimizer::update_rule_of(owner.rule), owner.optimizer}, {&update, 1}, hyper);
-  }
-  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
-    const Assignment assignment{at(variable), kind, std::move(value)};
-    assign_values({&assignment, 1});
+  void update(internal::Effect effect) override {
+    using Kind = internal::Effect::Kind;
+    const Variable& variable = variables_.at(effect.variable);
+    at::Tensor given = std::move(effect.tensors[0]);
+    if (effect.kind == Kind::apply) {
+      const Update update{variable, std::move(given)};
+      std::vector<at::Tensor> hyper;
+      for (const double value : effect.hyper) hyper.push_back(make_hyperparameter(value));
+      apply_updates({optimizer::update_rule_of(effect.rule), effect.optimizer}, {&update, 1},
+                    hyper);
+      return;
+    }
+    if (effect.kind == Kind::assign_add) return variable.assign_add(given);
+    if (effect.kind == Kind::assign_sub) return variable.assign_sub(given);
+    variable.assign(given);
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override {
     throw Error(ErrorCode::unimplemented, "no tables here");
   }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {
-    throw Error(ErrorCode::unimplemented, "no tables here");
-  }
 
  private:
-  Variable& at(std::int64_t index) { return variables_.at(static_cast<std::size_t>(index)); }
   std::vector<Variable> variables_;
 };
 

@@ -17,8 +17,4 @@ std::vector<at::Tensor> EffectHandler::call(std::int64_t number, std::vector<at:
                         "; give the function to the strategy that made it");
 }
 
-void EffectHandler::merge_average(std::int64_t variable, at::Tensor value, at::Tensor, double) {
-  assign(AssignKind::assign, variable, std::move(value));
-}
-
 }  // namespace cohort::internal

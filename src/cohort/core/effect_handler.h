@@ -7,7 +7,9 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/export.h"
@@ -22,6 +24,41 @@ struct SlotOwner {
   std::string_view optimizer;
 };
 
+// A value type. variable/effect_kinds.h says what each kind has and does.
+struct Effect {
+  // The numbers are those of the wire.
+  enum class Kind : std::uint8_t {
+    apply,   // one step of an update rule
+    assign,  // the first three are in the order of AssignKind
+    assign_add,
+    assign_sub,
+    scatter_add,
+    merge_average  // assigns if the version equals `version`, else moves towards the statistic
+  };
+  static constexpr Kind kLastKind = Kind::merge_average;
+
+  Kind kind = Kind::assign;
+  std::uint64_t variable = 0;       // an index of a program's table, or the number on servers
+  std::string rule;                 // apply only, as optimizer
+  std::string optimizer;            // the optimizer whose slots are used
+  std::vector<double> hyper;        // apply: in the rule's order; merge_average: the momentum
+  at::Tensor row_ids;               // int64 [n]; undefined: all rows
+  std::vector<at::Tensor> tensors;  // gradient | value | rows | value, statistic
+  std::uint64_t version = 0;        // merge_average: the version that was read
+};
+
+inline Effect assign_effect(AssignKind kind, at::Tensor value) {
+  const auto number = static_cast<int>(Effect::Kind::assign) + static_cast<int>(kind);
+  return {.kind = static_cast<Effect::Kind>(number), .tensors = {std::move(value)}};
+}
+inline Effect apply_effect(const SlotOwner& owner, std::vector<double> hyper, at::Tensor gradient) {
+  return {.kind = Effect::Kind::apply,
+          .rule = std::string(owner.rule),
+          .optimizer = std::string(owner.optimizer),
+          .hyper = std::move(hyper),
+          .tensors = {std::move(gradient)}};
+}
+
 // One handler serves one run. Used only from the thread that runs the program. `variable` and
 // `resource` are indices into the program's tables.
 class COHORT_API EffectHandler {
@@ -29,16 +66,14 @@ class COHORT_API EffectHandler {
   virtual ~EffectHandler() = default;
   // The fields of the next element. Throws out_of_range at the end of the data.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
-  // Runs one step of an update rule where the variable is stored. `hyper` are 0-dim float64 tensors
-  // in the rule's order; they must be read before this returns. The handler may keep `gradient`,
-  // and `value`, `ids` and `rows` below: nothing writes to them afterwards.
-  virtual void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-                     std::span<const at::Tensor> hyper) = 0;
-  virtual void assign(AssignKind kind, std::int64_t variable, at::Tensor value) = 0;
+  // Updates the variable of the program's table where it is stored. The handler may keep the
+  // tensors: nothing writes to them afterwards. For a merge_average the run computed tensors[0] =
+  // old + momentum * (tensors[1] - old) from the value that it read; if a different run has changed
+  // the variable since then, the same formula is applied to its current value. Where no other run
+  // writes, assigning tensors[0] is correct.
+  virtual void update(Effect effect) = 0;
   // Rows of a table: [ids..., width].
   virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
-  virtual void scatter_add(std::int64_t variable, const at::Tensor& ids,
-                           const at::Tensor& rows) = 0;
   // Makes the call that function::Trace::call_host() has recorded under this number in this
   // process, and returns its results, to which the run may write. The handler may keep `values`: no
   // operator writes to them afterwards. The default throws unimplemented.
@@ -47,12 +82,6 @@ class COHORT_API EffectHandler {
   // these variables again and returns their values, in this order, in memory to which the run may
   // write. The default throws unimplemented.
   virtual std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables);
-  // Merges the update of a running average (batch norm). The run computed
-  // value = old + momentum * (statistic - old) from the value that it read, with momentum in (0,
-  // 1]. If a different run has changed the variable since then, the same formula is applied to its
-  // current value. The default assigns `value`, which is correct if no other run writes.
-  virtual void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
-                             double momentum);
 };
 
 }  // namespace cohort::internal

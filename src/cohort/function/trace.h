@@ -103,11 +103,10 @@ class COHORT_API Trace {
 
   // Records a draw and returns the example element.
   virtual std::vector<at::Tensor> iterator_next(std::int64_t resource) = 0;
-  // `variable`: a registered variable's tensor. `hyper`: captured or traced 0-dim tensors.
-  virtual void apply(const internal::SlotOwner& owner, const at::Tensor& variable,
-                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) = 0;
-  virtual void assign(internal::AssignKind kind, const at::Tensor& variable,
-                      const at::Tensor& value) = 0;
+  // Records an update of a registered variable, of which this is the tensor. `hyper`: captured or
+  // traced 0-dim tensors, in place of the effect's numbers; its `variable` is set here.
+  virtual void update(const at::Tensor& variable, const internal::Effect& effect,
+                      std::span<const at::Tensor> hyper = {}) = 0;
   // Record the operators of inspection.h.
   virtual void print(std::string_view label, const at::Tensor& value) = 0;
   virtual void check_finite(std::string_view label, const at::Tensor& value) = 0;

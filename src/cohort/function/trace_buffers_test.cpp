@@ -24,19 +24,15 @@ class MergingHost final : public internal::EffectHandler {
     double momentum;
   };
   Tensors iterator_next(std::int64_t) override { return {}; }
-  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
-             std::span<const at::Tensor>) override {}
-  void assign(internal::AssignKind kind, std::int64_t, at::Tensor value) override {
-    assigned.emplace_back(kind, std::move(value));
+  void update(internal::Effect effect) override {
+    if (effect.kind == internal::Effect::Kind::merge_average)
+      merged.push_back({effect.tensors[0], effect.tensors[1], effect.hyper[0]});
+    else
+      assigned.emplace_back(effect.kind, effect.tensors[0]);
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
-  void merge_average(std::int64_t, at::Tensor value, at::Tensor statistic,
-                     double momentum) override {
-    merged.push_back({std::move(value), std::move(statistic), momentum});
-  }
 
-  std::vector<std::pair<internal::AssignKind, at::Tensor>> assigned;
+  std::vector<std::pair<internal::Effect::Kind, at::Tensor>> assigned;
   std::vector<Merged> merged;
 };
 

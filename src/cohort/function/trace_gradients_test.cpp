@@ -121,8 +121,9 @@ TEST_F(TraceGradients, ThatAreZeroedButChangeWhatIsUpdatedAreRefused) {
       for (const at::Tensor& variable : {a, b}) {
         Trace::current()->capture_input(rate);
         if (variable.grad().defined())
-          Trace::current()->apply({"momentum", "momentum_1"}, variable, variable.grad(),
-                                  std::span(&rate, 1));
+          Trace::current()->update(
+              variable, internal::apply_effect({"momentum", "momentum_1"}, {}, variable.grad()),
+              std::span(&rate, 1));
       }
       (x * b).sum().backward();
       if (!is_zeroed_first) zero_grad();

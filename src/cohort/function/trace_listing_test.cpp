@@ -34,7 +34,7 @@ TEST_F(TraceListing, HasALineForEachOperator) {
   options_.lists_ops = true;
   const Traced made = traced_of([&](at::Tensor x) {
     const at::Tensor y = x.mul(w).add(2.5);
-    Trace::current()->assign(internal::AssignKind::add, w, y.sum(0));
+    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, y.sum(0)));
     return y;
   });
   EXPECT_EQ(made.listing,
@@ -86,7 +86,7 @@ TEST_F(TraceListing, GradientsThatSomethingUsesAreNotNoted) {
   }));
   EXPECT_FALSE(with([&](at::Tensor g) {
     const at::Tensor rate = at::scalar_tensor(0.1);
-    Trace::current()->assign(internal::AssignKind::sub, w, g);
+    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::sub, g));
     return at::ones({});
   }));
 }

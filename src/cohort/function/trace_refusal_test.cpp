@@ -284,8 +284,8 @@ TEST_F(TraceRefusal, UpdatesWithoutGradientOrVariable) {
   at::Tensor w = parameter("w", {3}), loose = at::ones({3});
   auto apply = [&](const at::Tensor& variable, const at::Tensor& gradient, const Tensors& hyper) {
     return refusal([&](at::Tensor x) {
-      Trace::current()->apply({"sgd", "sgd"}, variable, gradient.defined() ? gradient : w.grad(),
-                              hyper);
+      const at::Tensor given = gradient.defined() ? gradient : w.grad();
+      Trace::current()->update(variable, internal::apply_effect({"sgd", "sgd"}, {}, given), hyper);
       return x;
     });
   };
@@ -299,7 +299,7 @@ TEST_F(TraceRefusal, UpdatesWithoutGradientOrVariable) {
 TEST_F(TraceRefusal, AssignmentsOfOtherShapes) {
   at::Tensor w = parameter("w", {3});
   EXPECT_THAT(refusal([&](at::Tensor x) {
-                Trace::current()->assign(internal::AssignKind::add, w, x);
+                Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, x));
                 return x;
               }),
               AllOf(HasSubstr("expected float32[3] for variable 'w'"), HasSubstr("float32[4, 3]")));

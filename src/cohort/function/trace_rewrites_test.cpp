@@ -118,7 +118,7 @@ TEST_F(TraceRewrites, GradientsWithoutMemoryReachUpdates) {
   const Traced result = traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)}, [&](const Tensors& in) {
     w.mutable_grad() = at::Tensor();
     at::sgn(w * in[0]).sum().backward();
-    Trace::current()->apply({"sgd", "sgd"}, w, w.grad(), {});
+    Trace::current()->update(w, internal::apply_effect({"sgd", "sgd"}, {}, w.grad()));
     return Tensors{};
   });
   replay(result, {normal({4, 3}, 2)});

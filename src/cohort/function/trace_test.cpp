@@ -109,7 +109,8 @@ TEST_F(TraceTest, ApplyUpdatesWithTheGradientAndTheHyperparameters) {
     w.mutable_grad() = at::Tensor();
     (x * w).sum().backward();
     Trace::current()->capture_input(rate);
-    Trace::current()->apply({"sgd", "sgd_1"}, w, w.grad(), std::vector<at::Tensor>{rate});
+    Trace::current()->update(w, internal::apply_effect({"sgd", "sgd_1"}, {}, w.grad()),
+                             std::vector<at::Tensor>{rate});
     return x.sum();
   });
   rate.fill_(0.5);
@@ -119,7 +120,7 @@ TEST_F(TraceTest, ApplyUpdatesWithTheGradientAndTheHyperparameters) {
   EXPECT_EQ(host_.applied[0].optimizer, "sgd_1");
   EXPECT_EQ(host_.applied[0].variable, 0);
   EXPECT_TRUE(bits_equal(host_.applied[0].gradient, inputs(2)[0].sum(0)));
-  EXPECT_TRUE(bits_equal(host_.applied[0].hyper.at(0), at::scalar_tensor(0.5, at::kDouble)));
+  EXPECT_EQ(host_.applied[0].hyper, std::vector<double>{0.5});
   EXPECT_TRUE(result.info.variables[0].is_updated);
 }
 
@@ -139,16 +140,16 @@ TEST_F(TraceTest, CapturedInputsComeAfterTheArgumentsInTheirOrder) {
 TEST_F(TraceTest, AssignmentsAreEffectsAndNoReads) {
   at::Tensor w = parameter("w", {3});
   Traced result = traced_one([&](at::Tensor x) {
-    Trace::current()->assign(internal::AssignKind::assign, w, x.sum(0));
-    Trace::current()->assign(internal::AssignKind::add, w, x.sum(0) * 2);
-    Trace::current()->assign(internal::AssignKind::sub, w, x.mean(0));
+    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::assign, x.sum(0)));
+    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, x.sum(0) * 2));
+    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::sub, x.mean(0)));
     return at::Tensor();
   });
   EXPECT_FALSE(result.info.variables.at(0).is_read);
   EXPECT_TRUE(result.info.variables.at(0).is_updated);
   replay(result, inputs(2));
   ASSERT_EQ(host_.assigned.size(), 3);
-  EXPECT_EQ(host_.assigned[1].kind, internal::AssignKind::add);
+  EXPECT_EQ(host_.assigned[1].kind, internal::Effect::Kind::assign_add);
   EXPECT_TRUE(bits_equal(host_.assigned[1].value, inputs(2)[0].sum(0) * 2));
 }
 
@@ -334,7 +335,7 @@ TEST_F(TraceTest, CurrentIsSetInHooksOfTheBackwardPass) {
     at::Tensor y = w * 2;
     y.register_hook([&](const at::Tensor& gradient) {
       ++calls;
-      Trace::current()->assign(internal::AssignKind::add, w, gradient * 3);
+      Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, gradient * 3));
       return gradient;
     });
     w.mutable_grad() = at::Tensor();

@@ -24,11 +24,8 @@ class NumberedHost final : public internal::EffectHandler {
     EXPECT_EQ(resource, kWorkerIndexResource);
     return {worker_index_tensor(index_)};
   }
-  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
-             std::span<const at::Tensor>) override {}
-  void assign(internal::AssignKind, std::int64_t, at::Tensor) override {}
+  void update(internal::Effect) override {}
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 
  private:
   const std::int64_t index_;

@@ -182,9 +182,9 @@ void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& 
   const std::size_t values = pull.positions.size();
   const std::size_t versions = pull.request.wants_versions ? values : 0;
   COHORT_CHECK(reply.values.size() == values && reply.versions.size() == versions,
-               ErrorCode::data_loss, "[parameter_server.pull] expected ", values, " values and ",
-               versions, " versions from ", links_->name_of(pull.server), ", got ",
-               reply.values.size(), " and ", reply.versions.size());
+               ErrorCode::data_loss, "[server.pull] expected ", values, " values and ", versions,
+               " versions from ", links_->name_of(pull.server), ", got ", reply.values.size(),
+               " and ", reply.versions.size());
   traffic.pulled_bytes += bytes_of(reply.values);
   for (std::size_t i = 0; i < values; ++i) {
     into.values[pull.positions[i]] = std::move(reply.values[i]);

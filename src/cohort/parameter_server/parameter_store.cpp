@@ -6,7 +6,6 @@
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/rpc/effects.h"
 #include "cohort/rpc/violation.h"
 #include "cohort/variable/initializer_recipe.h"
 
@@ -16,19 +15,19 @@ namespace {
 using parameter_server::AppliedPushes;
 using parameter_server::StoredVariable;
 
-using Kind = rpc::Effect::Kind;
-
 std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
   std::uint64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
   return bytes;
 }
 
-SlotKey slot_key_of(const rpc::Effect& effect) {
+// nullptr for other kinds than apply.
+const variable::UpdateRule* rule_of(const rpc::Effect& effect) {
+  if (effect.kind != rpc::Effect::Kind::apply) return nullptr;
   COHORT_CHECK(!effect.optimizer.empty(), ErrorCode::invalid_argument,
                "[server.push] expected the name of an optimizer for a step of '", effect.rule,
                "', got none");
-  return {optimizer::update_rule_of(effect.rule), effect.optimizer};
+  return &optimizer::update_rule_of(effect.rule);
 }
 
 at::Tensor initial_value(const rpc::VariableSpec& variable) {
@@ -116,7 +115,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
   return reply;
 }
 
-rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
+rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   check_placement(request.placement);
   const rpc::PushId& id = request.id;
   rpc::check_watermark(request.low_watermark, id.number);
@@ -128,15 +127,15 @@ rpc::PushReply ParameterStore::push(const rpc::PushRequest& request) {
   }
   std::vector<Update> updates;
   try {
-    updates = prepare(request.effects);
+    updates = prepare(std::move(request.effects));
   } catch (...) {
     if (may_come_again) applied_.forget(id);
     rethrow_from_store("push");
   }
   try {
     for (Update& update : updates) {
-      counters_.pushed_bytes += bytes_of(update.effect->tensors);
-      apply(std::move(update));
+      counters_.pushed_bytes += bytes_of(update.reserve.effect.tensors);
+      update.variable->apply(std::move(update.reserve));
     }
   } catch (...) {
     // No update rule throws. If one does, the push counts as applied, because a retry would apply a
@@ -162,51 +161,15 @@ StoredVariable& ParameterStore::find(std::uint64_t id) const {
 }
 
 std::vector<ParameterStore::Update> ParameterStore::prepare(
-    const std::vector<rpc::Effect>& effects) const {
+    std::vector<rpc::Effect> effects) const {
   std::vector<Update> updates;
   updates.reserve(effects.size());
-  for (const rpc::Effect& effect : effects) {
+  for (rpc::Effect& effect : effects) {
     StoredVariable& variable = find(effect.variable);
-    updates.push_back({&effect, &variable, reserve(effect, variable)});
+    const variable::UpdateRule* const rule = rule_of(effect);
+    updates.push_back({&variable, variable.reserve(std::move(effect), rule)});
   }
   return updates;
-}
-
-StoredVariable::Reserve ParameterStore::reserve(const rpc::Effect& effect,
-                                                StoredVariable& variable) const {
-  const bool has_two = effect.kind == Kind::scatter_add || effect.kind == Kind::merge_average;
-  const std::size_t expected = has_two ? 2 : 1;
-  const std::vector<at::Tensor>& tensors = effect.tensors;
-  COHORT_CHECK(tensors.size() == expected, ErrorCode::invalid_argument, "[server.push] expected ",
-               expected, " tensors for an update of '", variable.name(), "', got ", tensors.size());
-  switch (effect.kind) {
-    case Kind::apply:
-      return variable.reserve_apply(slot_key_of(effect), tensors[0], effect.hyper);
-    case Kind::scatter_add:
-      return variable.reserve_rows(tensors[0], tensors[1]);
-    case Kind::merge_average:
-      COHORT_CHECK(effect.hyper.size() == 1, ErrorCode::invalid_argument,
-                   "[server.push] expected a momentum for an update of '", variable.name(),
-                   "', got ", effect.hyper.size(), " numbers");
-      return variable.reserve_average(tensors[0], tensors[1], effect.hyper[0]);
-    default:
-      return variable.reserve_assign(rpc::assign_kind(effect.kind), tensors[0]);
-  }
-}
-
-void ParameterStore::apply(Update update) {
-  const rpc::Effect& effect = *update.effect;
-  StoredVariable& variable = *update.variable;
-  switch (effect.kind) {
-    case Kind::apply:
-      return variable.apply(slot_key_of(effect), effect.hyper, std::move(update.reserve));
-    case Kind::scatter_add:
-      return variable.scatter_add(effect.tensors[0], std::move(update.reserve));
-    case Kind::merge_average:
-      return variable.merge_average(effect.hyper[0], effect.version, std::move(update.reserve));
-    default:
-      return variable.assign(rpc::assign_kind(effect.kind), std::move(update.reserve));
-  }
 }
 
 }  // namespace cohort

@@ -35,22 +35,18 @@ class COHORT_API ParameterStore {
   void expect_placement(std::uint64_t version);
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
-  rpc::PushReply push(const rpc::PushRequest& request);
+  rpc::PushReply push(rpc::PushRequest request);
   const Counters& counters() const { return counters_; }
 
  private:
   struct Update {
-    const rpc::Effect* effect;
     parameter_server::StoredVariable* variable;
     parameter_server::StoredVariable::Reserve reserve;
   };
   void check_placement(std::uint64_t version) const;
   bool has(std::uint64_t id) const;
   parameter_server::StoredVariable& find(std::uint64_t id) const;
-  std::vector<Update> prepare(const std::vector<rpc::Effect>& effects) const;
-  parameter_server::StoredVariable::Reserve reserve(
-      const rpc::Effect& effect, parameter_server::StoredVariable& variable) const;
-  static void apply(Update update);
+  std::vector<Update> prepare(std::vector<rpc::Effect> effects) const;
 
   mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
   std::unordered_map<std::uint64_t, std::unique_ptr<parameter_server::StoredVariable>> variables_;

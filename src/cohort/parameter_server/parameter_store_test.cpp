@@ -39,6 +39,13 @@ class ParameterStoreTest : public ::testing::Test {
     }
     return request;
   }
+  // Adds 1 to these rows of variable 2.
+  static rpc::PushRequest push_rows(std::uint64_t closure, const std::vector<std::int64_t>& ids) {
+    const auto count = static_cast<std::int64_t>(ids.size());
+    rpc::PushRequest request = push(closure, Kind::scatter_add, {at::ones({count, 2})}, 2);
+    request.effects[0].row_ids = at::tensor(ids, at::kLong);
+    return request;
+  }
   at::Tensor value(std::uint64_t id = 1) { return store.pull({{id}}).values[0]; }
   void expect_value(double expected) {
     EXPECT_TRUE(value().eq(expected).all().item<bool>()) << value();
@@ -181,7 +188,7 @@ TEST_F(ParameterStoreTest, AppliesAClosureOnce) {
 TEST_F(ParameterStoreTest, AppliesEachSegmentOfAClosureOnce) {
   const auto add = [&](std::uint32_t segment, double value) {
     rpc::PushRequest request = push(9, Kind::assign_add, {at::full({4}, value)});
-    request.segment = segment;
+    request.id.segment = segment;
     return store.push(request).was_applied;
   };
   EXPECT_TRUE(add(0, 1));
@@ -281,7 +288,8 @@ TEST_F(ParameterStoreTest, APushWithoutMemoryForAllOfItChangesNothing) {
                              .tensors = {at::ones({4})}});
   request.effects.push_back({.kind = Kind::scatter_add,
                              .variable = 2,
-                             .tensors = {at::tensor({1}, at::kLong), at::ones({1, 2})}});
+                             .row_ids = at::tensor({1}, at::kLong),
+                             .tensors = {at::ones({1, 2})}});
   request.effects.push_back({.kind = Kind::assign, .variable = 3, .tensors = {at::ones({4})}});
   request.effects.push_back(request.effects[1]);
   int failures = 0;
@@ -314,7 +322,7 @@ TEST_F(ParameterStoreTest, APulledValueNeverChanges) {
 }
 
 TEST_F(ParameterStoreTest, ScattersRows) {
-  store.push(push(1, Kind::scatter_add, {at::tensor({2, 0, 2}, at::kLong), at::ones({3, 2})}, 2));
+  store.push(push_rows(1, {2, 0, 2}));
   EXPECT_TRUE(value(2).sum(1).eq(at::tensor({2.F, 0.F, 4.F})).all().item<bool>());
 }
 
@@ -332,8 +340,12 @@ TEST_F(ParameterStoreTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4}, at::kDouble)})),
             ErrorCode::invalid_argument);
   EXPECT_EQ(code_of(push(0, Kind::assign, {})), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(push(0, Kind::scatter_add, {at::tensor({3}, at::kLong), at::ones({1, 2})}, 2)),
-            ErrorCode::out_of_range);
+  EXPECT_EQ(code_of(push_rows(0, {3})), ErrorCode::out_of_range);
+  rpc::PushRequest rows = push(0, Kind::assign, {at::ones({4})});
+  rows.effects[0].row_ids = at::tensor({0}, at::kLong);
+  EXPECT_EQ(code_of(rows), ErrorCode::invalid_argument) << "an assignment of rows";
+  EXPECT_EQ(code_of(push(0, Kind::scatter_add, {at::ones({1, 2})}, 2)), ErrorCode::invalid_argument)
+      << "no rows";
   EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4})}, 77)), ErrorCode::not_found);
 }
 

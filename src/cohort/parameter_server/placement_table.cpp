@@ -23,7 +23,7 @@ rpc::Placement PlacementTable::find(std::span<const std::uint64_t> variables) co
     const auto place = slices_.find(variable);
     if (place == slices_.end()) {
       throw Error(ErrorCode::not_found,
-                  "[parameter_server.find] expected a variable whose server is known here, got "
+                  "[server.find] expected a variable whose server is known here, got "
                   "number " +
                       std::to_string(variable) + ", whose server the coordinator has not named",
                   ErrorCause::handle_lost);

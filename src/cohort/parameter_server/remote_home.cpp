@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/effects.h"
 #include "cohort/rpc/lost_server.h"
 #include "cohort/variable/eager_step.h"
 
@@ -77,7 +76,7 @@ void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& 
 void RemoteHome::assign(std::span<const Assignment> assignments) {
   std::vector<RemoteUpdate> updates;
   for (const auto& [variable, kind, value, is_number] : assignments)
-    updates.push_back({variable, rpc::assign_effect(kind, value.detach().contiguous())});
+    updates.push_back({variable, internal::assign_effect(kind, value.detach().contiguous())});
   update(std::move(updates), "assign to");
 }
 
@@ -85,9 +84,9 @@ void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
                        std::span<const double> hyper) {
   std::vector<RemoteUpdate> remote;
   for (const auto& [variable, gradient, is_temporary] : updates) {
-    remote.push_back(
-        {variable, rpc::apply_effect({key.rule.name(), key.optimizer}, {hyper.begin(), hyper.end()},
-                                     gradient.detach().contiguous())});
+    remote.push_back({variable, internal::apply_effect({key.rule.name(), key.optimizer},
+                                                       {hyper.begin(), hyper.end()},
+                                                       gradient.detach().contiguous())});
   }
   update(std::move(remote), "'" + std::string(key.rule.name()) + "' step of");
 }
@@ -104,7 +103,7 @@ std::vector<RemoteHome::RemoteUpdate> RemoteHome::written_by(const EagerStep& st
                  "', which lives on a server, to be updated there, got a step that writes in place "
                  "into its copy; use assign/assign_add or an optimizer");
     updates.push_back(
-        {variable, rpc::assign_effect(internal::AssignKind::assign, variable.impl()->copy())});
+        {variable, internal::assign_effect(internal::AssignKind::assign, variable.impl()->copy())});
   }
   return updates;
 }

@@ -143,6 +143,7 @@ TEST_F(RemoteVariableTest, TheServersErrorKeepsItsCodeAndNamesTheOperation) {
 }
 
 TEST_F(RemoteVariableTest, ALostServerIsNamed) {
+  links_->get(0);
   server_.stop();
   try {
     variable_.read();

@@ -35,7 +35,7 @@ std::shared_ptr<ServerLinks::Link> ServerLinks::find(rpc::MemberId server) const
   const Lock lock(mutex_);
   const auto link = links_.find(server);
   COHORT_CHECK(link != links_.end(), ErrorCode::invalid_argument,
-               "[parameter_server.connect] expected a server that the coordinator has named to ",
+               "[server.connect] expected a server that the coordinator has named to ",
                options_.self, ", got number ", server);
   return link->second;
 }
@@ -126,8 +126,8 @@ void ServerLinks::note_silence(rpc::MemberId server) {
 
 void ServerLinks::expect_open(const std::string& server) const {
   if (!is_closed_) return;
-  throw Error(ErrorCode::cancelled, "[parameter_server.connect] " + options_.self +
-                                        " ends: it asks nothing more of " + server)
+  throw Error(ErrorCode::cancelled,
+              "[server.connect] " + options_.self + " ends: it asks nothing more of " + server)
       .at(options_.self);
 }
 
@@ -147,8 +147,8 @@ void ServerLinks::close() noexcept {
 
 Error restarted_error(const std::string& server, std::uint64_t incarnation) {
   return Error(ErrorCode::unavailable,
-               "[parameter_server.connect] " + server +
-                   " was restarted: its variables are lost; start the coordinator again",
+               "[server.connect] " + server +
+                   " was restarted and has lost its variables; start the coordinator again",
                ErrorCause::handle_lost)
       .at(server, incarnation);
 }
@@ -156,9 +156,8 @@ Error restarted_error(const std::string& server, std::uint64_t incarnation) {
 Error late_error(const std::string& operation, const std::string& expected,
                  const std::string& server, Duration waited) {
   std::ostringstream text;
-  text << "[parameter_server." << operation << "] expected " << expected << " from " << server
-       << " within " << std::chrono::duration<double>(waited).count()
-       << " s, got none; see whether " << server
+  text << "[server." << operation << "] expected " << expected << " from " << server << " within "
+       << std::chrono::duration<double>(waited).count() << " s, got none; see whether " << server
        << " or its host hangs, or raise ClusterOptions::data_timeout";
   return Error(ErrorCode::deadline_exceeded, text.str()).at(server);
 }

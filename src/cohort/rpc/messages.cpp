@@ -31,19 +31,29 @@ void write_effect(ByteWriter& out, Effect& effect, Tensors& tensors) {
   out.varint(effect.hyper.size());
   for (const double value : effect.hyper) out.f64(value);
   out.varint(effect.version);
+  out.u8(effect.row_ids.defined() ? 1 : 0);
+  if (effect.row_ids.defined())
+    effect.tensors.insert(effect.tensors.begin(), std::move(effect.row_ids));
   put_tensors(out, tensors, effect.tensors);
 }
 
 Effect read_effect(ByteReader& in, TensorReader& tensors) {
   Effect effect;
-  effect.kind = read_enum(in, Effect::Kind::merge_average, "a kind of effect");
+  effect.kind = read_enum(in, Effect::kLastKind, "a kind of effect");
   effect.variable = in.varint();
   effect.rule = in.text();
   effect.optimizer = in.text();
   effect.hyper.resize(in.count(sizeof(double)));
   for (double& value : effect.hyper) value = in.f64();
   effect.version = in.varint();
+  const bool has_row_ids = read_bool(in);
   effect.tensors = tensors.take(in.varint());
+  if (has_row_ids) {
+    COHORT_CHECK(!effect.tensors.empty(), ErrorCode::data_loss,
+                 "[rpc.messages] broken push message: expected the row ids of an effect, got none");
+    effect.row_ids = std::move(effect.tensors.front());
+    effect.tensors.erase(effect.tensors.begin());
+  }
   return effect;
 }
 
@@ -147,7 +157,7 @@ PushRequest push_of(Frame frame) {
   message.id.segment = read_u32(in);
   message.low_watermark = in.varint();
   message.placement = in.varint();
-  message.effects = read_list(in, 7, [&] { return read_effect(in, tensors); });
+  message.effects = read_list(in, 8, [&] { return read_effect(in, tensors); });
   in.expect_end();
   tensors.expect_end();
   return message;

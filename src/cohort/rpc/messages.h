@@ -55,23 +55,7 @@ struct PullReply {
   std::vector<std::uint64_t> versions;  // of each variable, if they were requested
 };
 
-struct Effect {
-  enum class Kind : std::uint8_t {
-    apply,
-    assign,
-    assign_add,
-    assign_sub,
-    scatter_add,
-    merge_average  // assigns if the version equals `version`, else moves towards the statistic
-  };
-  Kind kind = Kind::assign;
-  std::uint64_t variable = 0;
-  std::string rule;                 // apply only, as optimizer
-  std::string optimizer;            // the optimizer whose slots are used
-  std::vector<double> hyper;        // apply; merge_average: the momentum
-  std::vector<at::Tensor> tensors;  // gradient | value | ids, rows | value, statistic
-  std::uint64_t version = 0;        // merge_average: the version that the worker pulled
-};
+using cohort::internal::Effect;
 
 // Names a push, so that a server applies it at most once, however often it comes.
 struct PushId {

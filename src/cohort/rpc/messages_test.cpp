@@ -34,8 +34,10 @@ PushRequest sample_push() {
                           .optimizer = "adam_1",
                           .hyper = {0.1, 0.9},
                           .tensors = {number(1)}});
-  push.effects.push_back(
-      {.kind = Effect::Kind::scatter_add, .variable = 12, .tensors = {number(2), number(3)}});
+  push.effects.push_back({.kind = Effect::Kind::scatter_add,
+                          .variable = 12,
+                          .row_ids = number(2),
+                          .tensors = {number(3)}});
   push.effects.push_back({.kind = Effect::Kind::assign, .variable = 13, .version = 1ULL << 40});
   return push;
 }
@@ -111,7 +113,9 @@ TEST(Messages, PushComesBackWithEachEffectsTensors) {
   EXPECT_EQ(push.effects[0].optimizer, "adam_1");
   EXPECT_THAT(push.effects[0].hyper, ElementsAre(0.1, 0.9));
   EXPECT_THAT(numbers(push.effects[0].tensors), ElementsAre(1));
-  EXPECT_THAT(numbers(push.effects[1].tensors), ElementsAre(2, 3));
+  EXPECT_FALSE(push.effects[0].row_ids.defined());
+  EXPECT_THAT(numbers({push.effects[1].row_ids}), ElementsAre(2));
+  EXPECT_THAT(numbers(push.effects[1].tensors), ElementsAre(3));
   EXPECT_TRUE(push.effects[2].tensors.empty());
 }
 

@@ -15,7 +15,6 @@
 #include "cohort/core/start_thread.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
-#include "cohort/rpc/effects.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/modes_scope.h"
 #include "cohort/strategy/replicas/contexts.h"
@@ -172,7 +171,8 @@ void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
 void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
   std::vector<RemoteUpdate> values;
   for (const Variable& variable : fresh) {
-    values.push_back({variable, rpc::assign_effect(cohort::internal::AssignKind::assign,
+    values.push_back(
+        {variable, cohort::internal::assign_effect(cohort::internal::AssignKind::assign,
                                                    variable.tensor().detach())});
   }
   push(values, "upload of");

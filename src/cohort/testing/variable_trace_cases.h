@@ -75,9 +75,9 @@ TEST_P(VariableInATrace, AssignmentsAreRecordedWithTheirKinds) {
     return x.clone();
   });
   ASSERT_EQ(host_.assigns.size(), 3U);
-  EXPECT_EQ(host_.assigns[0].kind, internal::AssignKind::assign);
-  EXPECT_EQ(host_.assigns[1].kind, internal::AssignKind::add);
-  EXPECT_EQ(host_.assigns[2].kind, internal::AssignKind::sub);
+  EXPECT_EQ(host_.assigns[0].kind, internal::Effect::Kind::assign);
+  EXPECT_EQ(host_.assigns[1].kind, internal::Effect::Kind::assign_add);
+  EXPECT_EQ(host_.assigns[2].kind, internal::Effect::Kind::assign_sub);
   EXPECT_TRUE(at::equal(host_.assigns[2].value, filled(9)));
 }
 

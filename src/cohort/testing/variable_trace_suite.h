@@ -26,7 +26,7 @@ namespace cohort::testing {
 class RecordingHost final : public internal::EffectHandler {
  public:
   struct Assign {
-    internal::AssignKind kind;
+    internal::Effect::Kind kind;
     at::Tensor value;
   };
   struct Apply {
@@ -39,16 +39,13 @@ class RecordingHost final : public internal::EffectHandler {
   std::vector<Apply> applies;
 
   std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
-  void apply(const internal::SlotOwner& owner, std::int64_t, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    applies.push_back({std::string(owner.rule), std::string(owner.optimizer), std::move(gradient),
-                       hyper[0].item<double>()});
-  }
-  void assign(internal::AssignKind kind, std::int64_t, at::Tensor value) override {
-    assigns.push_back({kind, std::move(value)});
+  void update(internal::Effect effect) override {
+    if (effect.kind == internal::Effect::Kind::apply)
+      applies.push_back({effect.rule, effect.optimizer, effect.tensors[0], effect.hyper[0]});
+    else
+      assigns.push_back({effect.kind, effect.tensors[0]});
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 };
 
 inline at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {

@@ -149,7 +149,7 @@ void assign_values(std::span<const Assignment> assignments) {
         continue;
       }
       for (const auto& [variable, kind, value, is_number] : group.members)
-        trace->assign(kind, variable.tensor(), value);
+        trace->update(variable.tensor(), internal::assign_effect(kind, value));
     }
     return;
   }
@@ -199,8 +199,9 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
         continue;
       }
       for (const Update& each : group.members) {
-        trace->apply({key.rule.name(), key.optimizer}, each.variable.tensor(), each.gradient,
-                     hyper);
+        trace->update(each.variable.tensor(),
+                      internal::apply_effect({key.rule.name(), key.optimizer}, {}, each.gradient),
+                      hyper);
       }
     }
     return;

@@ -97,13 +97,8 @@ class RegisteredFunction final : public MapFunction {
 class NoResources final : public internal::EffectHandler {
  public:
   std::vector<at::Tensor> iterator_next(std::int64_t) override { refuse_effect(); }
-  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
-             std::span<const at::Tensor>) override {
-    refuse_effect();
-  }
-  void assign(internal::AssignKind, std::int64_t, at::Tensor) override { refuse_effect(); }
+  void update(internal::Effect) override { refuse_effect(); }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse_effect(); }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse_effect(); }
 };
 
 class ProgramFunction final : public MapFunction {

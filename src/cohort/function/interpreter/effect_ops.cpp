@@ -3,64 +3,89 @@
 
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 
-#include <vector>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "cohort/core/error.h"
 
 namespace cohort::function {
 namespace {
 
+using internal::Effect;
 using torch::jit::parseSchema;
+
+UpdateRole role_of(const std::string& argument) {
+  constexpr std::array<std::pair<std::string_view, UpdateRole>, 8> kRoles{{
+      {"rule", UpdateRole::rule},
+      {"optimizer", UpdateRole::optimizer},
+      {"variable", UpdateRole::variable},
+      {"ids", UpdateRole::row_ids},
+      {"hyper", UpdateRole::hyper},
+      {"momentum", UpdateRole::momentum},
+      {"old", UpdateRole::old},
+      {"is_variance", UpdateRole::is_variance},
+  }};
+  for (const auto& [name, role] : kRoles)
+    if (name == argument) return role;
+  return UpdateRole::tensor;
+}
+
+EffectOp update(Effect::Kind kind, const char* schema) {
+  EffectOp op{.kind = EffectOpKind::update,
+              .schema = parseSchema(schema),
+              .keeps_arguments = true,
+              .update = kind};
+  for (const c10::Argument& argument : op.schema.arguments())
+    op.roles.push_back(role_of(argument.name()));
+  return op;
+}
+
+EffectOp other(EffectOpKind kind, const char* schema, bool keeps_arguments = false) {
+  return {.kind = kind, .schema = parseSchema(schema), .keeps_arguments = keeps_arguments};
+}
 
 // One row per operator; `variable` and `resource` are indices into the program's tables.
 std::vector<EffectOp> make_table() {
   return {
-      {Effect::iterator_next, parseSchema("cohort::iterator_next(int resource) -> Tensor[]")},
-      {Effect::apply,
-       parseSchema("cohort::apply(str rule, str optimizer, int variable, Tensor gradient, "
-                   "Tensor[] hyper) -> ()")},
-      {Effect::assign, parseSchema("cohort::assign(int variable, Tensor value) -> ()")},
-      {Effect::assign_add, parseSchema("cohort::assign_add(int variable, Tensor value) -> ()")},
-      {Effect::assign_sub, parseSchema("cohort::assign_sub(int variable, Tensor value) -> ()")},
-      {Effect::gather,
-       parseSchema("cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor")},
-      {Effect::scatter_add,
-       parseSchema("cohort::scatter_add(int variable, Tensor ids, Tensor rows) -> ()")},
-      {Effect::next_segment, parseSchema("cohort::next_segment(int[] variables) -> ()")},
-      {Effect::merge_average,
-       parseSchema("cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "
-                   "bool is_variance) -> ()")},
-      {Effect::call,
-       parseSchema("cohort::call(str name, int number, Tensor[] values) -> Tensor[]")},
-      {Effect::print, parseSchema("cohort::print(str label, Tensor value) -> ()")},
-      {Effect::check_finite, parseSchema("cohort::check_finite(str label, Tensor value) -> ()")},
+      other(EffectOpKind::iterator_next, "cohort::iterator_next(int resource) -> Tensor[]"),
+      update(Effect::Kind::apply,
+             "cohort::apply(str rule, str optimizer, int variable, Tensor gradient, "
+             "Tensor[] hyper) -> ()"),
+      update(Effect::Kind::assign, "cohort::assign(int variable, Tensor value) -> ()"),
+      update(Effect::Kind::assign_add, "cohort::assign_add(int variable, Tensor value) -> ()"),
+      update(Effect::Kind::assign_sub, "cohort::assign_sub(int variable, Tensor value) -> ()"),
+      other(EffectOpKind::gather,
+            "cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor"),
+      update(Effect::Kind::scatter_add,
+             "cohort::scatter_add(int variable, Tensor ids, Tensor rows) -> ()"),
+      other(EffectOpKind::next_segment, "cohort::next_segment(int[] variables) -> ()"),
+      update(Effect::Kind::merge_average,
+             "cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "
+             "bool is_variance) -> ()"),
+      other(EffectOpKind::call, "cohort::call(str name, int number, Tensor[] values) -> Tensor[]",
+            true),
+      other(EffectOpKind::print, "cohort::print(str label, Tensor value) -> ()"),
+      other(EffectOpKind::check_finite, "cohort::check_finite(str label, Tensor value) -> ()"),
   };
+}
+
+const std::vector<EffectOp>& table() {
+  static const std::vector<EffectOp> kTable = make_table();
+  return kTable;
 }
 
 }  // namespace
 
-bool keeps_arguments(Effect effect) {
-  switch (effect) {
-    case Effect::none:
-    case Effect::iterator_next:
-    case Effect::gather:
-    case Effect::next_segment:
-    case Effect::print:
-    case Effect::check_finite:
-      return false;
-    case Effect::apply:
-    case Effect::assign:
-    case Effect::assign_add:
-    case Effect::assign_sub:
-    case Effect::scatter_add:
-    case Effect::merge_average:
-    case Effect::call:
-      return true;
-  }
-  return true;
+const EffectOp& update_op(Effect::Kind kind) {
+  for (const EffectOp& op : table())
+    if (op.kind == EffectOpKind::update && op.update == kind) return op;
+  COHORT_ASSERT(false);
+  return table().front();
 }
 
 const EffectOp* find_effect_op(std::string_view name) {
-  static const std::vector<EffectOp> table = make_table();
-  for (const EffectOp& op : table) {
+  for (const EffectOp& op : table()) {
     if (op.schema.name() == name) return &op;
   }
   return nullptr;

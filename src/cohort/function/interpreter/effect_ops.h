@@ -6,32 +6,47 @@
 #include <ATen/core/function_schema.h>
 
 #include <string_view>
+#include <vector>
+
+#include "cohort/core/effect_handler.h"
 
 namespace cohort::function {
 
-enum class Effect : std::uint8_t {
-  none,  // an ATen operator
+enum class EffectOpKind : std::uint8_t {
   iterator_next,
-  apply,
-  assign,
-  assign_add,
-  assign_sub,
+  update,
   gather,
-  scatter_add,
   next_segment,
-  merge_average,
   call,
   print,
   check_finite
 };
 
-// Whether the host may keep the tensors that this effect passes to it, except hyperparameters.
-bool keeps_arguments(Effect effect);
+// Where an argument of an update goes; the names of the arguments say it.
+enum class UpdateRole : std::uint8_t {
+  rule,
+  optimizer,
+  variable,
+  tensor,
+  row_ids,
+  hyper,
+  momentum,
+  old,         // of an average: the value before
+  is_variance  // of an average
+};
 
 struct EffectOp {
-  Effect effect;
+  EffectOpKind kind;
   c10::FunctionSchema schema;
+  // Whether the host may keep the tensors that this operator passes to it.
+  bool keeps_arguments = false;
+  // Of an update.
+  internal::Effect::Kind update = {};
+  std::vector<UpdateRole> roles = {};  // of the schema's arguments
 };
+
+// The operator that records such an update.
+const EffectOp& update_op(internal::Effect::Kind kind);
 
 // nullptr: no such operator. `name` with its namespace, as "cohort::apply".
 const EffectOp* find_effect_op(std::string_view name);

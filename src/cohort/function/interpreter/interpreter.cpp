@@ -6,7 +6,6 @@
 #include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <ATen/ops/clone.h>
-#include <ATen/ops/sub.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -16,6 +15,7 @@
 #include "cohort/core/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/core/torch_error.h"
+#include "cohort/function/interpreter/average_step.h"
 #include "cohort/function/interpreter/output_memory.h"
 #include "cohort/function/program/argument_text.h"
 #include "cohort/function/program/wire.h"
@@ -50,23 +50,6 @@ at::Tensor row_major(const at::Tensor& given) {
   // Only the strides of dimensions of one element differ.
   if (value.is_contiguous()) return value.as_strided(value.sizes(), strides);
   return value.contiguous();
-}
-
-// One update of a running average.
-struct AverageStep {
-  at::Tensor old;
-  at::Tensor value;
-  double momentum;
-  bool is_variance;
-};
-
-// The statistic that the average was moved towards. Computed in float64, where rounding is
-// negligible; a variance is clamped, because it might still be just below zero.
-at::Tensor statistic_of(const AverageStep& step) {
-  const at::Tensor old = step.old.to(at::kDouble);
-  at::Tensor statistic = step.value.to(at::kDouble).sub(old).div_(step.momentum).add_(old);
-  if (step.is_variance) statistic.clamp_min_(0);
-  return statistic.to(step.value.scalar_type());
 }
 
 // One execution of a plan. Used only from the thread that called run().
@@ -111,7 +94,7 @@ class Run {
   void step(const PlannedOp& op) {
     stack_.clear();
     for (const Source& source : op.sources) push(source);
-    if (op.effect == Effect::none) {
+    if (op.effect == nullptr) {
       call(op);
     } else {
       act(op);
@@ -224,50 +207,23 @@ class Run {
   std::int64_t integer(std::size_t index) const { return stack_[index].toInt(); }
 
   void act(const PlannedOp& op) {
-    switch (op.effect) {
-      case Effect::none:
-        break;
-      case Effect::iterator_next:
+    switch (op.effect->kind) {
+      case EffectOpKind::iterator_next:
         draw(op);
         break;
-      case Effect::apply: {
-        const std::vector<at::Tensor> hyper = stack_[4].toTensorVector();
-        const internal::SlotOwner owner{stack_[0].toStringRef(), stack_[1].toStringRef()};
-        host_.apply(owner, integer(2), give(op, 3), hyper);
+      case EffectOpKind::update:
+        host_.update(update_of(op));
         break;
-      }
-      case Effect::assign:
-        host_.assign(internal::AssignKind::assign, integer(0), give(op, 1));
-        break;
-      case Effect::assign_add:
-        host_.assign(internal::AssignKind::add, integer(0), give(op, 1));
-        break;
-      case Effect::assign_sub:
-        host_.assign(internal::AssignKind::sub, integer(0), give(op, 1));
-        break;
-      case Effect::gather: {
+      case EffectOpKind::gather: {
         at::Tensor rows = row_major(host_.gather(integer(1), give(op, 2)));
         if (!op.outs.empty() && op.outs[0].ids[0] != -1)
           store(op, op.outs[0].ids[0], std::move(rows));
         break;
       }
-      case Effect::scatter_add:
-        host_.scatter_add(integer(0), give(op, 1), give(op, 2));
-        break;
-      case Effect::next_segment:
+      case EffectOpKind::next_segment:
         pull_again(stack_[0].toIntVector());
         break;
-      case Effect::merge_average: {
-        const double momentum = stack_[3].toDouble();
-        const AverageStep step{.old = stack_[2].toTensor(),
-                               .value = stack_[1].toTensor(),
-                               .momentum = momentum,
-                               .is_variance = stack_[4].toBool()};
-        at::Tensor statistic = statistic_of(step);
-        host_.merge_average(integer(0), give(op, 1), std::move(statistic), momentum);
-        break;
-      }
-      case Effect::call: {
+      case EffectOpKind::call: {
         std::vector<at::Tensor> values = stack_[2].toTensorVector();
         for (at::Tensor& value : values)
           if (op.copies_arguments || value._is_zerotensor()) value = value.clone();
@@ -280,13 +236,63 @@ class Run {
         if (!op.outs.empty()) store_list(op, op.outs[0], std::move(results));
         break;
       }
-      case Effect::print:
+      case EffectOpKind::print:
         print_now(stack_[1].toTensor(), stack_[0].toStringRef());
         break;
-      case Effect::check_finite:
+      case EffectOpKind::check_finite:
         check_finite_now(stack_[1].toTensor(), stack_[0].toStringRef());
         break;
     }
+  }
+
+  double hyper_number(const PlannedOp& op, const at::Tensor& value) const {
+    const bool is_number = value.defined() && value.is_cpu() && value.numel() == 1 &&
+                           value.scalar_type() == at::kDouble;
+    if (!is_number) fail(op, ErrorCode::invalid_argument, "expected hyperparameters of float64");
+    return *value.data_ptr<double>();
+  }
+
+  internal::Effect update_of(const PlannedOp& op) {
+    internal::Effect effect{.kind = op.effect->update};
+    AverageStep step;
+    for (std::size_t i = 0; i < op.effect->roles.size(); ++i) {
+      switch (op.effect->roles[i]) {
+        case UpdateRole::rule:
+          effect.rule = stack_[i].toStringRef();
+          break;
+        case UpdateRole::optimizer:
+          effect.optimizer = stack_[i].toStringRef();
+          break;
+        case UpdateRole::variable:
+          effect.variable = static_cast<std::uint64_t>(integer(i));
+          break;
+        case UpdateRole::tensor:
+          effect.tensors.push_back(give(op, i));
+          break;
+        case UpdateRole::row_ids:
+          effect.row_ids = give(op, i);
+          break;
+        case UpdateRole::hyper:
+          for (const at::Tensor& value : stack_[i].toTensorVector())
+            effect.hyper.push_back(hyper_number(op, value));
+          break;
+        case UpdateRole::momentum:
+          step.momentum = stack_[i].toDouble();
+          effect.hyper.push_back(step.momentum);
+          break;
+        case UpdateRole::old:
+          step.old = stack_[i].toTensor();
+          break;
+        case UpdateRole::is_variance:
+          step.is_variance = stack_[i].toBool();
+          break;
+      }
+    }
+    if (effect.kind == internal::Effect::Kind::merge_average) {
+      step.value = effect.tensors.at(0);
+      effect.tensors.push_back(statistic_of(step));
+    }
+    return effect;
   }
 
   void draw(const PlannedOp& op) {

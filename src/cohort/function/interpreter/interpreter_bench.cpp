@@ -21,13 +21,8 @@ using Tensors = std::vector<at::Tensor>;
 class NoResources : public internal::EffectHandler {
  public:
   Tensors iterator_next(std::int64_t) override { refuse(); }
-  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor,
-             std::span<const at::Tensor>) override {
-    refuse();
-  }
-  void assign(internal::AssignKind, std::int64_t, at::Tensor) override { refuse(); }
+  void update(internal::Effect) override { refuse(); }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse(); }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

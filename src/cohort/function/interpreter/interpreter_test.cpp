@@ -35,24 +35,26 @@ class RecordingHost : public internal::EffectHandler {
       throw Error(ErrorCode::out_of_range, "the end").because(ErrorCause::input_binding);
     return element;
   }
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    note("apply " + std::string(owner.rule) + " " + std::string(owner.optimizer), variable,
-         gradient);
-    for (const at::Tensor& value : hyper) calls.back() += " " + value_text(value);
-  }
-  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
-    note("assign" + std::to_string(static_cast<int>(kind)), variable, value);
-    if (on_assign) on_assign();
+  void update(internal::Effect effect) override {
+    using Kind = internal::Effect::Kind;
+    const auto variable = static_cast<std::int64_t>(effect.variable);
+    const at::Tensor& first = effect.tensors[0];
+    if (effect.kind == Kind::apply) {
+      note("apply " + effect.rule + " " + effect.optimizer, variable, first);
+      for (const double value : effect.hyper)
+        calls.back() += " " + std::to_string(static_cast<int>(value));
+    } else if (effect.kind == Kind::scatter_add) {
+      note("scatter_add", variable, effect.row_ids);
+      calls.back() += " " + value_text(first);
+    } else {
+      const int kind = static_cast<int>(effect.kind) - static_cast<int>(Kind::assign);
+      note("assign" + std::to_string(kind), variable, first);
+      if (on_assign) on_assign();
+    }
   }
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override {
     note("gather", variable, ids);
     return rows;
-  }
-  void scatter_add(std::int64_t variable, const at::Tensor& ids,
-                   const at::Tensor& values) override {
-    note("scatter_add", variable, ids);
-    calls.back() += " " + value_text(values);
   }
 
   std::vector<std::string> calls;
@@ -132,21 +134,15 @@ TEST_F(Interpret, PassesListsOptionalListsTextsAndDevices) {
 
 // Keeps the tensors that a host may keep.
 struct KeepingHost final : RecordingHost {
-  void apply(const internal::SlotOwner&, std::int64_t, at::Tensor gradient,
-             std::span<const at::Tensor>) override {
-    kept.push_back(std::move(gradient));
-  }
-  void assign(internal::AssignKind, std::int64_t, at::Tensor value) override {
-    kept.push_back(std::move(value));
-  }
-  void scatter_add(std::int64_t, const at::Tensor& ids, const at::Tensor& values) override {
-    kept.insert(kept.end(), {ids, values});
+  void update(internal::Effect effect) override {
+    if (effect.row_ids.defined()) kept.push_back(effect.row_ids);
+    kept.insert(kept.end(), effect.tensors.begin(), effect.tensors.end());
   }
   Tensors kept;
 };
 
 TEST_F(Interpret, EffectsKeepWhatALaterOpOverwrites) {
-  const int x = p.input({2}), ids = p.input({2}, at::kLong), rate = p.input({});
+  const int x = p.input({2}), ids = p.input({2}, at::kLong), rate = p.input({}, at::kDouble);
   p.variable("w", {2});
   const int buffer = p.op("aten::clone", {value(x)});
   const int part = p.op("aten::slice.Tensor", {value(buffer), integer(0), integer(0), integer(1)});
@@ -159,8 +155,8 @@ TEST_F(Interpret, EffectsKeepWhatALaterOpOverwrites) {
   p.in_place("aten::zero_", ids, {});
   p.in_place("aten::zero_", part, {});
   KeepingHost keeping;
-  prepared()->run(Tensors{at::ones({2}), at::arange(2), at::ones({})}, Tensors{at::zeros({2})},
-                  keeping, 1);
+  prepared()->run(Tensors{at::ones({2}), at::arange(2), at::ones({}, at::kDouble)},
+                  Tensors{at::zeros({2})}, keeping, 1);
   ASSERT_EQ(keeping.kept.size(), 5U);
   EXPECT_TRUE(at::equal(keeping.kept[0], at::ones({2})));
   EXPECT_TRUE(at::equal(keeping.kept[1], at::ones({2})));

@@ -42,6 +42,8 @@ void for_each_given(const Op& op, Visit visit) {
   }
 }
 
+bool is_kind(const EffectOp* op, EffectOpKind kind) { return op != nullptr && op->kind == kind; }
+
 // The variables that a next_segment op pulls again; empty for other ops.
 std::vector<std::int64_t> pulled_again(const Op& op) {
   const bool is_segment = op.name == "cohort::next_segment" && op.args.size() == 1 &&
@@ -160,7 +162,7 @@ class Planner {
     planned.name = full_name(op);
     if (const EffectOp* effect = find_effect_op(op.name)) {
       if (!op.overload.empty()) refuse(op, "does not exist");
-      planned.effect = effect->effect;
+      planned.effect = effect;
       add_sources(op, effect->schema, planned);
       note_effect(op, *effect);
     } else {
@@ -222,12 +224,13 @@ class Planner {
         require(is_variable(variable), op, "names variable ", variable, " of ",
                 program_.variables.size());
         ProgramInfo::Variable& info = plan_.info.variables[static_cast<std::size_t>(variable)];
-        if (effect.effect != Effect::gather) info.is_updated = true;
-        if (effect.effect == Effect::merge_average) info.is_merged = true;
+        if (effect.kind != EffectOpKind::update) continue;
+        info.is_updated = true;
+        if (effect.update == internal::Effect::Kind::merge_average) info.is_merged = true;
       }
     }
     note_segment(op);
-    if (effect.effect != Effect::iterator_next) return;
+    if (effect.kind != EffectOpKind::iterator_next) return;
     require(!has_computed_, op, "draws an element after other operators have run");
     const std::int64_t resource = op.args[0].constant.toInt();
     require(resource >= 0 || resource == kWorkerIndexResource, op, "names resource ", resource);
@@ -245,8 +248,9 @@ class Planner {
   }
 
   // The value of a variable that is not pulled cannot be read; a handle's shape can.
-  void check_reads(const Op& op, Effect effect) {
-    bool is_handle = effect == Effect::gather;  // its first argument, which note_effect() checked
+  void check_reads(const Op& op, const EffectOp* effect) {
+    bool is_handle =
+        is_kind(effect, EffectOpKind::gather);  // its first argument, which note_effect() checked
     for_each_taken(op, [&](int id) {
       const bool is_asked = !std::exchange(is_handle, false);
       const int index = variable_of_[static_cast<std::size_t>(id)];
@@ -292,8 +296,8 @@ class Planner {
     std::vector<int> from_host;
     for (std::size_t i = 0; i < plan_.ops.size(); ++i) {
       PlannedOp& op = plan_.ops[i];
-      if (op.effect != Effect::iterator_next && op.effect != Effect::gather &&
-          op.effect != Effect::call) {
+      if (!is_kind(op.effect, EffectOpKind::iterator_next) &&
+          !is_kind(op.effect, EffectOpKind::gather) && !is_kind(op.effect, EffectOpKind::call)) {
         continue;
       }
       for_each_given(program_.ops[i], [&](int id) {
@@ -317,7 +321,7 @@ class Planner {
   // An effect happens at its place in the program, but the host reads its tensors only later, when
   // it sends them.
   void plan_arguments(PlannedOp& op, std::size_t position) const {
-    if (!keeps_arguments(op.effect)) return;
+    if (op.effect == nullptr || !op.effect->keeps_arguments) return;
     const auto is_written = [&](int id) {
       return id != -1 && aliases_.is_written_after(id, static_cast<int>(position));
     };

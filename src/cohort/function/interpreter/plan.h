@@ -17,8 +17,8 @@ namespace cohort::function {
 
 // A value type; immutable once made.
 struct PlannedOp {
-  std::string name;  // "aten::add.Tensor"
-  Effect effect = Effect::none;
+  std::string name;                           // "aten::add.Tensor"
+  const EffectOp* effect = nullptr;           // nullptr: an ATen operator
   std::optional<c10::OperatorHandle> kernel;  // none for an effect
   std::vector<Source> sources;
   std::vector<Out> outs;

@@ -65,10 +65,10 @@ class LocalHost final : public internal::EffectHandler {
     std::string optimizer;
     std::int64_t variable;
     at::Tensor gradient;
-    Tensors hyper;
+    std::vector<double> hyper;
   };
   struct Assigned {
-    internal::AssignKind kind;
+    internal::Effect::Kind kind;
     std::int64_t variable;
     at::Tensor value;
   };
@@ -76,16 +76,15 @@ class LocalHost final : public internal::EffectHandler {
   Tensors iterator_next(std::int64_t resource) override {
     return {normal({3, 2}, 500 + resource + 10 * draws_++)};
   }
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override {
-    applied.push_back({std::string(owner.rule), std::string(owner.optimizer), variable, gradient,
-                       Tensors(hyper.begin(), hyper.end())});
-  }
-  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override {
-    assigned.push_back({kind, variable, value.clone()});
+  void update(internal::Effect effect) override {
+    const auto variable = static_cast<std::int64_t>(effect.variable);
+    if (effect.kind == internal::Effect::Kind::apply) {
+      applied.push_back({effect.rule, effect.optimizer, variable, effect.tensors[0], effect.hyper});
+    } else {
+      assigned.push_back({effect.kind, variable, effect.tensors[0].clone()});
+    }
   }
   at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
-  void scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) override {}
 
   std::vector<Applied> applied;
   std::vector<Assigned> assigned;

@@ -8,6 +8,7 @@
 
 #include "cohort/core/computed.h"
 #include "cohort/function/inspection.h"
+#include "cohort/function/interpreter/effect_ops.h"
 #include "cohort/function/step_scope.h"
 #include "cohort/function/tracer/arguments.h"
 #include "cohort/function/tracer/key.h"
@@ -15,18 +16,6 @@
 
 namespace cohort::function {
 namespace {
-
-constexpr const char* name_of_op(internal::AssignKind kind) {
-  switch (kind) {
-    case internal::AssignKind::assign:
-      return "cohort::assign";
-    case internal::AssignKind::add:
-      return "cohort::assign_add";
-    case internal::AssignKind::sub:
-      return "cohort::assign_sub";
-  }
-  return "";
-}
 
 // A copy in row-major order, as a server will hold the tensor.
 at::Tensor private_copy(const at::Tensor& tensor) {
@@ -127,48 +116,65 @@ void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args)
   program_.ops.push_back(std::move(op));
 }
 
-void Recorder::apply(const internal::SlotOwner& owner, const at::Tensor& variable,
-                     const at::Tensor& gradient, std::span<const at::Tensor> hyper) {
-  if (failure_) throw *failure_;
-  Untraced untraced;
-  guarded("cohort::apply", [&] {
-    int index = variable_index(variable);
-    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
-    if (!gradient.defined()) {
-      refuse("variable '", declared.name, "' has no gradient; does the loss depend on it?");
-    }
-    if (gradient.sizes() != variable.sizes()) {
-      refuse("the gradient ", TensorSpec::of(gradient).to_string(), " does not fit variable '",
-             declared.name, "' ", declared.spec.to_string());
-    }
-    std::vector<int> ids;
-    for (const at::Tensor& one : hyper) ids.push_back(hyper_value(one));
-    int value = content_of(gradient);
-    send_writes(index);
-    add_effect("cohort::apply", index,
-               {text_argument(std::string(owner.rule)), text_argument(std::string(owner.optimizer)),
-                integer_argument(index), value_argument(value), values_argument(std::move(ids))});
-    note_update(index);
-  });
+void Recorder::check_update(const at::Tensor& variable, const ProgramVariable& declared,
+                            const internal::Effect& effect) {
+  const at::Tensor& given = effect.tensors.at(0);
+  const bool is_step = effect.kind == internal::Effect::Kind::apply;
+  if (is_step && !given.defined())
+    refuse("variable '", declared.name, "' has no gradient; does the loss depend on it?");
+  if (given.defined() && given.sizes() == variable.sizes()) return;
+  const std::string got =
+      given.defined() ? TensorSpec::of(given).to_string() : "an undefined tensor";
+  if (is_step) {
+    refuse("the gradient ", got, " does not fit variable '", declared.name, "' ",
+           declared.spec.to_string());
+  }
+  refuse("expected ", declared.spec.to_string(), " for variable '", declared.name, "', got ", got);
 }
 
-void Recorder::assign(internal::AssignKind kind, const at::Tensor& variable,
-                      const at::Tensor& value) {
+void Recorder::update(const at::Tensor& variable, const internal::Effect& effect,
+                      std::span<const at::Tensor> hyper) {
   if (failure_) throw *failure_;
   Untraced untraced;
-  guarded(name_of_op(kind), [&] {
+  const EffectOp& op = update_op(effect.kind);
+  guarded(op.schema.name(), [&] {
     int index = variable_index(variable);
-    const ProgramVariable& declared = program_.variables[static_cast<std::size_t>(index)];
-    if (!value.defined() || value.sizes() != variable.sizes()) {
-      refuse("expected ", declared.spec.to_string(), " for variable '", declared.name, "', got ",
-             value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor");
+    if (!effect.row_ids.defined())
+      check_update(variable, program_.variables[static_cast<std::size_t>(index)], effect);
+    std::vector<Arg> args;
+    std::size_t next_tensor = 0;
+    for (const UpdateRole role : op.roles) {
+      switch (role) {
+        case UpdateRole::rule:
+          args.push_back(text_argument(effect.rule));
+          break;
+        case UpdateRole::optimizer:
+          args.push_back(text_argument(effect.optimizer));
+          break;
+        case UpdateRole::variable:
+          args.push_back(integer_argument(index));
+          break;
+        case UpdateRole::tensor:
+          args.push_back(value_argument(content_of(effect.tensors.at(next_tensor++))));
+          break;
+        case UpdateRole::row_ids:
+          args.push_back(value_argument(content_of(effect.row_ids)));
+          break;
+        case UpdateRole::hyper: {
+          std::vector<int> ids;
+          for (const at::Tensor& one : hyper) ids.push_back(hyper_value(one));
+          args.push_back(values_argument(std::move(ids)));
+          break;
+        }
+        default:
+          COHORT_ASSERT(false);  // of averages, which only writes into buffers become
+      }
     }
-    int id = content_of(value);
-    if (kind == internal::AssignKind::assign)
+    if (effect.kind == internal::Effect::Kind::assign)
       drop_writes(variables_[static_cast<std::size_t>(index)]);
     else
       send_writes(index);
-    add_effect(name_of_op(kind), index, {integer_argument(index), value_argument(id)});
+    add_effect(op.schema.name(), index, std::move(args));
     note_update(index);
   });
 }

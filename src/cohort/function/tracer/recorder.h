@@ -104,10 +104,8 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> detached(const std::vector<at::Tensor>& outputs);
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(const internal::SlotOwner& owner, const at::Tensor& variable,
-             const at::Tensor& gradient, std::span<const at::Tensor> hyper) override;
-  void assign(internal::AssignKind kind, const at::Tensor& variable,
-              const at::Tensor& value) override;
+  void update(const at::Tensor& variable, const internal::Effect& effect,
+              std::span<const at::Tensor> hyper) override;
   void print(std::string_view label, const at::Tensor& value) override;
   void check_finite(std::string_view label, const at::Tensor& value) override;
   void capture_input(const at::Tensor& value) override;
@@ -261,6 +259,8 @@ class Recorder final : public Trace {
   // effects.cpp
   std::vector<at::Tensor> example_element(std::int64_t resource);
   int variable_index(const at::Tensor& variable);
+  void check_update(const at::Tensor& variable, const ProgramVariable& declared,
+                    const internal::Effect& effect);
   void add_effect(std::string name, int variable, std::vector<Arg> args);
   int content_of(const at::Tensor& tensor);
   int hyper_value(const at::Tensor& hyper);

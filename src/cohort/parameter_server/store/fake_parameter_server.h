@@ -38,7 +38,7 @@ class FakeParameterServer {
   const std::string& task() const { return task_; }
   // Throws unavailable after stop().
   std::shared_ptr<rpc::Requester> connect() {
-    if (!listener_) throw Error(ErrorCode::unavailable, "gone");
+    if (!listener_) throw Error(ErrorCode::unavailable, "gone", ErrorCause::peer_lost);
     return rpc::Requester::connect(backend(),
                                    {.address = listener_->address(),
                                     .peer = task_,
@@ -84,8 +84,10 @@ class FakeParameterServer {
     const std::uint64_t id = frame.id;
     if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::pull)) {
       pulls_.push_back(rpc::pull_of(frame));
+      rpc::PullReply values;
       for (const std::uint64_t variable : pulls_.back().variables)
-        reply.tensors.push_back(values_.at(variable));
+        values.values.push_back(values_.at(variable));
+      reply = rpc::to_frame(std::move(values));
     } else {
       pushes_.push_back(rpc::push_of(std::move(frame)));
       reply = rpc::to_frame(rpc::PushReply{});

@@ -8,10 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
@@ -22,9 +19,9 @@
 
 namespace cohort::parameter_server {
 
-// An update has two steps, so that a push is applied completely or not at all. First reserve*()
-// checks the arguments and allocates everything that the update may need, but changes nothing. Then
-// the update itself cannot fail.
+// An update has two steps, so that a push is applied completely or not at all. First reserve()
+// checks it and allocates everything that it may need, but changes nothing. Then apply() cannot
+// fail.
 
 // Thread-safe.
 class StoredVariable {
@@ -33,12 +30,12 @@ class StoredVariable {
     at::Tensor value;  // never changes
     std::uint64_t number;
   };
-  // The memory for one update. Only the update for which it was reserved uses it, once.
+  // An update with its memory, for one apply().
   struct Reserve {
-    at::Tensor given;            // the gradient, value or rows, contiguous
-    at::Tensor statistic;        // for merge_average(), contiguous
-    at::Tensor spare;            // for the new value, if a reader holds the current one
-    VariableState::Fresh slots;  // if the variable has no slots yet
+    internal::Effect effect;           // with contiguous tensors
+    const variable::UpdateRule* rule;  // of Kind::apply; else nullptr
+    at::Tensor spare;                  // for the new value, if a reader holds the current one
+    VariableState::Fresh slots;        // if the variable has no slots yet
   };
 
   StoredVariable(std::string name, at::Tensor value);
@@ -47,19 +44,9 @@ class StoredVariable {
   const TensorSpec& spec() const { return spec_; }
   Version snapshot() const;
 
-  // These throw if the arguments do not fit.
-  Reserve reserve_apply(const SlotKey& key, const at::Tensor& gradient,
-                        std::span<const double> hyper);
-  Reserve reserve_assign(internal::AssignKind kind, const at::Tensor& value);
-  Reserve reserve_rows(const at::Tensor& ids, const at::Tensor& rows);
-  Reserve reserve_average(const at::Tensor& value, const at::Tensor& statistic, double momentum);
-
-  void apply(const SlotKey& key, std::span<const double> hyper, Reserve reserve);
-  void assign(internal::AssignKind kind, Reserve reserve);
-  void scatter_add(const at::Tensor& ids, Reserve reserve);
-  // If the variable still has the version that the sender has read, assigns the value. Otherwise
-  // moves the current value by `momentum` towards the statistic.
-  void merge_average(double momentum, std::uint64_t version, Reserve reserve);
+  // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
+  Reserve reserve(internal::Effect effect, const variable::UpdateRule* rule);
+  void apply(Reserve reserve);
 
  private:
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
@@ -69,14 +56,8 @@ class StoredVariable {
   at::Tensor target(Reserve& reserve) COHORT_REQUIRES(mutex_);
   // Makes `next`, which target() returned, the current value. Keeps the unused buffer for later.
   void finish(at::Tensor next, Reserve& reserve) COHORT_REQUIRES(mutex_);
-  void check_spec(std::string_view what, const at::Tensor& value) const;
-  void check_rows(const at::Tensor& ids, const at::Tensor& rows) const;
-  static bool can_add(at::ScalarType dtype, bool subtracts);
-  Reserve reserve(const at::Tensor& given);
-
   const std::string name_;
   const TensorSpec spec_;
-  const std::array<bool, 2> can_add_;  // whether LibTorch can add, and subtract, this dtype
   mutable Mutex mutex_;
   VariableState state_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;

@@ -57,6 +57,8 @@ class StrictService final : public ControlService, public CoordinatorSession {
     program_bytes = body.programs.at(0).size();
   }
   void create_variables(const std::vector<VariableSpec>&) override {}
+  void set_membership(const Membership&) override {}
+  void place_variables(const Placement&) override {}
   void create_iterator(const IteratorSpec&) override {}
   void release(const std::vector<std::uint64_t>&) override {}
 

@@ -23,13 +23,8 @@ class PushCollector : public internal::EffectHandler {
       : program_(program), places_(std::move(places)), draws_(std::move(draws)) {}
 
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(const internal::SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override;
-  void assign(internal::AssignKind kind, std::int64_t variable, at::Tensor value) override;
+  void update(internal::Effect effect) override;
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
-  void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) override;
-  void merge_average(std::int64_t variable, at::Tensor value, at::Tensor statistic,
-                     double momentum) override;
 
  protected:
   // The pushes of one segment: the effects that were collected since the last call.
@@ -40,8 +35,6 @@ class PushCollector : public internal::EffectHandler {
   std::span<std::uint64_t> versions();
 
  private:
-  void add(std::int64_t variable, rpc::Effect effect);
-
   const WorkerProgram& program_;
   const std::shared_ptr<const WorkerProgram::Places> places_;
   std::vector<Fields> draws_;

@@ -86,13 +86,7 @@ std::vector<at::Tensor> StepReplica::next_segment(std::span<const std::int64_t> 
 }
 
 std::vector<at::Tensor> StepReplica::iterator_next(std::int64_t) { COHORT_ASSERT(false); }
-void StepReplica::apply(const SlotOwner&, std::int64_t, at::Tensor, std::span<const at::Tensor>) {
-  COHORT_ASSERT(false);
-}
-void StepReplica::assign(AssignKind, std::int64_t, at::Tensor) { COHORT_ASSERT(false); }
+void StepReplica::update(Effect) { COHORT_ASSERT(false); }
 at::Tensor StepReplica::gather(std::int64_t, const at::Tensor&) { COHORT_ASSERT(false); }
-void StepReplica::scatter_add(std::int64_t, const at::Tensor&, const at::Tensor&) {
-  COHORT_ASSERT(false);
-}
 
 }  // namespace cohort::internal

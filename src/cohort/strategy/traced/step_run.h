@@ -121,11 +121,8 @@ class StepReplica final : public EffectHandler {
   std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
   // A trace of a step that runs here records none of these.
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
-  void apply(const SlotOwner& owner, std::int64_t variable, at::Tensor gradient,
-             std::span<const at::Tensor> hyper) override;
-  void assign(AssignKind kind, std::int64_t variable, at::Tensor value) override;
+  void update(Effect effect) override;
   at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
-  void scatter_add(std::int64_t variable, const at::Tensor& ids, const at::Tensor& rows) override;
 
  private:
   StepRun& run_;

@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// What each kind of effect has, and what it does to a value: one row a kind.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string_view>
+
+#include "cohort/core/effect_handler.h"
+#include "cohort/core/export.h"
+#include "cohort/core/tensor_spec.h"
+
+namespace cohort::variable {
+
+struct EffectKind {
+  std::string_view name;  // "assign_add"
+  std::size_t num_tensors = 1;
+  std::size_t num_hyper = 0;
+  bool takes_row_ids = false;
+  // Throws invalid_argument, naming the variable, if the effect does not fit a value of this spec.
+  // nullptr for steps of update rules, which VariableState checks.
+  void (*check)(const internal::Effect& effect, const TensorSpec& spec,
+                std::string_view variable) = nullptr;
+  // Writes the new value into `next`, which is `value` or shares no memory with it. Cannot fail
+  // after check(). `is_current`: the value has the version that the sender has read.
+  void (*change)(at::Tensor& next, const at::Tensor& value, const internal::Effect& effect,
+                 bool is_current) = nullptr;
+};
+
+COHORT_API const EffectKind& effect_kind(internal::Effect::Kind kind);
+
+// Checks what does not depend on the value: numbers of tensors and hyperparameters, row ids; then
+// calls check(). Throws invalid_argument.
+COHORT_API void check_effect(const internal::Effect& effect, const TensorSpec& spec,
+                             std::string_view variable);
+
+}  // namespace cohort::variable
