@@ -6,8 +6,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -61,24 +59,16 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   const std::shared_ptr<detail::ParameterServerHome>& home() const { return home_; }
 
  protected:
-  Variable create_variable(std::string name, const at::Tensor& initial_value,
-                           const VariableOptions& options) override;
-  Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
-                           const VariableOptions& options) override;
-  std::uint64_t next_module_seed() override;
-  internal::ModuleVariables place_module(std::string_view name,
-                                         std::vector<internal::ModuleCopy> copies) override;
+  internal::StrategyVariables* variables() const override { return variables_.get(); }
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override;
   // Throws unimplemented: the workers read their own input. Use
   // ClusterCoordinator::create_per_worker_dataset() for a dataset, and pass other values to
   // schedule() as arguments.
   std::shared_ptr<const input::InputHost> input_host() override;
-  bool owns(const Variable& variable) const override;
-  std::vector<std::string> devices_of(const Variable& variable) const override;
 
  private:
   std::shared_ptr<detail::ParameterServerHome> home_;
-  std::atomic<std::uint64_t> num_modules_made_ = 0;
+  std::shared_ptr<internal::StrategyVariables> variables_;  // shared: not complete here
 };
 
 }  // namespace cohort

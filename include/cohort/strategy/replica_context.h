@@ -30,8 +30,8 @@ class Optimizer;
 class Strategy;
 
 namespace internal {
-class ReplicaRun;      // strategy/replicas/replica_run.h
-class StrategyAccess;  // strategy/scopes/strategy_access.h
+class ReplicaRun;      // replicas/replica_run.h
+class StrategyAccess;  // strategy/strategy_access.h
 }  // namespace internal
 
 // The context of one replica (tf.distribute.ReplicaContext); get_replica_context() returns the
@@ -215,85 +215,26 @@ COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
 
 }  // namespace cohort
 
-// What the replicas of a run have got, for the text of an error in one of them, and for a warning.
 namespace cohort::internal {
 
-// While it exists, errors of the run that this thread begins tell about its arguments. Used only
-// from this thread.
-class COHORT_API RunArguments {
- public:
-  explicit RunArguments(std::size_t replicas);
-  virtual ~RunArguments();
-  RunArguments(const RunArguments&) = delete;
-  RunArguments& operator=(const RunArguments&) = delete;
+// Throws invalid_argument if another strategy has distributed the element.
+COHORT_API void check_origin(Strategy& strategy, const void* origin, std::string_view call,
+                             std::size_t index);
 
-  // "replica 1 has 0 of 1 rows (float32[0, 8], int64[0])", and how to avoid few rows; empty if the
-  // innermost run of this thread gives its replicas no tensors. `replica`: of this process;
-  // `first`: the id of the first one.
-  static std::string part_of(std::size_t replica, int first);
-  // "running replica 1", and its part.
-  static std::string text_of(std::size_t replica, int first);
-  // To be called by each update that an optimizer makes in the innermost run of this thread. How
-  // many replicas of this process have got the same rows, if this is the run's first update: no
-  // argument is distributed, and a tensor has two rows or more. 0: this is no such update.
-  static std::size_t replicas_at_first_update_with_plain_rows();
-
- protected:
-  virtual void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const = 0;
-  // Whether some argument gives each replica a value of its own.
-  virtual bool is_distributed() const = 0;
-  static void add(const at::Tensor& tensor, std::vector<at::Tensor>& tensors);
-  static void add(const Nest& value, std::vector<at::Tensor>& tensors);
-
- private:
-  RunArguments* const outer_;
-  const std::size_t replicas_;
-  bool has_update_ = false;
-};
-
-// Those of run().
 template <class... A>
-class ArgumentsOfRun final : public RunArguments {
- public:
-  explicit ArgumentsOfRun(std::size_t replicas, A&... arguments)
-      : RunArguments(replicas), arguments_(arguments...) {}
-
- private:
-  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
-    std::apply([&](auto&... each) { (add_component(component_of(each, replica), tensors), ...); },
-               arguments_);
-  }
-  bool is_distributed() const override {
-    return std::apply([](const auto&... each) { return (is_wrapped(each) || ...); }, arguments_);
-  }
-  template <class C>
-  static void add_component(const C& component, std::vector<at::Tensor>& tensors) {
-    if constexpr (std::is_same_v<C, at::Tensor> || std::is_same_v<C, Nest>) add(component, tensors);
-  }
-  template <class Argument>
-  static bool is_wrapped(const Argument& argument) {
-    if constexpr (kIsPerReplica<Argument>) return argument.is_wrapped();
-    return false;
-  }
-
-  const std::tuple<A&...> arguments_;
-};
-
-// Those of a step of function().
-class ArgumentsOfStep final : public RunArguments {
- public:
-  explicit ArgumentsOfStep(const std::vector<std::vector<Nest>>& arguments)
-      : RunArguments(arguments.size()), arguments_(arguments) {}
-
- private:
-  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
-    for (const Nest& each : arguments_[replica]) add(each, tensors);
-  }
-  // The arguments are of each replica already: a plain tensor is the same one in all. Numbers do
-  // not count, which become tensors in each.
-  bool is_distributed() const override;
-
-  const std::vector<std::vector<Nest>>& arguments_;
-};
+void check_arguments(Strategy& strategy, std::string_view call, std::size_t replicas,
+                     const A&... arguments) {
+  [[maybe_unused]] std::size_t index = 0;
+  [[maybe_unused]] const auto check = [&](const auto& argument) {
+    if constexpr (kIsPerReplica<decltype(argument)>) {
+      if (argument.is_wrapped() && argument.size() != replicas)
+        check_components(argument.size(), replicas, call, "argument " + std::to_string(index));
+    }
+    if constexpr (std::is_base_of_v<DistributedElement, std::remove_cvref_t<decltype(argument)>>)
+      check_origin(strategy, argument.strategy(), call, index);
+    ++index;
+  };
+  (check(arguments), ...);
+}
 
 }  // namespace cohort::internal

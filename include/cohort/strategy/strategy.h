@@ -32,6 +32,7 @@
 #include "cohort/strategy/replica_call.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
+#include "cohort/strategy/run_arguments.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
@@ -43,16 +44,9 @@ class StrategyExtended;  // strategy/strategy_extended.h
 struct VariableRequest;
 
 namespace internal {
-class MirroredHome;     // strategy/mirrored/mirrored_home.h
-class ReplicaThreads;   // strategy/threads/replica_threads.h
-class StrategyWorkers;  // strategy/workers/strategy_workers.h
-// Where steps of function() run: in as many replicas of this process, on these threads. `home` is
-// that of the strategy's variables; nullptr: it has none.
-struct FunctionHost {
-  std::shared_ptr<MirroredHome> home;
-  ReplicaThreads* threads = nullptr;
-  int replicas = 1;
-};
+class FunctionHost;       // strategy/strategy_parts.h
+class StrategyVariables;  // strategy/strategy_parts.h
+class StrategyWorkers;    // workers/strategy_workers.h
 
 // The properties that StrategyExtended tells. A value type.
 struct StrategyTraits {
@@ -64,6 +58,9 @@ struct StrategyTraits {
   CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device;
 };
 }  // namespace internal
+
+template <class F>
+class StrategyFunction;  // strategy/strategy_function.h
 
 // Leaves the strategy's scope when it is destroyed. Used only from the thread that entered it.
 class COHORT_API StrategyScope {
@@ -271,10 +268,7 @@ class COHORT_API Strategy {
   template <class F>
   StrategyFunction<std::decay_t<F>> function(F&& step, FunctionOptions options = {},
                                              const char* file = __builtin_FILE(),
-                                             int line = __builtin_LINE()) {
-    return StrategyFunction<std::decay_t<F>>(internal::ReplicaFunction(
-        *this, Function(std::decay_t<F>(std::forward<F>(step)), std::move(options), file, line)));
-  }
+                                             int line = __builtin_LINE());
 
   // The components of this worker's replicas; a value that is not distributed is the only one, but
   // of lists, tuples and maps each replica gets a copy.
@@ -345,39 +339,37 @@ class COHORT_API Strategy {
   }
 
  protected:
-  // These throw unimplemented; a strategy that has variables overrides them all.
-  virtual Variable create_variable(std::string name, const at::Tensor& initial_value,
-                                   const VariableOptions& options);
-  virtual Variable create_variable(std::string name, const TensorSpec& spec,
-                                   const Initializer& initializer, const VariableOptions& options);
-  // The seed for the factory of replicate(): another one for each module.
-  virtual std::uint64_t next_module_seed();
-  // The number of modules that replicate() makes: one for each replica that has its own.
-  virtual int num_modules() const { return 1; }
-  // Makes all or none of the variables "<name>/<name of the tensor>".
-  virtual internal::ModuleVariables place_module(std::string_view name,
-                                                 std::vector<internal::ModuleCopy> copies);
+  // What a strategy is composed of. The objects live as long as the strategy.
+  //
+  // The home of its variables and modules; nullptr: it has none, and refuses to make any.
+  virtual internal::StrategyVariables* variables() const { return nullptr; }
   // The number of replicas that run on this worker.
   virtual int num_local_replicas() const { return 1; }
   // Runs body once for each of the num_local_replicas(), in any order or at the same time.
   virtual void run_replicas(const std::function<void(ReplicaContext&)>& body) = 0;
-  // Throws unimplemented where function() cannot run.
-  virtual internal::FunctionHost function_host();
+  // Makes the programs of function(); nullptr: function() throws unimplemented.
+  virtual internal::FunctionHost* functions() { return nullptr; }
   // The devices and workers that receive distributed input. Throws unimplemented for
   // ParameterServerStrategy, whose workers read their own input.
   virtual std::shared_ptr<const input::InputHost> input_host() = 0;
   virtual internal::StrategyWorkers* workers() { return nullptr; }  // nullptr: there is one worker
-  // For StrategyExtended and for variables as values. Whether a variable is of this strategy.
-  virtual bool owns(const Variable& variable) const;
-  // The components of a variable and their devices; the variable itself if it has one value. Called
-  // for variables of this strategy, and for others unless it updates only its own.
-  virtual std::vector<Variable> components_of(const Variable& variable) const;
-  virtual std::vector<std::string> devices_of(const Variable& variable) const;
   virtual internal::StrategyTraits traits() const { return {}; }
 
  private:
   friend class internal::StrategyAccess;
   Variable create(VariableRequest wanted);
+  // For replicate(): of variables(), which throw unimplemented if there are none.
+  std::uint64_t next_module_seed();
+  int num_modules() const;
+  internal::ModuleVariables place_module(std::string_view name,
+                                         std::vector<internal::ModuleCopy> copies);
+  internal::StrategyVariables& variables_for(std::string_view method,
+                                             const std::string& what) const;
+  // Of variables(): whether a variable is of this strategy, its components and their devices; the
+  // variable itself if it has one value. The default strategy takes all variables.
+  bool owns(const Variable& variable) const;
+  std::vector<Variable> components_of(const Variable& variable) const;
+  std::vector<std::string> devices_of(const Variable& variable) const;
   // Throws invalid_argument for a variable of another strategy, unless that is a plain one.
   void check_takes(const Variable& variable, std::string_view call) const;
   // The value of each component, as reduce() takes it. `call` is for the message.

@@ -22,14 +22,17 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/strategy_extended.h"
+#include "cohort/strategy/strategy_function.h"
 
 namespace cohort {
 
 class ClusterResolver;  // cluster/cluster_resolver.h
 namespace internal {
 enum class VariableKind : std::uint8_t;  // strategy/mirrored/mirrored_home.h
-class CurrentHost;                       // strategy/workers/current_host.h
-class WorkerGroups;                      // strategy/workers/worker_groups.h
+class CurrentHost;
+class MirroredHome;
+class ReplicaThreads;
+class WorkerGroups;
 class WorkerGroupsAccess;
 }  // namespace internal
 namespace input {
@@ -38,8 +41,7 @@ struct InputHost;  // input/input_host.h
 
 // The replicas of this worker run at the same time, each on a thread (Strategy::run()). On that
 // thread the replica's GPU is the current device, and the current streams are those of the caller.
-// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says. Many methods because
-// a strategy answers for its replicas, its variables and its workers.
+// Thread-safe, with several workers only as MultiWorkerMirroredStrategy says.
 class COHORT_API SynchronousStrategy : public Strategy {
  public:
   ~SynchronousStrategy() override;
@@ -61,29 +63,13 @@ class COHORT_API SynchronousStrategy : public Strategy {
                       internal::VariableKind kind, int cpus = 1,
                       CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
 
-  // All workers make these calls in the same order; they get the first worker's initial values.
-  // Throws invalid_argument on all of them if names, dtypes, shapes or options differ. In a replica
-  // context, all replicas make the call; they get the same variable, with the first replica's
-  // initial value. Throws failed_precondition if they give it different names.
-  Variable create_variable(std::string name, const at::Tensor& initial_value,
-                           const VariableOptions& options) final;
-  Variable create_variable(std::string name, const TensorSpec& spec, const Initializer& initializer,
-                           const VariableOptions& options) final;
-  std::uint64_t next_module_seed() final;
-  int num_modules() const final { return num_local_replicas(); }
-  internal::ModuleVariables place_module(std::string_view name,
-                                         std::vector<internal::ModuleCopy> copies) final;
+  internal::StrategyVariables* variables() const final { return variables_.get(); }
   int num_local_replicas() const final;
   void run_replicas(const std::function<void(ReplicaContext&)>& body) final;
-  internal::FunctionHost function_host() final;
+  internal::FunctionHost* functions() final { return functions_.get(); }
   std::shared_ptr<const input::InputHost> input_host() final { return host(); }
   internal::StrategyWorkers* workers() final { return workers_.get(); }
-  bool owns(const Variable& variable) const final;
-  std::vector<Variable> components_of(const Variable& variable) const final;
-  std::vector<std::string> devices_of(const Variable& variable) const final;
   internal::StrategyTraits traits() const override;
-  // Whether variables have one value on the parameter device, whatever the devices of the replicas.
-  virtual bool keeps_one_value() const { return false; }
   // The host of the present group.
   std::shared_ptr<const input::InputHost> host() const;
   const std::shared_ptr<internal::MirroredHome>& home() const { return home_; }
@@ -98,13 +84,14 @@ class COHORT_API SynchronousStrategy : public Strategy {
 
  private:
   void run_here(const std::function<void(ReplicaContext&)>& body);
-  void check_has_variables(std::string_view name, std::string_view method) const;
 
   std::shared_ptr<internal::CurrentHost> host_;
   std::unique_ptr<internal::ReplicaThreads> threads_;
   std::shared_ptr<internal::StrategyWorkers> workers_;
   std::shared_ptr<internal::MirroredHome> home_;
-  std::atomic<std::uint64_t> num_modules_made_ = 0;
+  // Shared, since their types are not complete here.
+  std::shared_ptr<internal::StrategyVariables> variables_;
+  std::shared_ptr<internal::FunctionHost> functions_;
 };
 
 // One replica on one device (tf.distribute.OneDeviceStrategy). Use it to try a program that is
@@ -165,7 +152,6 @@ class COHORT_API CentralStorageStrategy final : public SynchronousStrategy {
 
  protected:
   internal::StrategyTraits traits() const final;
-  bool keeps_one_value() const final { return true; }
 
  private:
   std::string parameter_device_;

@@ -14,16 +14,17 @@
 #include "cohort/strategy/gpu/backward_context.h"
 #include "cohort/strategy/replicas/autocast_cache.h"
 #include "cohort/strategy/replicas/contexts.h"
+#include "cohort/strategy/replicas/merge_scope.h"
 #include "cohort/strategy/replicas/replica_random.h"
 #include "cohort/strategy/replicas/replica_run.h"
 #include "cohort/strategy/replicas/run_error.h"
 #include "cohort/strategy/scopes/strategy_access.h"
 #include "cohort/strategy/scopes/variable_creators.h"
 #include "cohort/strategy/strategy_extended.h"
+#include "cohort/strategy/strategy_parts.h"
 #include "cohort/strategy/threads/compute_share.h"
 #include "cohort/strategy/threads/replica_threads.h"
 #include "cohort/strategy/traced/replica_trace.h"
-#include "cohort/strategy/undo/step_undo.h"
 #include "cohort/variable/replica_count.h"
 
 namespace cohort {
@@ -48,13 +49,11 @@ class DefaultStrategy final : public Strategy {
   void run_replicas(const std::function<void(ReplicaContext&)>& body) override {
     internal::in_replica_context(*this, 0, body);
   }
-  internal::FunctionHost function_host() override { return {}; }
   std::shared_ptr<const input::InputHost> input_host() override {
     static const auto host = std::make_shared<const input::InputHost>(input::InputHost{
         .passes_through = true, .handles_partial_batches = false, .wraps_values = false});
     return host;
   }
-  bool owns(const Variable&) const override { return true; }
   internal::StrategyTraits traits() const override { return {.is_between_graph = std::nullopt}; }
 
  private:
@@ -245,7 +244,7 @@ std::shared_ptr<const void> ReplicaContext::meet(const internal::MergeOffer& off
                "run() in place of function()");
   const auto in_cross_replica = [&](const std::vector<const void*>& arguments) {
     const PushedMode cross(strategy_, nullptr);
-    internal::StepUndo::MergeScope writes;
+    internal::MergeScope writes;
     std::shared_ptr<const void> result = merge(arguments);
     writes.complete();
     return result;
@@ -274,13 +273,15 @@ Variable Strategy::variable(std::string variable, const TensorSpec& spec,
 
 Variable Strategy::create(VariableRequest wanted) {
   return internal::created(std::move(wanted), [this](VariableRequest request) {
+    internal::StrategyVariables& home =
+        variables_for("variable", "variable '" + request.name + "'");
     if (request.initial_value.defined())
-      return create_variable(std::move(request.name), request.initial_value, request.options);
+      return home.create(std::move(request.name), request.initial_value, request.options);
     COHORT_CHECK(request.initializer.has_value(), ErrorCode::invalid_argument,
                  "[strategy.variable] expected an initial value or an initializer of variable '",
                  request.name, "', got none");
-    return create_variable(std::move(request.name), request.spec, *request.initializer,
-                           request.options);
+    return home.create(std::move(request.name), request.spec, *request.initializer,
+                       request.options);
   });
 }
 

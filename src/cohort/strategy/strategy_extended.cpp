@@ -11,7 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/strategy/gpu/replica_devices.h"
-#include "cohort/strategy/mirrored/mirrored_variable.h"
+#include "cohort/strategy/replicas/component_impl.h"
 #include "cohort/strategy/replicas/contexts.h"
 #include "cohort/strategy/scopes/strategy_access.h"
 #include "cohort/strategy/workers/worker_values.h"
@@ -109,9 +109,8 @@ void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
                "[strategy.assign] expected ", expected,
                " values, one for each replica, of variable '", variable.name(), "', got ",
                values.size());
-  const auto* const mirrored =
-      dynamic_cast<const internal::MirroredVariable*>(variable.impl().get());
-  const bool is_on_read = components > 1 && mirrored != nullptr && mirrored->is_on_read();
+  const bool is_on_read = components > 1 && variable.impl()->replication().synchronization ==
+                                                VariableSynchronization::on_read;
   COHORT_CHECK(!is_on_read || !values.is_wrapped() || values.is_mirrored(),
                ErrorCode::invalid_argument, "[strategy.assign] expected one value for variable '",
                variable.name(),

@@ -12,7 +12,6 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/input/input_host.h"
-#include "cohort/strategy/mirrored/mirrored_variable.h"
 #include "cohort/strategy/replicas/contexts.h"
 #include "cohort/strategy/replicas/reduction.h"
 #include "cohort/strategy/scopes/strategy_access.h"
@@ -160,19 +159,13 @@ void Strategy::check_takes(const Variable& variable, std::string_view call) cons
 PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string_view call) const {
   check_takes(variable, call);
   const std::vector<Variable> components = components_of(variable);
-  const auto* const mirrored =
-      dynamic_cast<const internal::MirroredVariable*>(variable.impl().get());
   const bool are_elsewhere = num_replicas_in_sync() > num_local_replicas();
-  if (components.size() == 1 && (mirrored == nullptr || !are_elsewhere))
+  if (components.size() == 1 && !(are_elsewhere && owns(variable)))
     return PerReplica<at::Tensor>::bare(variable.read());
+  // With several workers, that of the variable itself would be the value of all.
   std::vector<at::Tensor> values;
-  if (components.size() == 1) {
-    // read() would be the value of all workers.
-    values.push_back(mirrored->component(0).detach().clone());
-  } else {
-    for (const Variable& component : components) values.push_back(component.read());
-  }
-  return mirrored != nullptr && mirrored->is_on_read()
+  for (const Variable& component : components) values.push_back(component.read());
+  return variable.impl()->replication().synchronization == VariableSynchronization::on_read
              ? PerReplica<at::Tensor>(std::move(values))
              : PerReplica<at::Tensor>::mirrored(std::move(values));
 }
@@ -272,46 +265,6 @@ at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t ax
 
 namespace internal {
 
-bool is_one_object(const Nest& a, const Nest& b) {
-  if (a.kind() != b.kind()) return false;
-  switch (a.kind()) {
-    case Nest::Kind::tensor:
-      return a.tensor().is_same(b.tensor());
-    case Nest::Kind::integer:
-    case Nest::Kind::real:
-      return false;
-    case Nest::Kind::boolean:
-      return a.boolean() == b.boolean();
-    case Nest::Kind::text:
-      return a.text() == b.text();
-    case Nest::Kind::handle:
-      return a.handle() == b.handle();
-    default:
-      break;
-  }
-  const std::vector<Nest> of_a = a.flatten();
-  const std::vector<Nest> of_b = b.flatten();
-  if (a.is_leaf() || of_a.size() != of_b.size()) return a.is_null() && b.is_null();
-  return std::equal(of_a.begin(), of_a.end(), of_b.begin(),
-                    [](const Nest& x, const Nest& y) { return is_one_object(x, y); });
-}
-
-bool is_one_object(const std::vector<Nest>& values) {
-  return std::all_of(values.begin(), values.end(),
-                     [&](const Nest& value) { return is_one_object(values.front(), value); });
-}
-
-void check_components(std::size_t components, std::size_t replicas, std::string_view call,
-                      const std::string& what) {
-  COHORT_CHECK(components == replicas, ErrorCode::invalid_argument, "[strategy.", call,
-               "] expected ", what,
-               " with a component for each replica of this process, of which "
-               "there ",
-               replicas == 1 ? "is " : "are ", replicas, ", got one with ", components,
-               "; pass an element of a dataset that this strategy has distributed, or a result of "
-               "its run()");
-}
-
 void check_origin(Strategy& strategy, const void* origin, std::string_view call,
                   std::size_t index) {
   if (origin == nullptr || &strategy == &default_strategy()) return;
@@ -323,29 +276,5 @@ void check_origin(Strategy& strategy, const void* origin, std::string_view call,
                "their own way; call distribute_dataset() of the strategy that runs the step");
 }
 
-void check_is_numeric(const Nest& component, std::size_t index) {
-  COHORT_CHECK(!component.is_tensor() || !StringTensor::is(component.tensor()),
-               ErrorCode::invalid_argument,
-               "[strategy.run] expected a tensor of numbers as argument ", index,
-               " of the function, got ", TensorSpec::of(component.tensor()).to_string(), "; ",
-               data::kStringRemedy, ", or take a cohort::StringTensor");
-}
-
-void check_one_structure(const std::vector<Nest>& values, std::string_view call) {
-  for (std::size_t i = 1; i < values.size(); ++i) {
-    Nest::check_same_structure(
-        values[0], values[i],
-        "[strategy." + std::string(call) + "] the value of replica " + std::to_string(i));
-  }
-}
-
-std::vector<Variable> with_containers(std::vector<Variable> values) {
-  if (is_one_object(values)) return values;
-  const std::optional<Variable> container = container_of(values.front());
-  if (!container || component_variables(*container) != values) return values;
-  return std::vector<Variable>(values.size(), *container);
-}
-
 }  // namespace internal
-
 }  // namespace cohort

@@ -16,9 +16,9 @@
 #include "cohort/strategy/gpu/replica_devices.h"
 #include "cohort/strategy/mirrored/mirrored_home.h"
 #include "cohort/strategy/replicas/contexts.h"
-#include "cohort/strategy/scopes/strategy_access.h"
+#include "cohort/strategy/synchronous_variables.h"
 #include "cohort/strategy/threads/replica_threads.h"
-#include "cohort/strategy/traced/replica_trace.h"
+#include "cohort/strategy/traced/traced_programs.h"
 #include "cohort/strategy/undo/optimizer_gradients.h"
 #include "cohort/strategy/undo/step_undo.h"
 #include "cohort/strategy/workers/current_host.h"
@@ -76,30 +76,6 @@ std::vector<Device> replica_devices(const std::vector<std::string>& names, int c
   return devices;
 }
 
-internal::MirroredVariable::Traits traits_of(const std::string& name, at::ScalarType dtype,
-                                             const VariableOptions& options,
-                                             internal::VariableKind kind) {
-  using Synchronization = VariableSynchronization;
-  const bool is_plain = kind == internal::VariableKind::plain;
-  COHORT_CHECK(options.synchronization <= Synchronization::on_read &&
-                   options.aggregation <= VariableAggregation::only_first_replica,
-               ErrorCode::invalid_argument,
-               "[strategy.variable] expected a VariableSynchronization and a VariableAggregation, "
-               "got the numbers ",
-               static_cast<int>(options.synchronization), " and ",
-               static_cast<int>(options.aggregation), " (variable '", name, "')");
-  COHORT_CHECK(is_plain || options.synchronization != Synchronization::none,
-               ErrorCode::invalid_argument,
-               "[strategy.variable] expected a synchronization of variable '", name,
-               "', got none; use on_write or on_read");
-  const bool is_on_read = options.synchronization == Synchronization::on_read;
-  const bool is_automatic = options.synchronization == Synchronization::automatic;
-  return {.is_trainable = options.is_trainable.value_or(!is_on_read && at::isFloatingType(dtype)),
-          .synchronization =
-              is_automatic && !is_plain ? Synchronization::on_write : options.synchronization,
-          .aggregation = options.aggregation};
-}
-
 // Throws inside a replica of a strategy other than the default one.
 void check_outside_replicas(std::string_view method) {
   const ReplicaContext* replica = get_replica_context();
@@ -138,13 +114,19 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
                                                          host.timeout, host.num_local_replicas(),
                                                          host.worker_calls);
   home_ = std::make_shared<internal::MirroredHome>(
-      this, host.strategy, internal::torch_devices(host.devices), kind, cross_device_ops, workers_);
+      this, host.strategy, internal::torch_devices(host.devices),
+      kind == internal::VariableKind::central ? internal::VariableKind::plain : kind,
+      cross_device_ops, workers_);
   host.exchange = exchange_of(workers_, home_);
   host.tell_failure = [workers = workers_] {
     workers->begin_run();
     workers->tell_failure();
   };
+  functions_ = std::make_shared<internal::LocalFunctions>(
+      *this, host.devices, internal::StepReplicas{home_, threads_.get(), host.devices.size()});
   host_ = internal::CurrentHost::of(std::move(host));
+  variables_ = std::make_shared<internal::SynchronousVariables>(
+      *this, home_, kind == internal::VariableKind::central);
 }
 
 SynchronousStrategy::~SynchronousStrategy() {
@@ -187,7 +169,7 @@ void set_logical_cpu_devices(int count) {
 CentralStorageStrategy::CentralStorageStrategy(const std::vector<std::string>& compute_devices,
                                                const std::string& parameter_device)
     : SynchronousStrategy({.strategy = "central_storage"}, compute_devices,
-                          internal::VariableKind::plain),
+                          internal::VariableKind::central),
       parameter_device_("CPU:0") {
   if (!parameter_device.empty()) {
     parameter_device_ = local_device(parameter_device, name()).to_string();
@@ -202,87 +184,7 @@ std::vector<std::string> SynchronousStrategy::worker_devices() const {
   return names;
 }
 
-void SynchronousStrategy::check_has_variables(std::string_view name,
-                                              std::string_view method) const {
-  if (!keeps_one_value()) return internal::check_can_create(this, this->name(), method);
-  std::vector<Device> used = devices();
-  for (const std::string& device : parameter_devices()) used.push_back(Device::parse(device));
-  for (const Device& device : used) {
-    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented, "[strategy.", method,
-                 "] expected replicas on CPUs, got ", device.to_string(), " ('", name,
-                 "'): replicas on GPUs cannot share one value yet; use MirroredStrategy");
-  }
-  internal::check_can_create(this, this->name(), method);
-}
-
-Variable SynchronousStrategy::create_variable(std::string name, const at::Tensor& initial_value,
-                                              const VariableOptions& options) {
-  COHORT_CHECK(initial_value.defined(), ErrorCode::invalid_argument,
-               "[strategy.variable] expected an initial value, got an undefined tensor (variable '",
-               name, "')");
-  check_has_variables(name, "variable");
-  COHORT_CHECK(internal::ReplicaTrace::current() == nullptr, ErrorCode::failed_precondition,
-               "[strategy.variable] expected a variable that is made before a step of function(), "
-               "got '",
-               name, "', made inside; make it once outside and capture it, or call run()");
-  COHORT_CHECK(!options.colocate_with || owns(*options.colocate_with), ErrorCode::invalid_argument,
-               "[strategy.variable] expected to place variable '", name,
-               "' beside one of the same strategy, got '", options.colocate_with->name(),
-               "', which '", this->name(), "' has not made");
-  const internal::MirroredVariable::Traits traits =
-      traits_of(name, initial_value.scalar_type(), options, home_->kind());
-  const auto make = [&] { return home_->create(name, initial_value, traits); };
-  ReplicaContext* replica = get_replica_context();
-  if (replica == nullptr || &replica->strategy() != this) return make();
-  return internal::StrategyAccess::merge(
-      *replica, "variable",
-      [&](Strategy&, const PerReplica<std::string>& names) {
-        for (std::size_t i = 1; i < names.size(); ++i) {
-          COHORT_CHECK(names[i] == names[0], ErrorCode::failed_precondition,
-                       "[strategy.variable] expected the same variables in all replicas, got '",
-                       names[0], "' in replica 0 and '", names[i], "' in replica ", i);
-        }
-        return make();
-      },
-      name);
-}
-
-std::uint64_t SynchronousStrategy::next_module_seed() {
-  return internal::seed_of_module(internal::seed_of_initializers(), num_modules_made_.fetch_add(1));
-}
-
-Variable SynchronousStrategy::create_variable(std::string name, const TensorSpec& spec,
-                                              const Initializer& initializer,
-                                              const VariableOptions& options) {
-  const at::Tensor value = initializer.make(spec, name, internal::seed_of_initializers());
-  return create_variable(std::move(name), value, options);
-}
-
-internal::ModuleVariables SynchronousStrategy::place_module(
-    std::string_view name, std::vector<internal::ModuleCopy> copies) {
-  check_has_variables(name, "replicate");
-  COHORT_CHECK(get_replica_context() == nullptr || &get_replica_context()->strategy() != this,
-               ErrorCode::failed_precondition,
-               "[strategy.replicate] expected a call outside of run(), got one in a replica "
-               "(module '",
-               name, "'); make the module before");
-  std::vector<std::vector<internal::NamedTensor>> tensors;
-  for (internal::ModuleCopy& copy : copies) tensors.push_back(std::move(copy.tensors));
-  internal::ModuleVariables made{home_->create_module(name, tensors), home_};
-  for (internal::ModuleCopy& copy : copies) home_->keep_module(copy.use);
-  return made;
-}
-
 int SynchronousStrategy::num_local_replicas() const { return host_->first().num_local_replicas(); }
-
-internal::FunctionHost SynchronousStrategy::function_host() {
-  for (const Device& device : devices()) {
-    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
-                 "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
-                 "; call run() in place of function()");
-  }
-  return {home_, threads_.get(), num_local_replicas()};
-}
 
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   const internal::CallSite site("is in run()");
@@ -325,6 +227,19 @@ void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& b
     };
     internal::in_replica_contexts(*this, *threads_, first, replicas, on_own_device);
   }
+}
+
+internal::StrategyTraits SynchronousStrategy::traits() const {
+  return {.is_multi_worker = num_workers() > 1,
+          .is_first_worker = worker() == 0,
+          .is_between_graph = host()->group != nullptr,
+          .updates_only_own_variables = host()->wraps_values,
+          .runs_on_all_devices = true,
+          .cross_device_ops = home_->cross_device_ops()};
+}
+
+internal::StrategyTraits CentralStorageStrategy::traits() const {
+  return {.is_between_graph = true};
 }
 
 }  // namespace cohort

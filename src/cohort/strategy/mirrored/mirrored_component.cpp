@@ -40,10 +40,4 @@ std::vector<Variable> component_variables(const Variable& variable) {
   return components;
 }
 
-std::optional<Variable> container_of(const Variable& variable) {
-  const auto* const component = dynamic_cast<const ComponentVariable*>(variable.impl().get());
-  if (component == nullptr) return std::nullopt;
-  return Variable(component->container().shared_from_this());
-}
-
 }  // namespace cohort::internal

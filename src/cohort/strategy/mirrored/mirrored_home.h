@@ -41,8 +41,9 @@ namespace cohort::internal {
 class ShardedUpdates;
 class WorkerGradients;
 
-// Whether each replica has a component of a variable, or all share one value.
-enum class VariableKind : std::uint8_t { mirrored, plain };
+// Whether each replica has a component of a variable, or all share one value. central: plain ones of
+// a CentralStorageStrategy, which are on its parameter device; a home has no such kind.
+enum class VariableKind : std::uint8_t { mirrored, plain, central };
 
 // Held while traced steps run, by all of them, and alone while one is traced, which changes values
 // for a while. Unlike a std::shared_mutex, it keeps new steps out while a trace waits: steps that

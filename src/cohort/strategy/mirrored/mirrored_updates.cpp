@@ -303,7 +303,7 @@ void MirroredHome::look_for_plain_rows() {
 }
 
 void MirroredHome::note_written(const Place& place, bool is_update) {
-  if (place.kind != Place::Kind::replica) return StepUndo::MergeScope::note_write(undo_);
+  if (place.kind != Place::Kind::replica) return undo_.note_write_of_all();
   if (is_update) undo_.note_update(place.component);
 }
 

@@ -19,6 +19,7 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/mutex.h"
 #include "cohort/function/local_tensors.h"
+#include "cohort/strategy/replicas/component_impl.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/variable/variable_state.h"
@@ -75,7 +76,8 @@ class MirroredVariable final : public VariableImpl,
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
-  void check_use(std::string_view method) const;  // VariableHome's
+  MirroredHome& mirrored_home() const { return *home_; }  // the same
+  void check_use(std::string_view method) const;          // VariableHome's
 
   const Traits& traits() const { return traits_; }
   bool is_plain() const { return traits_.is_plain; }
@@ -178,7 +180,7 @@ class MirroredVariable final : public VariableImpl,
 
 // One value of a variable that has several. What is done with it concerns that value alone, in
 // every context. It lives as long as its container, which its handles keep alive.
-class ComponentVariable final : public VariableImpl {
+class ComponentVariable final : public ComponentImpl {
  public:
   ComponentVariable(MirroredVariable& container, std::size_t index);
 
@@ -192,7 +194,9 @@ class ComponentVariable final : public VariableImpl {
   std::shared_ptr<VariableHome> home() const override { return container_.home(); }
 
   MirroredVariable& container() const { return container_; }
-  std::size_t index() const { return index_; }
+  Variable whole() const override { return Variable(container_.shared_from_this()); }
+  std::size_t index() const override { return index_; }
+  std::size_t count() const override { return container_.size(); }
 
  private:
   MirroredVariable& container_;
@@ -209,7 +213,5 @@ MirroredTarget target_of(const Variable& variable);
 // The components of a variable of a synchronous strategy, in the order of the replicas; the
 // variable itself if it is a component or has one value.
 std::vector<Variable> component_variables(const Variable& variable);
-// The variable of which this is a component; nullopt if it is none.
-std::optional<Variable> container_of(const Variable& variable);
 
 }  // namespace cohort::internal

@@ -10,6 +10,8 @@
 
 namespace cohort::internal {
 
+class ReplicaThreads;  // strategy/threads/replica_threads.h
+
 // Checks that run(), or function(), of `strategy` may be called here.
 void check_can_run(const Strategy& strategy, std::string_view call);
 // Runs body in a replica context of `strategy` on this thread.

@@ -241,11 +241,12 @@ void set_graph(const ReplicaContext& context, const Offer& offer, const Outcome&
 // A call in a traced step.
 class RecordedCollective final : public StepCall {
  public:
-  RecordedCollective(const CollectiveCall& call, const Offer& offer)
+  RecordedCollective(const CollectiveCall& call, const Offer& offer, StrategyWorkers* workers)
       : text_(call.text_with(offer.value)),
         call_(call),
         enables_grad_(offer.enables_grad),
-        requires_graph_(offer.requires_graph) {
+        requires_graph_(offer.requires_graph),
+        workers_(workers) {
     // Replicas whose backward passes have another order would combine gradients of different calls.
     if (call.gradient_of) text_ += ", of call " + std::to_string(number_of(call.gradient_of));
   }
@@ -272,7 +273,7 @@ class RecordedCollective final : public StepCall {
     COHORT_CHECK(are_alike, ErrorCode::unimplemented, "[strategy.", call_.name(),
                  "] expected a value that requires a gradient in all replicas of a traced step, or "
                  "in none, got both; detach() it, or call run() in place of function()");
-    return joined_collective(call_);
+    return joined_collective(call_, workers_);
   }
 
  private:
@@ -283,6 +284,7 @@ class RecordedCollective final : public StepCall {
   std::string text_;
   const CollectiveCall call_;
   const bool enables_grad_, requires_graph_;
+  StrategyWorkers* const workers_;
 };
 
 // The tensor's first rows along the axis, and as many zeros as it has too few.
@@ -328,7 +330,9 @@ Nest recorded(ReplicaTrace& trace, const ReplicaContext& context, const Collecti
   Outcome outcome;
   outcome.requires_graph = own.requires_graph;
   outcome.call = RecordedCollective::numbered(trace.next_collective());
-  Tensors results = trace.record(std::make_shared<RecordedCollective>(call, own), own.leaves, {},
+  auto made =
+      std::make_shared<RecordedCollective>(call, own, StrategyAccess::workers(context.strategy()));
+  Tensors results = trace.record(std::move(made), own.leaves, {},
                                  [&] { return example_of(trace, own, outcome.sizes); });
   if (outcome.requires_graph) set_graph(context, own, outcome, results);
   return packed(value, {results.begin(), results.end()});

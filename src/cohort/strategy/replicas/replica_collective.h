@@ -19,6 +19,8 @@
 
 namespace cohort::internal {
 
+class StrategyWorkers;  // strategy/workers/strategy_workers.h
+
 // A call that all replicas make at the same time. What it returns in each replica:
 //
 //   forward:    result = sum of x over the replicas       result = concatenation of x
@@ -57,8 +59,10 @@ struct CollectiveCall {
   }
 };
 
-// The call in a traced step, which combines values as they are.
-std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call);
+// The call in a traced step, which combines values as they are. `workers`: of the strategy, which
+// outlives the step; nullptr for a strategy without any.
+std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call,
+                                                    StrategyWorkers* workers);
 
 // Throws as ReplicaContext::all_reduce() and all_gather() do.
 Nest call_together(const ReplicaContext& context, const CollectiveCall& call, const Nest& value);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/run_arguments.h"
 
 #include <ATen/core/TensorBody.h>
 
@@ -96,22 +96,6 @@ std::size_t RunArguments::replicas_at_first_update_with_plain_rows() {
     return each.dim() > 0 && each.size(0) >= 2;
   });
   return has_rows ? own->replicas_ : 0;
-}
-
-bool ArgumentsOfStep::is_distributed() const {
-  const auto are_one = [](const at::Tensor& a, const at::Tensor& b) {
-    const bool are_numbers = a.defined() && b.defined() && a.dim() == 0 && b.dim() == 0;
-    return are_numbers || a.is_same(b);
-  };
-  const std::vector<Nest>& first = arguments_[0];
-  for (std::size_t replica = 1; replica < arguments_.size(); ++replica) {
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      const std::vector<at::Tensor> a = first[i].flatten_tensors();
-      const std::vector<at::Tensor> b = arguments_[replica][i].flatten_tensors();
-      if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), are_one)) return true;
-    }
-  }
-  return false;
 }
 
 std::string RunArguments::text_of(std::size_t replica, int first) {

@@ -161,7 +161,7 @@ std::unique_ptr<StepRun> JoinedPrograms::take() const {
       return run;
     }
   }
-  return std::make_unique<StepRun>(members_.size(), meetings_, home_);
+  return std::make_unique<StepRun>(members_.size(), meetings_);
 }
 
 void JoinedPrograms::give_back(std::unique_ptr<StepRun> run) const {

@@ -10,6 +10,7 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicas/contexts.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/strategy/traced/variable_trace.h"
 #include "cohort/variable/variable_table.h"
 
 namespace cohort::internal {
@@ -127,7 +128,11 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
   std::optional<MirroredHome::ModesScope> modes;
   if (home != nullptr) modes.emplace(*home);
   const auto body = [&](ReplicaContext& context) {
-    ReplicaTrace trace(home, static_cast<std::size_t>(context.num_replicas_in_sync()), gathers);
+    const auto replicas = static_cast<std::size_t>(context.num_replicas_in_sync());
+    const std::unique_ptr<ReplicaTrace> made =
+        home == nullptr ? std::make_unique<ReplicaTrace>(replicas, gathers)
+                        : std::make_unique<VariableTrace>(*home, replicas, gathers);
+    ReplicaTrace& trace = *made;
     Tracing tracing(trace, home, home == nullptr ? std::vector<Variable>() : home->variables());
     traced_.trace_first(tracing.setting(modes ? &*modes : nullptr), {}, {});
     COHORT_ASSERT(traced_.captured_count() == 0);

@@ -5,6 +5,7 @@
 #include "cohort/strategy/replicas/reduction.h"
 #include "cohort/strategy/replicas/replica_collective.h"
 #include "cohort/strategy/traced/step_run.h"
+#include "cohort/strategy/workers/strategy_workers.h"
 #include "cohort/strategy/workers/worker_values.h"
 
 namespace cohort::internal {
@@ -12,7 +13,8 @@ namespace {
 
 class JoinedCollective final : public JoinedCall {
  public:
-  explicit JoinedCollective(const CollectiveCall& call) : call_(call) {}
+  JoinedCollective(const CollectiveCall& call, StrategyWorkers* workers)
+      : call_(call), workers_(workers) {}
 
   // Each replica computes the result itself: the same numbers in the same order.
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
@@ -20,9 +22,8 @@ class JoinedCollective final : public JoinedCall {
     replica.own_offer().values = std::move(values);
     replica.meet();
     std::vector<at::Tensor> results;
-    if (MirroredHome* const home = replica.workers()) {
-      replica.over_workers(
-          [&] { replica.shared_sums() = combined_by_all(replica, *home, leaves); });
+    if (workers_ != nullptr && workers_->are_several()) {
+      replica.over_workers([&] { replica.shared_sums() = combined_by_all(replica, leaves); });
       for (const at::Tensor& result : replica.shared_sums()) results.push_back(result.clone());
       replica.leave();
       return results;
@@ -38,8 +39,7 @@ class JoinedCollective final : public JoinedCall {
   }
 
  private:
-  std::vector<at::Tensor> combined_by_all(const StepReplica& replica, const MirroredHome& home,
-                                          std::size_t leaves) const {
+  std::vector<at::Tensor> combined_by_all(const StepReplica& replica, std::size_t leaves) const {
     const auto own = [&] {
       Contributions parts(leaves);
       for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
@@ -49,19 +49,21 @@ class JoinedCollective final : public JoinedCall {
       return parts;
     };
     const Contributions all = of_all_workers(
-        home.workers(), call_.name(), [&] { return call_.text(); }, own, call_.timeout);
+        workers_, call_.name(), [&] { return call_.text(); }, own, call_.timeout);
     std::vector<at::Tensor> results;
     for (const std::vector<Reduction::Parts>& parts : all) results.push_back(call_.combined(parts));
     return results;
   }
 
   const CollectiveCall call_;
+  StrategyWorkers* const workers_;
 };
 
 }  // namespace
 
-std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call) {
-  return std::make_unique<JoinedCollective>(call);
+std::unique_ptr<const JoinedCall> joined_collective(const CollectiveCall& call,
+                                                    StrategyWorkers* workers) {
+  return std::make_unique<JoinedCollective>(call, workers);
 }
 
 }  // namespace cohort::internal

@@ -9,10 +9,9 @@
 
 namespace cohort::internal {
 
-StepRun::StepRun(std::size_t replicas, std::size_t meetings, MirroredHome* home)
+StepRun::StepRun(std::size_t replicas, std::size_t meetings)
     : count_(replicas),
       meetings_(meetings),
-      home_(home),
       offers_(replicas * meetings),
       inputs_(replicas),
       errors_(replicas),

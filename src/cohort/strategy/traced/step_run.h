@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
-#include "cohort/strategy/mirrored/mirrored_home.h"
 #include "cohort/strategy/traced/step_call.h"
 
 namespace cohort::internal {
@@ -31,8 +30,7 @@ struct StepOffer {
 // Used for one run after the other; in a run, each replica is one thread.
 class StepRun {
  public:
-  // `home`: of the variables; nullptr if there are none.
-  StepRun(std::size_t replicas, std::size_t meetings, MirroredHome* home = nullptr);
+  StepRun(std::size_t replicas, std::size_t meetings);
 
   // Called by one thread, before and after the replicas run.
   void begin();
@@ -53,7 +51,6 @@ class StepRun {
 
   const std::size_t count_;
   const std::size_t meetings_;
-  MirroredHome* const home_;
   // The arrivals at all meetings so far, and whether a replica has failed.
   std::atomic<std::uint32_t> state_{0};
   std::vector<StepOffer> offers_;
@@ -85,27 +82,11 @@ class StepReplica final : public EffectHandler {
   const StepOffer& of(std::size_t replica) const { return run_.offer(replica, meeting_); }
   // The memory of replica 0's offer, into which all may write.
   std::vector<at::Tensor>& shared_sums() { return run_.offer(0, meeting_).sums; }
-  // With several workers: their variables; else nullptr.
-  MirroredHome* workers() const {
-    return run_.home_ != nullptr && run_.home_->has_workers() ? run_.home_ : nullptr;
-  }
   // In a meeting: replica 0 makes a call of all workers; then all replicas go on.
   template <class F>
   void over_workers(const F& call) {
     if (index_ == 0) call();
     meet();
-  }
-  // An update has completed in this replica.
-  void note_update() {
-    if (run_.home_ != nullptr) run_.home_->undo().note_update(index_);
-  }
-  // Around a write by an assignment.
-  using Reach = MirroredHome::Reach::Kind;
-  void about_to_write(MirroredVariable& variable, std::size_t value) {
-    if (run_.home_ != nullptr) run_.home_->undo().about_to_write(variable, value, index_);
-  }
-  void note_write(const MirroredVariable& variable, Reach reach) {
-    if (run_.home_ != nullptr && run_.home_->is_update(variable, reach)) note_update();
   }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }

@@ -14,8 +14,8 @@
 #include "cohort/core/error.h"
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/strategy/replicas/reduction.h"
-#include "cohort/strategy/traced/replica_trace.h"
 #include "cohort/strategy/traced/step_run.h"
+#include "cohort/strategy/traced/variable_trace.h"
 #include "cohort/strategy/workers/sharded_updates.h"
 #include "cohort/strategy/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
@@ -103,17 +103,18 @@ class JoinedApply final : public JoinedCall {
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     for (at::Tensor& value : values) value = plain_gradient(value);
     CountedUpdates counted;
+    MirroredHome& home = home_of_variables();
     StepOffer& own = replica.own_offer();
     own.values = std::move(values);
     // Replica 0 reads the hyperparameters, since another one might read those of the next step.
     if (replica.index() == 0) own.numbers = numbers(counted);
     const bool is_shared =
-        replica.count() > 1 && elements_ >= kSharedElements && replica.workers() == nullptr;
+        replica.count() > 1 && elements_ >= kSharedElements && !home.has_workers();
     if (is_shared && replica.index() == 0) reserve_sums(own);
     replica.meet();
-    if (MirroredHome* const home = replica.workers()) {
-      replica.over_workers([&] { sum_over_workers(replica, *home); });
-      if (home->sharded_updates() == nullptr)
+    if (home.has_workers()) {
+      replica.over_workers([&] { sum_over_workers(replica, home); });
+      if (home.sharded_updates() == nullptr)
         apply(replica, replica.shared_sums(), /*is_of_all=*/false);
     } else if (replica.count() > 1 && is_of_one_value_) {
       if (replica.index() == 0) apply(replica, sums(replica), /*is_of_all=*/true);
@@ -127,17 +128,15 @@ class JoinedApply final : public JoinedCall {
     }
     replica.leave();
     counted.keep();
-    replica.note_update();
-    if (replica.index() == 0) home_of_variables().look_for_plain_rows();
+    home.undo().note_update(replica.index());
+    if (replica.index() == 0) home.look_for_plain_rows();
     return {};
   }
 
  private:
   SlotKey key() const { return {rule_, optimizer_}; }
   // Variables of other homes are not updated in a step.
-  MirroredHome& home_of_variables() const {
-    return static_cast<MirroredHome&>(*updates_.front().handle.impl()->home());
-  }
+  MirroredHome& home_of_variables() const { return updates_.front().variable->mirrored_home(); }
 
   std::vector<double> numbers(CountedUpdates& counted) const {
     std::vector<double> numbers;
@@ -293,8 +292,7 @@ class ApplyCall final : public StepCall {
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       JoinedUpdate update{variables_[i], &target_of(variables_[i]).variable, {}};
       // Other workers may have a gradient.
-      bool is_given =
-          std::static_pointer_cast<MirroredHome>(variables_[i].impl()->home())->has_workers();
+      bool is_given = update.variable->mirrored_home().has_workers();
       for (const StepCall* each : all) {
         update.places.push_back(of(each).places_[i]);
         is_given = is_given || update.places.back().has_value();

@@ -10,8 +10,8 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/mirrored/combined_writes.h"
-#include "cohort/strategy/traced/replica_trace.h"
 #include "cohort/strategy/traced/step_run.h"
+#include "cohort/strategy/traced/variable_trace.h"
 
 namespace cohort::internal {
 namespace {
@@ -41,6 +41,12 @@ class SharedObject {
   bool is_same_ = false;
 };
 
+void note_write(const MirroredVariable& variable, const StepReplica& replica,
+                MirroredHome::Reach::Kind reach) {
+  MirroredHome& home = variable.mirrored_home();
+  if (home.is_update(variable, reach)) home.undo().note_update(replica.index());
+}
+
 std::string_view verb_of(AssignKind kind) {
   switch (kind) {
     case AssignKind::assign:
@@ -59,10 +65,10 @@ class OwnAssign final : public JoinedCall {
       : handle_(std::move(handle)), kind_(kind), value_(value) {}
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     MirroredVariable& variable = target_of(handle_).variable;
-    replica.about_to_write(variable, value_);
+    variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
     variable.allow_difference();
     variable.assign_value(value_, kind_, values[0]);
-    replica.note_write(variable, StepReplica::Reach::one);
+    note_write(variable, replica, MirroredHome::Reach::Kind::one);
     return {};
   }
 
@@ -83,16 +89,16 @@ class JoinedAssign final : public JoinedCall {
     replica.meet();
     std::vector<at::Tensor> all;
     for (std::size_t r = 0; r < replica.count(); ++r) all.push_back(replica.of(r).values[0]);
-    if (MirroredHome* const home = replica.workers()) {
+    if (MirroredHome& home = variable.mirrored_home(); home.has_workers()) {
       replica.over_workers([&] {
         std::vector<bool> are_one = {is_one(replica, all)};
         const auto of_all =
-            home->assigned_by_all({{handle_, kind_, all.front(), is_number_}}, {all}, are_one);
+            home.assigned_by_all({{handle_, kind_, all.front(), is_number_}}, {all}, are_one);
         replica.shared_sums() = {combined(variable, of_all[0], {are_one[0], is_number_})};
       });
       variable.assign_value(replica.index(), kind_, replica.shared_sums()[0]);
       replica.leave();
-      replica.note_write(variable, StepReplica::Reach::merged);
+      note_write(variable, replica, MirroredHome::Reach::Kind::merged);
       return {};
     }
     // All replicas throw the same.
@@ -104,7 +110,7 @@ class JoinedAssign final : public JoinedCall {
       replica.meet();
     }
     replica.leave();
-    replica.note_write(variable, StepReplica::Reach::merged);
+    note_write(variable, replica, MirroredHome::Reach::Kind::merged);
     return {};
   }
 
@@ -166,10 +172,10 @@ class OwnScatter final : public JoinedCall {
     const RowUpdate update{handle_, kind_, values[0], values[1]};
     check(update);
     MirroredVariable& variable = target_of(handle_).variable;
-    replica.about_to_write(variable, value_);
+    variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
     variable.allow_difference();
     variable.scatter_value(value_, update);
-    replica.note_write(variable, StepReplica::Reach::one);
+    note_write(variable, replica, MirroredHome::Reach::Kind::one);
     return {};
   }
 
@@ -197,18 +203,18 @@ class JoinedScatter final : public JoinedCall {
       const std::vector<at::Tensor>& given = replica.of(r).values;
       all.push_back(&changes.emplace_back(RowUpdate{handle_, kind_, given[0], given[1]}));
     }
-    if (MirroredHome* const home = replica.workers()) {
+    if (MirroredHome& home = variable.mirrored_home(); home.has_workers()) {
       replica.over_workers([&] {
         std::vector<std::vector<RowUpdate>> of_replicas;
         for (const RowUpdate& each : changes) of_replicas.push_back({each});
         const RowUpdate together =
-            home->scattered_by_all(PerReplica<std::vector<RowUpdate>>(std::move(of_replicas)))[0];
+            home.scattered_by_all(PerReplica<std::vector<RowUpdate>>(std::move(of_replicas)))[0];
         replica.shared_sums() = {together.indices, together.rows};
       });
       const std::vector<at::Tensor>& together = replica.shared_sums();
       variable.scatter_value(replica.index(), {handle_, kind_, together[0], together[1]});
       replica.leave();
-      replica.note_write(variable, StepReplica::Reach::merged);
+      note_write(variable, replica, MirroredHome::Reach::Kind::merged);
       return {};
     }
     const bool is_one = indices_.is_one(replica) && rows_.is_one(replica);
@@ -220,7 +226,7 @@ class JoinedScatter final : public JoinedCall {
       replica.meet();
     }
     replica.leave();
-    replica.note_write(variable, StepReplica::Reach::merged);
+    note_write(variable, replica, MirroredHome::Reach::Kind::merged);
     return {};
   }
 

@@ -22,8 +22,6 @@
 namespace cohort::internal {
 namespace {
 
-thread_local StepUndo::MergeScope* innermost_merge = nullptr;
-
 bool are_bytes(const at::Tensor& tensor) { return tensor.is_cpu() && tensor.is_contiguous(); }
 
 // Copies a component, into `copy` if that has its form.
@@ -243,23 +241,11 @@ StepUndo::Scope::~Scope() {
   if (undo_ != nullptr) undo_->end(is_alone_, has_failed_);
 }
 
-StepUndo::MergeScope::MergeScope() : outer_(std::exchange(innermost_merge, this)) {}
-StepUndo::MergeScope::~MergeScope() { innermost_merge = outer_; }
-
-void StepUndo::MergeScope::note_write(StepUndo& undo) {
-  if (innermost_merge == nullptr || !undo.is_in_step_) return;
-  std::vector<StepUndo*>& written = innermost_merge->written_;
-  if (std::find(written.begin(), written.end(), &undo) == written.end()) written.push_back(&undo);
-}
-
-void StepUndo::MergeScope::complete() {
-  for (StepUndo* const undo : written_) {
-    if (!undo->is_in_step_ || undo->has_overlapped_) continue;
-    for (std::size_t replica = 0; replica < undo->journals_.size(); ++replica)
-      undo->copy_values(replica);
-    RunSeed::note_update_of_all();
-    undo->save_generators();
-  }
+void StepUndo::keep_merged() {
+  if (!is_in_step_ || has_overlapped_) return;
+  for (std::size_t replica = 0; replica < journals_.size(); ++replica) copy_values(replica);
+  RunSeed::note_update_of_all();
+  save_generators();
 }
 
 }  // namespace cohort::internal

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/strategy/replicas/merge_scope.h"
 
 namespace cohort::internal {
 
@@ -25,7 +26,7 @@ class SavedGenerator;
 // copied when a step begins, and again when an update has completed. Variables that optimizers
 // train are not copied: only assignments in a replica change them besides updates, and these tell
 // it before (about_to_write()). Thread-safe.
-class StepUndo {
+class StepUndo final : public MergeScope::Written {
  public:
   // What all copies together may take.
   static constexpr std::int64_t kBytesMax = std::int64_t{64} << 20;
@@ -73,23 +74,11 @@ class StepUndo {
   // Before the only write of a replica's value that is no update.
   void about_to_write(MirroredVariable& variable, std::size_t value, std::size_t replica);
 
-  // While it exists, this thread computes for all replicas, which wait. Writes of the user's code
-  // there are an update, which completes at the end.
-  class MergeScope {
-   public:
-    MergeScope();
-    ~MergeScope();
-    MergeScope(const MergeScope&) = delete;
-    MergeScope& operator=(const MergeScope&) = delete;
-    // Variables of `undo` were written, in a context of all replicas or of an update.
-    static void note_write(StepUndo& undo);
-    // Unless it throws, what was done stays.
-    void complete();
-
-   private:
-    MergeScope* const outer_;
-    std::vector<StepUndo*> written_;
-  };
+  // Variables were written in a context of all replicas or of an update. In a merge this is an
+  // update, too, which completes with the merge.
+  void note_write_of_all() {
+    if (is_in_step_) MergeScope::note_write(*this);
+  }
 
  private:
   struct Value {
@@ -111,6 +100,7 @@ class StepUndo {
   void end(bool is_alone, bool has_failed);
   void choose_watched();
   void copy_values(std::size_t replica);
+  void keep_merged() override;
   void undo_step();
   void save_generators();
 

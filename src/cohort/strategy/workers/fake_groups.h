@@ -14,7 +14,23 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/workers/worker_groups.h"
+
+namespace cohort::internal {
+
+// Strategies of other groups.
+class WorkerGroupsAccess {
+ public:
+  // Forms the first group.
+  static std::unique_ptr<MultiWorkerMirroredStrategy> strategy_of(
+      std::shared_ptr<WorkerGroups> groups, const MultiWorkerMirroredOptions& options) {
+    return std::unique_ptr<MultiWorkerMirroredStrategy>(
+        new MultiWorkerMirroredStrategy(std::move(groups), nullptr, options));
+  }
+};
+
+}  // namespace cohort::internal
 
 namespace cohort::testing {
 

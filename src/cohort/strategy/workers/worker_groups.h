@@ -10,7 +10,6 @@
 #include "cohort/collective/mpi_group.h"
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/clock.h"
-#include "cohort/strategy/synchronous_strategy.h"
 
 namespace cohort::internal {
 
@@ -34,16 +33,5 @@ class WorkerGroups {
 std::unique_ptr<WorkerGroups> groups_of_processes(collective::ProcessGroupOptions options);
 // form() throws the errors of collective::mpi_group().
 std::unique_ptr<WorkerGroups> groups_of_mpi(collective::MpiTasks tasks);
-
-// For tests: strategies of other groups.
-class WorkerGroupsAccess {
- public:
-  // Forms the first group.
-  static std::unique_ptr<MultiWorkerMirroredStrategy> strategy_of(
-      std::shared_ptr<WorkerGroups> groups, const MultiWorkerMirroredOptions& options) {
-    return std::unique_ptr<MultiWorkerMirroredStrategy>(
-        new MultiWorkerMirroredStrategy(std::move(groups), nullptr, options));
-  }
-};
 
 }  // namespace cohort::internal

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The programs of a step of strategy.function(): which there are, and when another one is traced.
+#include "cohort/strategy/traced/traced_programs.h"
+
 #include <algorithm>
 #include <atomic>
 #include <cstdint>
@@ -15,10 +16,9 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/function/trace.h"
 #include "cohort/strategy/mirrored/mirrored_home.h"
-#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicas/contexts.h"
-#include "cohort/strategy/scopes/strategy_access.h"
 #include "cohort/strategy/traced/joined_programs.h"
+#include "cohort/strategy/traced/step_arguments.h"
 
 namespace cohort::internal {
 namespace {
@@ -33,31 +33,24 @@ constexpr int kGatherRounds = 8;
 
 using Arguments = std::vector<std::vector<Nest>>;
 
-// For strategies without variables.
+// For the default strategy, which has no variables.
 TraceMutex& mutex_without_variables() {
   static TraceMutex one;
   return one;
 }
 
-}  // namespace
-
-class ReplicaFunction::State {
+// The programs of a step in the replicas of this process.
+class TracedPrograms final : public StepPrograms {
  public:
-  State(Strategy& strategy, Function function)
-      : strategy_(strategy),
-        function_(std::move(function)),
-        host_(StrategyAccess::function_host(strategy)),
-        known_(static_cast<std::size_t>(host_.replicas)) {}
+  TracedPrograms(Strategy& strategy, Function function, const StepReplicas& host)
+      : strategy_(strategy), function_(std::move(function)), host_(host), known_(host.count) {}
 
-  const Function& function() const { return function_; }
-  std::size_t replicas() const { return static_cast<std::size_t>(host_.replicas); }
-  Strategy& strategy() const { return strategy_; }
-  std::size_t traces() const {
+  std::size_t traces() const override {
     const Lock lock(mutex_);
     return traces_;
   }
 
-  std::vector<Nest> call(Arguments arguments) {
+  std::vector<Nest> call(Arguments arguments) override {
     if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
     const CallSite site("is in a step of function()");
     StrategyWorkers& workers = *host_.home->workers();
@@ -148,7 +141,7 @@ class ReplicaFunction::State {
 
   Strategy& strategy_;
   const Function function_;
-  const FunctionHost host_;
+  const StepReplicas host_;
   Mutex tracing_;  // one trace at a time; locked before the others
   mutable Mutex mutex_;
   // The programs of each replica, and which of them were joined. Those used last come first.
@@ -170,7 +163,7 @@ class ReplicaFunction::State {
       COHORT_GUARDED_BY(mutex_);
 };
 
-void ReplicaFunction::State::check_tensors(const std::vector<Nest>& arguments) const {
+void TracedPrograms::check_tensors(const std::vector<Nest>& arguments) const {
   for (std::size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].is_tensor()) continue;
     const at::Tensor& tensor = arguments[i].tensor();
@@ -186,9 +179,8 @@ void ReplicaFunction::State::check_tensors(const std::vector<Nest>& arguments) c
 }
 
 // Forgets a program whose captured constants have changed.
-ReplicaFunction::State::Program ReplicaFunction::State::known(std::size_t replica,
-                                                              const Arguments& arguments,
-                                                              const StepSettings& mode) {
+TracedPrograms::Program TracedPrograms::known(std::size_t replica, const Arguments& arguments,
+                                              const StepSettings& mode) {
   std::vector<Program>& all = known_[replica];
   for (auto one = all.begin(); one != all.end(); ++one) {
     if (!(*one)->matches(arguments[replica], mode)) continue;
@@ -207,7 +199,7 @@ ReplicaFunction::State::Program ReplicaFunction::State::known(std::size_t replic
   return nullptr;
 }
 
-void ReplicaFunction::State::forget(const Program& program) {
+void TracedPrograms::forget(const Program& program) {
   const Program gone = program;  // it may be an element of a list
   for (std::vector<Program>& all : known_) std::erase(all, gone);
   std::erase_if(joined_, [&](const Joined& one) {
@@ -215,8 +207,8 @@ void ReplicaFunction::State::forget(const Program& program) {
   });
 }
 
-std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::known_programs(
-    const Arguments& arguments, const StepSettings& mode) {
+std::shared_ptr<const JoinedPrograms> TracedPrograms::known_programs(const Arguments& arguments,
+                                                                     const StepSettings& mode) {
   const Lock lock(mutex_);
   ReplicaPrograms members;
   for (std::size_t r = 0; r < arguments.size(); ++r) {
@@ -235,16 +227,16 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::known_programs(
   return joined_.front().programs;
 }
 
-ReplicaFunction::State::Program ReplicaFunction::State::trace(
-    std::size_t replica, const Arguments& arguments, const StepSettings& mode,
-    const std::vector<GatherSizes>& gathers) {
+TracedPrograms::Program TracedPrograms::trace(std::size_t replica, const Arguments& arguments,
+                                              const StepSettings& mode,
+                                              const std::vector<GatherSizes>& gathers) {
   const std::unique_lock alone(trace_mutex());
   return std::make_shared<const ReplicaProgram>(strategy_, host_.home.get(), function_, replica,
                                                 arguments[replica], mode, gathers);
 }
 
 // Replicas have a program of each signature for themselves, which counts once for all of them.
-void ReplicaFunction::State::count_trace(std::size_t replica, const Program& program) {
+void TracedPrograms::count_trace(std::size_t replica, const Program& program) {
   for (std::size_t r = 0; r < known_.size(); ++r) {
     for (const Program& other : known_[r]) {
       if (r != replica && other->matches(program->signature().pattern(), program->mode()) &&
@@ -260,7 +252,7 @@ void ReplicaFunction::State::count_trace(std::size_t replica, const Program& pro
   count_trace(reason);
 }
 
-void ReplicaFunction::State::count_trace(const std::string& reason) {
+void TracedPrograms::count_trace(const std::string& reason) {
   const std::size_t traces = ++traces_ - traces_for_earlier_groups_;
   if (traces != kTracesBeforeWarning) return;
   log_warn("function '", function_.name(), "' was traced ", traces, " times, which takes time; ",
@@ -269,8 +261,7 @@ void ReplicaFunction::State::count_trace(const std::string& reason) {
 }
 
 // Those that the arguments ask for.
-ReplicaPrograms ReplicaFunction::State::own_programs(const Arguments& arguments,
-                                                     const StepSettings& mode) {
+ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const StepSettings& mode) {
   ReplicaPrograms members(arguments.size());
   for (std::size_t r = 0; r < arguments.size(); ++r) {
     {
@@ -287,8 +278,7 @@ ReplicaPrograms ReplicaFunction::State::own_programs(const Arguments& arguments,
   return members;
 }
 
-std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
-    const Arguments& arguments) {
+std::shared_ptr<const JoinedPrograms> TracedPrograms::traced_programs(const Arguments& arguments) {
   const Lock tracing(tracing_);
   const StepSettings mode = [&] {
     const std::shared_lock no_trace(trace_mutex());
@@ -325,7 +315,7 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::traced_programs(
 }
 
 // Of programs that are traced again with other constants, another one.
-std::uint64_t ReplicaFunction::State::number_of(const ReplicaPrograms& members) {
+std::uint64_t TracedPrograms::number_of(const ReplicaPrograms& members) {
   const auto found = std::find_if(numbered_.begin(), numbered_.end(),
                                   [&](const Numbered& one) { return one.members == members; });
   const auto own = static_cast<std::size_t>(host_.home->workers()->own());
@@ -343,7 +333,7 @@ std::uint64_t ReplicaFunction::State::number_of(const ReplicaPrograms& members) 
 
 // A batch of another size on one worker changes what the programs of all must do, so the workers
 // tell each other in each call which of their programs they run.
-std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::programs_over_workers(
+std::shared_ptr<const JoinedPrograms> TracedPrograms::programs_over_workers(
     const Arguments& arguments) {
   const Lock tracing(tracing_);
   StrategyWorkers& workers = *host_.home->workers();
@@ -381,17 +371,20 @@ std::shared_ptr<const JoinedPrograms> ReplicaFunction::State::programs_over_work
   return programs;
 }
 
-ReplicaFunction::ReplicaFunction(Strategy& strategy, Function function)
-    : state_(std::make_shared<State>(strategy, std::move(function))) {}
+}  // namespace
 
-std::vector<Nest> ReplicaFunction::call(std::vector<std::vector<Nest>> arguments) const {
-  return state_->call(std::move(arguments));
+std::shared_ptr<StepPrograms> make_traced_programs(Strategy& strategy, const Function& function,
+                                                   const StepReplicas& replicas) {
+  return std::make_shared<TracedPrograms>(strategy, function, replicas);
 }
 
-const Function& ReplicaFunction::function() const { return state_->function(); }
-Strategy& ReplicaFunction::strategy() const { return state_->strategy(); }
-std::size_t ReplicaFunction::replicas() const { return state_->replicas(); }
-bool ReplicaFunction::is_only() const { return state_->strategy().num_replicas_in_sync() == 1; }
-std::size_t ReplicaFunction::traces() const { return state_->traces(); }
+std::shared_ptr<StepPrograms> LocalFunctions::programs(const Function& function) {
+  for (const Device& device : devices_) {
+    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
+                 "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
+                 "; call run() in place of function()");
+  }
+  return make_traced_programs(strategy_, function, replicas_);
+}
 
 }  // namespace cohort::internal

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// What is written while one thread computes for all replicas.
+#pragma once
+
+#include <vector>
+
+namespace cohort::internal {
+
+// While it exists, this thread computes for all replicas, which wait. What is written there is an
+// update, which completes at the end.
+class MergeScope {
+ public:
+  // Variables that were written in it.
+  class Written {
+   public:
+    // The merge has completed: what was written stays, whatever fails later.
+    virtual void keep_merged() = 0;
+
+   protected:
+    ~Written() = default;
+  };
+  MergeScope();
+  ~MergeScope();
+  MergeScope(const MergeScope&) = delete;
+  MergeScope& operator=(const MergeScope&) = delete;
+  // Adds what was written to the innermost scope of this thread, if there is one.
+  static void note_write(Written& written);
+  // Unless it throws, what was done stays.
+  void complete();
+
+ private:
+  MergeScope* const outer_;
+  std::vector<Written*> written_;
+};
+
+}  // namespace cohort::internal
