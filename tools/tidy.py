@@ -35,7 +35,7 @@ Finding = collections.namedtuple("Finding", "path line rule text")
 class Source:
     """One file: its text, its lines, and for C++ the code without comments and literals."""
 
-    def __init__(self, root, path):
+    def __init__(self, root, path, of_parts):
         self.path = path
         self.text = (root / path).read_text(encoding="utf-8", errors="replace")
         self.lines = self.text.splitlines()
@@ -44,6 +44,8 @@ class Source:
         self.code_lines = self.code.splitlines()
         parts = path.split("/")
         self.module = parts[2] if path.startswith(CODE_FOLDERS) and parts[1] == "cohort" and len(parts) > 3 else None
+        if path.startswith("include/"):
+            self.module = of_parts.get("/".join(parts[1:]), self.module)
         self.is_test = bool(TEST_FILE.search(path)) or parts[0] in ("tests", "bench")
         self.is_header = path.endswith(".h")
         self.is_public = self.is_header and path.startswith("include/") and self.module is not None
@@ -75,36 +77,48 @@ def without_comments(text):
     return token.sub(blank, text)
 
 
+def layer_lines(text):
+    """Of tools/layers.txt: {module: the modules it may include}, {public header of another folder: its module}."""
+    allowed, of_parts = {}, {}
+    for line in text.splitlines():
+        line = line.split("#")[0].strip()
+        header, arrow, part = line.partition("->")
+        module, _, deps = line.partition(":")
+        if arrow:
+            of_parts["cohort/" + header.strip()] = part.strip()
+        elif line:
+            allowed[module.strip()] = set(deps.split())
+    return allowed, of_parts
+
+
 # --- rules: each takes the tree and yields findings -----------------------------------------------
 def layers(tree):
-    allowed, used = {}, set()
-    for line in tree.read("tools/layers.txt").splitlines():
-        line = line.split("#")[0].strip()
-        if line:
-            module, _, deps = line.partition(":")
-            allowed[module.strip()] = set(deps.split())
+    used = set()
+    for header in sorted(tree.of_parts):
+        if not tree.has_public(header):
+            yield Finding("tools/layers.txt", 1, "layers", f"'{header}' is no public header: remove it")
     for source in tree.code():
         for number, name in source.includes():
             parts = name.strip('<>"').split("/")
             if parts[0] != "cohort" or len(parts) < 3:
                 continue
-            if source.module and source.module != parts[1]:
-                used.add((source.module, parts[1]))
-            for text in refused_include(tree, source, parts, allowed):
+            target = tree.of_parts.get("/".join(parts), parts[1])
+            if source.module and source.module != target:
+                used.add((source.module, target))
+            for text in refused_include(tree, source, parts, target):
                 yield Finding(source.path, number, "layers", f"{text} ({name})")
-    for module, targets in allowed.items():
+    for module, targets in tree.allowed.items():
         for target in sorted(targets - {"*"}):
             if (module, target) not in used:
                 yield Finding("tools/layers.txt", 1, "layers", f"'{module}' does not use '{target}': remove it")
 
 
-def refused_include(tree, source, parts, allowed):
-    target = parts[1]
+def refused_include(tree, source, parts, target):
     own = source.module == target
-    if source.module is not None and source.module not in allowed:
+    if source.module is not None and source.module not in tree.allowed:
         yield f"module '{source.module}' has no line in tools/layers.txt"
     elif source.module and not own and target != "testing":
-        if not {target, "*"} & allowed[source.module]:
+        if not {target, "*"} & tree.allowed[source.module]:
             yield f"'{source.module}' may not use '{target}'"
     if target == "testing" and not (own or source.is_test):
         yield "only tests and benchmarks may use 'testing'"
@@ -459,7 +473,8 @@ class Tree:
     def __init__(self, root, compile_commands=None):
         self.root = pathlib.Path(root).resolve()
         self.compile_commands = compile_commands
-        self.sources = [Source(self.root, path) for path in sorted(self.paths())]
+        self.allowed, self.of_parts = layer_lines(self.read("tools/layers.txt"))
+        self.sources = [Source(self.root, path, self.of_parts) for path in sorted(self.paths())]
 
     def listed(self, *kinds):
         """What git lists; without git, everything but build folders."""

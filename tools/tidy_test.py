@@ -71,6 +71,21 @@ class Rules(unittest.TestCase):
         self.write("include/cohort/core/text/printing.h", HEAD)
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + '#include "cohort/core/text/printing.h"\n'), [])
 
+    def test_a_public_header_may_belong_to_a_part(self):
+        self.write("tools/layers.txt", LAYERS + "server/call.h -> rpc\n")
+        self.write("include/cohort/server/call.h", HEAD + '#include "cohort/core/b.h"\n')
+        self.write("include/cohort/core/b.h", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + '#include "cohort/server/call.h"\n'), [])
+        self.assertEqual(self.found("src/cohort/core/a.cpp", HEAD + '#include "cohort/server/call.h"\n', "layers"),
+                         ["'core' may not use 'rpc' (\"cohort/server/call.h\")"])
+        self.write("src/cohort/core/a.cpp", HEAD)
+        self.write("include/cohort/server/x.h", HEAD)
+        self.assertEqual(self.found("include/cohort/server/call.h", HEAD + '#include "cohort/server/x.h"\n', "layers"),
+                         ["'rpc' may not use 'server' (\"cohort/server/x.h\")"])
+        (self.root / "include/cohort/server/call.h").unlink()
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD, "layers"),
+                         ["'cohort/server/call.h' is no public header: remove it"])
+
     def test_only_tests_use_testing(self):
         include = HEAD + '#include "cohort/testing/fake_clock.h"\n'
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", include), ["layers"])
