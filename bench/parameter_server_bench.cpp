@@ -17,8 +17,8 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/parameter_server/parameter_client.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort::bench {

@@ -24,7 +24,7 @@ int main() { return cohort::Dataset::range(3).cardinality() == 3 ? 0 : 1; }
 """
 HEADERS_MAX = 50
 SOURCES = pathlib.Path(__file__).resolve().parent.parent.parent / "src"
-REFUSED = ("cohort/rpc/channel.h", "cohort/rpc/control.h", "cohort/strategy/parameter_server_home.h",
+REFUSED = ("cohort/rpc/channel.h", "cohort/rpc/control.h", "cohort/parameter_server_strategy/parameter_server_home.h",
            "cohort/data/graph/node.h")
 
 

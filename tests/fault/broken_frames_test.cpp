@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/proxied_task.h"
 #include "cohort/testing/test_seed.h"

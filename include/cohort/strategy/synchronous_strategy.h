@@ -28,7 +28,7 @@ namespace cohort {
 
 class ClusterResolver;  // cluster/cluster_resolver.h
 namespace internal {
-enum class VariableKind : std::uint8_t;  // strategy/mirrored/mirrored_home.h
+enum class VariableKind : std::uint8_t;  // synchronous/mirrored/mirrored_home.h
 class CurrentHost;
 class MirroredHome;
 class ReplicaThreads;

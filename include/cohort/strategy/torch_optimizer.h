@@ -34,8 +34,8 @@ class AttachedState;  // variable/attached_state.h
 
 namespace internal {
 class LossWarnings;        // optimizer/loss_warnings.h
-class MirroredHome;        // strategy/mirrored/mirrored_home.h
-class OptimizerGradients;  // strategy/undo/optimizer_gradients.h
+class MirroredHome;        // synchronous/mirrored/mirrored_home.h
+class OptimizerGradients;  // synchronous/undo/optimizer_gradients.h
 
 // The options of all groups of an optimizer of LibTorch, as numbers with their names. Empty for
 // options of types that LibTorch does not have.

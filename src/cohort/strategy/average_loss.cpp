@@ -7,12 +7,12 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/strategy/replicas/gradient_parts.h"
-#include "cohort/strategy/replicas/replica_collective.h"
-#include "cohort/strategy/scopes/strategy_access.h"
+#include "cohort/strategy/gradient_parts.h"
+#include "cohort/strategy/replica_collective.h"
+#include "cohort/strategy/replica_trace.h"
+#include "cohort/strategy/step_count.h"
 #include "cohort/strategy/strategy.h"
-#include "cohort/strategy/traced/replica_trace.h"
-#include "cohort/strategy/traced/step_count.h"
+#include "cohort/strategy/strategy_access.h"
 #include "cohort/variable/replica_count.h"
 
 namespace cohort {

@@ -3,7 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include "cohort/strategy/replicas/replica_collective.h"
+#include "cohort/strategy/replica_collective.h"
 
 namespace cohort {
 namespace {

@@ -10,12 +10,12 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/strategy/gpu/replica_devices.h"
-#include "cohort/strategy/replicas/component_impl.h"
-#include "cohort/strategy/replicas/contexts.h"
-#include "cohort/strategy/scopes/strategy_access.h"
-#include "cohort/strategy/workers/worker_values.h"
+#include "cohort/replicas/component_impl.h"
+#include "cohort/replicas/replica_devices.h"
+#include "cohort/strategy/contexts.h"
+#include "cohort/strategy/strategy_access.h"
 #include "cohort/variable/validation.h"
+#include "cohort/workers/worker_values.h"
 
 namespace cohort {
 namespace {

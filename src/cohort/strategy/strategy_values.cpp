@@ -12,12 +12,12 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/input/input_host.h"
-#include "cohort/strategy/replicas/contexts.h"
-#include "cohort/strategy/replicas/reduction.h"
-#include "cohort/strategy/scopes/strategy_access.h"
+#include "cohort/replicas/reduction.h"
+#include "cohort/strategy/contexts.h"
 #include "cohort/strategy/strategy.h"
-#include "cohort/strategy/workers/worker_values.h"
+#include "cohort/strategy/strategy_access.h"
 #include "cohort/variable/variable_home.h"
+#include "cohort/workers/worker_values.h"
 
 namespace cohort {
 namespace {

@@ -14,11 +14,11 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/strategy/replica_collective.h"
 #include "cohort/strategy/replica_context.h"
-#include "cohort/strategy/replicas/replica_collective.h"
 #include "cohort/strategy/replicated.h"
+#include "cohort/strategy/step_count.h"
 #include "cohort/strategy/strategy.h"
-#include "cohort/strategy/traced/step_count.h"
 
 namespace cohort::internal {
 namespace {

@@ -13,7 +13,7 @@
 #include "cohort/coordinator/queue/closure_queue.h"
 #include "cohort/data/iterator.h"
 #include "cohort/function/function.h"
-#include "cohort/strategy/parameter_server_home.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/variable/eager_step.h"
 

@@ -8,7 +8,7 @@
 #include "cohort/core/nest.h"
 #include "cohort/function/call_signature.h"
 #include "cohort/function/function.h"
-#include "cohort/strategy/parameter_server_home.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 
 namespace cohort::coordinator {
 

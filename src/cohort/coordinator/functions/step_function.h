@@ -15,8 +15,8 @@
 #include "cohort/data/element.h"
 #include "cohort/function/function.h"
 #include "cohort/function/traced_function.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/control.h"
-#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/variable/hyperparameter.h"
 

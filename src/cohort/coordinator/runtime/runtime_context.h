@@ -14,12 +14,12 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server_strategy/cluster_connection.h"
+#include "cohort/parameter_server_strategy/coordinator_lease.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/error_record.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/strategy/cluster_connection.h"
-#include "cohort/strategy/coordinator_lease.h"
-#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 
 namespace cohort::coordinator {

@@ -11,8 +11,8 @@
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/data/iterator.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/health_probe.h"
-#include "cohort/strategy/parameter_server_home.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
 #include "cohort/testing/raw_socket.h"

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/detach.h>
+#include <ATen/ops/empty.h>
+
+#include <exception>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "cohort/cluster/validation.h"
+#include "cohort/core/log.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/function/trace.h"
+#include "cohort/function/variable_read.h"
+#include "cohort/parameter_server_strategy/modes_scope.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/strategy/contexts.h"
+#include "cohort/variable/eager_step.h"
+#include "cohort/variable/initializer_recipe.h"
+
+namespace cohort::detail {
+namespace {
+
+constexpr std::string_view kStrategy = "parameter_server";
+
+std::string task_of(const ClusterResolver& resolver) {
+  const std::optional<std::string> type = resolver.task_type();
+  if (!type) return "chief:0";
+  return *type + ":" + std::to_string(resolver.task_id().value_or(0));
+}
+
+std::string address_of_chief(const ClusterResolver& resolver) {
+  const std::optional<std::string> type = resolver.task_type();
+  const std::int64_t index = resolver.task_id().value_or(0);
+  const ClusterSpec spec = resolver.cluster_spec();
+  if (type != "chief" || !spec.has_task(*type, index)) return "";
+  return spec.task_address(*type, index);
+}
+
+ClusterSpec validated(const ClusterResolver& resolver) {
+  resolver.validate();
+  ClusterSpec spec = resolver.cluster_spec();
+  validate_parameter_server_cluster(spec, resolver.task_type(), resolver.task_id());
+  return spec;
+}
+
+// Computes the values of stand-ins on a thread of its own. Used only from one thread.
+class FilledStandIns {
+ public:
+  FilledStandIns(const std::vector<Variable>& variables, const Initializer& initializer,
+                 std::uint64_t seed)
+      : thread_(start_thread("to compute initial values", [this, &variables, &initializer, seed] {
+          try {
+            for (const Variable& variable : variables)
+              InitializerRecipe::fill(initializer, variable.tensor().detach(), variable.name(),
+                                      seed);
+          } catch (...) {
+            error_ = std::current_exception();
+          }
+        })) {}
+  ~FilledStandIns() {
+    if (thread_.joinable()) thread_.join();
+  }
+  FilledStandIns(const FilledStandIns&) = delete;
+  FilledStandIns& operator=(const FilledStandIns&) = delete;
+  void wait() {
+    thread_.join();
+    if (error_) std::rethrow_exception(error_);
+  }
+
+ private:
+  std::exception_ptr error_;
+  std::thread thread_;
+};
+
+}  // namespace
+
+ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
+                                         const ClusterResolver& resolver,
+                                         ParameterServerOptions options)
+    : ParameterServerHome(owner, resolver, options,
+                          std::make_unique<ClusterConnection>(
+                              validated(resolver), task_of(resolver), options.cluster)) {}
+
+ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
+                                         const ClusterResolver& resolver,
+                                         ParameterServerOptions options,
+                                         std::unique_ptr<ClusterConnection> connection)
+    : RemoteHome(connection->servers()),
+      owner_(owner),
+      options_(std::move(options)),
+      connection_(std::move(connection)),
+      own_address_(address_of_chief(resolver)) {}
+
+void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::Tensor& value,
+                                               std::string_view detail) const {
+  if (EagerStep::current() != nullptr) return;
+  const VariableTable::Entry* entry = variables_.find(value);
+  for (const at::Tensor& leaf : function::leaves_of(value))
+    if (entry == nullptr) entry = variables_.find(leaf);
+  if (entry == nullptr) return;
+  internal::throw_error(
+      ErrorCode::invalid_argument, "[", call, "] expected a value, got tensor() of variable '",
+      entry->variable.name(), "', or what was computed from it", detail,
+      ": outside of a step it is a stand-in without the current value; take read(), use the "
+      "variable inside the step, or return its detach().clone() from run()");
+}
+
+void ParameterServerHome::assign(std::span<const Assignment> assignments) {
+  for (const auto& [variable, kind, value, is_number] : assignments)
+    check_is_no_stand_in("variable.assign", value,
+                         " (to be assigned to '" + variable.name() + "')");
+  RemoteHome::assign(assignments);
+}
+
+void ParameterServerHome::check_use(std::string_view method, std::string_view variable) const {
+  internal::check_not_mixing(owner_, kStrategy, method, {"variable", variable});
+}
+
+void ParameterServerHome::check_module_use(std::string_view /*module*/) const {
+  const ReplicaContext* replica = get_replica_context();
+  const bool is_in_replica = replica != nullptr && &replica->strategy() == owner_;
+  COHORT_CHECK(
+      function::Trace::current() != nullptr || EagerStep::current() != nullptr || is_in_replica,
+      ErrorCode::failed_precondition,
+      "[strategy.replicate] the module lives on the parameter servers and can be used "
+      "inside a step only; "
+      "call snapshot() for an ordinary local module with the current values");
+}
+
+void ParameterServerHome::check_outside_step(std::string_view call) const {
+  COHORT_CHECK(function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
+               ErrorCode::failed_precondition, "[strategy.", call,
+               "] expected a call outside of scheduled functions, got one inside, where the "
+               "module itself has the values that the step reads: use it there, and call ",
+               call, "() after join()");
+}
+
+void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
+                                            const Initializer* initializer) const {
+  std::map<rpc::MemberId, std::vector<rpc::VariableSpec>> by_server;
+  for (const Variable& variable : fresh) {
+    const rpc::Slice slice = place_of(variable);
+    rpc::VariableSpec spec{
+        slice.variable, variable.name(), variable.spec(), variable.is_trainable(), {}};
+    if (initializer != nullptr) {
+      const auto [kind, first, second] = InitializerRecipe::of(*initializer);
+      spec.initial = rpc::InitialValue{.kind = kind,
+                                       .first = first,
+                                       .second = second,
+                                       .seed = options_.cluster.seed,
+                                       .name = variable.name(),
+                                       .whole = variable.spec()};
+    }
+    by_server[slice.server].push_back(std::move(spec));
+  }
+  for (const auto& [server, specs] : by_server) {
+    try {
+      connection_->ps(static_cast<std::uint32_t>(server))
+          .control->create_variables(specs, connection_->control_deadline());
+    } catch (const Error& error) {
+      if (error.cause() != ErrorCause::handle_lost) throw;
+      throw parameter_server::restarted_error(connection_->servers()->name_of(server));
+    }
+  }
+}
+
+void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
+  std::vector<RemoteUpdate> values;
+  for (const Variable& variable : fresh) {
+    values.push_back(
+        {variable, cohort::internal::assign_effect(cohort::internal::AssignKind::assign,
+                                                   variable.tensor().detach())});
+  }
+  push(values, "upload of");
+}
+
+Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uint32_t ps) {
+  const rpc::Slice slice{.variable = ++last_id_, .server = ps};
+  placement().take({.slices = {slice}});
+  return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
+                                                   slice.variable, weak_from_this()));
+}
+
+Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
+                                     const Initializer& initializer, bool is_trainable,
+                                     std::optional<std::uint32_t> ps) {
+  InitializerRecipe::check(initializer, spec, name);
+  at::Tensor stand_in = at::empty(*spec.sizes, at::TensorOptions(spec.dtype));
+  if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
+  return create_all({{std::move(name), stand_in, is_trainable}}, ps, &initializer)[0];
+}
+
+std::vector<Variable> ParameterServerHome::create_all(
+    const std::vector<internal::NamedTensor>& wanted, std::optional<std::uint32_t> ps,
+    const Initializer* initializer) {
+  connection_->connect_ps();
+  const Lock lock(creation_);
+  std::vector<Variable> made;
+  for (const internal::NamedTensor& each : wanted) {
+    const std::uint64_t next = (round_robin_ + made.size()) % connection_->num_ps();
+    made.push_back(make(each, ps.value_or(static_cast<std::uint32_t>(next))));
+  }
+  publish(made, initializer);
+  if (!ps) round_robin_ += made.size();
+  return made;
+}
+
+// Adds the variables only after their servers hold them, since run() reads all of them. Checks
+// names and memory before that, so that servers do not keep variables that are refused.
+void ParameterServerHome::publish(const std::vector<Variable>& fresh,
+                                  const Initializer* initializer) {
+  VariableTable alone;
+  for (const Variable& variable : fresh) {
+    variables_.check_new(variable);
+    alone.add(variable);
+  }
+  std::optional<FilledStandIns> filled;
+  // The stand-ins get the values too, since a trace computes with them; a step that reads a value
+  // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
+  if (initializer != nullptr) filled.emplace(fresh, *initializer, options_.cluster.seed);
+  create_on_servers(fresh, initializer);
+  if (filled) {
+    filled->wait();
+  } else {
+    upload(fresh);
+  }
+  for (const Variable& variable : fresh) variables_.add(variable);
+}
+
+std::uint32_t ParameterServerHome::ps_of(const Variable& variable) const {
+  RemoteVariable::of(variable);  // throws for another kind
+  COHORT_CHECK(variables_.find(variable.tensor()) != nullptr, ErrorCode::failed_precondition,
+               "[strategy.variable] expected a variable of this strategy in "
+               "VariableOptions::colocate_with, got '",
+               variable.name(), "' of another (mixing strategies); make both with one strategy");
+  return static_cast<std::uint32_t>(place_of(variable).server);
+}
+
+void ParameterServerHome::run_with_stand_ins(EagerStep& step, std::string_view where,
+                                             const std::function<void()>& body) {
+  const ModesScope modes(*this);
+  load_stand_ins(step);
+  try {
+    body();
+    write_back_stand_ins(where);
+  } catch (...) {
+    drop_graphs();
+    throw;
+  }
+}
+
+// The step notes the values, to find out later which ones it has written.
+void ParameterServerHome::load_stand_ins(EagerStep& step) const {
+  const std::vector<Variable> all = variables_.variables();
+  const std::vector<at::Tensor> values = read(all);
+  const at::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    all[i].tensor().detach().copy_(values[i]);
+    step.note(*all[i].impl(), values[i]);
+  }
+}
+
+void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
+  const std::vector<Variable> all = variables_.variables();
+  for (const Variable& variable : all) {
+    // A trace refuses such a value too.
+    COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
+                 "] expected steps that write values without a graph into variables, got that "
+                 "variable '",
+                 variable.name(),
+                 "' was written in place with a value that requires a gradient: the next step's "
+                 "gradients would flow through this one too. Write value.detach(), write under "
+                 "at::NoGradGuard, or use assign()");
+  }
+  write_back(all);
+}
+
+void ParameterServerHome::drop_graphs() const {
+  for (const Variable& variable : variables_.variables())
+    if (!variable.tensor().is_leaf()) variable.tensor().detach_();
+}
+
+void ParameterServerHome::keep_modes(internal::ModuleModes modes) {
+  const auto lock = lock_stand_ins();
+  modes_.push_back(std::move(modes));
+}
+
+std::vector<std::vector<bool>> ParameterServerHome::module_modes() const {
+  std::vector<std::vector<bool>> all;
+  for (const internal::ModuleModes& modes : modes_) all.push_back(modes.read());
+  return all;
+}
+
+void ParameterServerHome::set_module_modes(const std::vector<std::vector<bool>>& modes) const {
+  for (std::size_t i = 0; i < modes.size(); ++i) modes_[i].write(modes[i]);
+}
+
+void ParameterServerHome::warn_of_local_run() {
+  if (has_warned_.exchange(true)) return;
+  log_warn(
+      "ParameterServerStrategy::run outside a scheduled function runs on the coordinator; "
+      "use ClusterCoordinator::schedule to run on the workers");
+}
+
+}  // namespace cohort::detail

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// The state that a ParameterServerStrategy shares with its replicated modules and its coordinator.
+// The last of them destroys it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/parameter_server/remote_home.h"
+#include "cohort/parameter_server_strategy/cluster_connection.h"
+#include "cohort/parameter_server_strategy/coordinator_lease.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/variable/variable_table.h"
+
+namespace cohort {
+class EagerStep;  // variable/eager_step.h
+}
+
+namespace cohort::detail {
+
+// Thread-safe. Many methods because it implements the homes of variables and of modules, which
+// share the stand-ins and their lock.
+class COHORT_API ParameterServerHome final
+    : public internal::ModuleHome,
+      public RemoteHome,
+      public std::enable_shared_from_this<ParameterServerHome> {
+ public:
+  ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
+                      ParameterServerOptions options);
+  ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
+                      ParameterServerOptions options,
+                      std::unique_ptr<ClusterConnection> connection);
+
+  const ParameterServerOptions& options() const { return options_; }
+  ClusterConnection& connection() const { return *connection_; }
+  // The address at which the coordinator answers `cohort status`: the chief's address in the
+  // cluster spec if the resolver says that this task is the chief, else empty.
+  const std::string& own_address() const { return own_address_; }
+  CoordinatorLease& coordinator_lease() { return lease_; }
+
+  // The variables of the strategy, in the order in which they were made.
+  const VariableTable& variables() const { return variables_; }
+  // Creates all or none of the variables, on server `ps`, or round robin.
+  std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
+                               std::optional<std::uint32_t> ps = {}) {
+    return create_all(wanted, ps, nullptr);
+  }
+  // The same for one variable, whose initial value the server computes.
+  Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
+                  bool is_trainable, std::optional<std::uint32_t> ps = {});
+  // The server of a variable. Throws failed_precondition if it belongs to another strategy.
+  std::uint32_t ps_of(const Variable& variable) const;
+
+  // Throws invalid_argument, naming the call, if `value` is tensor() of a variable or was computed
+  // from it with a graph: outside of a step it is a stand-in without the current value. `detail`
+  // identifies the value in the message: " (argument 0 of 'step')".
+  void check_is_no_stand_in(std::string_view call, const at::Tensor& value,
+                            std::string_view detail = "") const;
+
+  void check_use(std::string_view method, std::string_view variable) const override;
+  bool is_of_one_strategy() const override { return true; }
+  void check_module_use(std::string_view module) const override;
+  void assign(std::span<const Assignment> assignments) override;
+  void check_outside_step(std::string_view call) const override;
+
+  // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The
+  // lock is recursive, and is taken before every other lock.
+  std::unique_lock<std::recursive_mutex> lock_stand_ins() const {
+    return std::unique_lock(stand_ins_);
+  }
+  // Runs `body` with the current values in the stand-ins, then assigns the values that the step
+  // wrote into stand-ins in place. Throws invalid_argument for a trainable variable and for a value
+  // with a graph. `where` is for the message. Afterwards the modes of the modules are restored, and
+  // no stand-in keeps a graph. The caller holds lock_stand_ins().
+  void run_with_stand_ins(EagerStep& step, std::string_view where,
+                          const std::function<void()>& body);
+  // Adds a replicated module, whose modes are train() or eval(). Takes lock_stand_ins().
+  void keep_modes(internal::ModuleModes modes);
+  // Another strategy may get its address.
+  void forget_owner() { owner_ = nullptr; }
+  // Get and set the modes of all replicated modules. The caller holds lock_stand_ins().
+  std::vector<std::vector<bool>> module_modes() const;
+  void set_module_modes(const std::vector<std::vector<bool>>& modes) const;
+  // Logs, at the first call, that run() outside of a scheduled function runs on the coordinator.
+  void warn_of_local_run();
+
+ private:
+  // If there is no initializer, the content of the tensors is sent.
+  std::vector<Variable> create_all(const std::vector<internal::NamedTensor>& wanted,
+                                   std::optional<std::uint32_t> ps, const Initializer* initializer);
+  Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
+  void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
+  void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
+  void upload(const std::vector<Variable>& fresh) const;
+  void load_stand_ins(EagerStep& step) const;
+  void write_back_stand_ins(std::string_view where) const;
+  void drop_graphs() const;
+
+  std::atomic<const ParameterServerStrategy*> owner_;  // nullptr after its end
+  const ParameterServerOptions options_;
+  const std::unique_ptr<ClusterConnection> connection_;
+  const std::string own_address_;
+  VariableTable variables_;
+  CoordinatorLease lease_;
+  std::atomic<bool> has_warned_{false};
+  mutable std::recursive_mutex stand_ins_;
+  std::vector<internal::ModuleModes> modes_;  // of replicated modules; guarded by stand_ins_
+
+  // Held until the servers have accepted new variables, since only then the round robin advances.
+  Mutex creation_;
+  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of variables placed so far
+  std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
+};
+
+}  // namespace cohort::detail

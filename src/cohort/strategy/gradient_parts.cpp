@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/function/trace.h"
+#include "cohort/optimizer/optimizer.h"
+#include "cohort/replicas/compute_share.h"
+#include "cohort/replicas/reduction.h"
+#include "cohort/strategy/gradient_parts.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/variable/variable_state.h"
+
+namespace cohort {
+namespace {
+
+constexpr std::string_view kCall = "strategy.gradients_in_parts";
+
+thread_local bool is_inside = false;
+
+class InsideScope {
+ public:
+  InsideScope() : before_(std::exchange(is_inside, true)) {}
+  ~InsideScope() { is_inside = before_; }
+  InsideScope(const InsideScope&) = delete;
+  InsideScope& operator=(const InsideScope&) = delete;
+
+ private:
+  const bool before_;
+};
+
+using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
+
+// Adds what comes one after the other in the tree of left_of_tree(): it keeps the sums of 1, 2, 4,
+// … of them, largest first, until those on their right are complete.
+class TreeAdder {
+ public:
+  void add(Gradients next) {
+    // The rows of sparse gradients would be added in the order of the parts.
+    const c10::NoGradGuard no_grad;
+    for (auto& [gradient, variable] : next) {
+      if (gradient.defined() && gradient.layout() != at::kStrided) gradient = dense_of(gradient);
+    }
+    std::size_t count = 1;
+    while (!sums_.empty() && sums_.back().count == count) {
+      next = sum(std::move(sums_.back().gradients), next);
+      sums_.pop_back();
+      count *= 2;
+    }
+    sums_.push_back({count, std::move(next)});
+  }
+  Gradients total() && {
+    Gradients total = std::move(sums_.back().gradients);
+    sums_.pop_back();
+    for (; !sums_.empty(); sums_.pop_back()) total = sum(std::move(sums_.back().gradients), total);
+    return total;
+  }
+
+ private:
+  struct Sum {
+    std::size_t count;
+    Gradients gradients;
+  };
+
+  static Gradients sum(Gradients left, const Gradients& right) {
+    const c10::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < left.size(); ++i) {
+      COHORT_CHECK(right.size() == left.size() && right[i].second == left[i].second,
+                   ErrorCode::failed_precondition, "[", kCall,
+                   "] expected the same variables in all parts, got others; do not change "
+                   "requires_grad in loss_of()");
+      left[i].first = internal::sum_of_gradients({left[i].first, right[i].first}, kCall);
+    }
+    return left;
+  }
+
+  std::vector<Sum> sums_;
+};
+
+}  // namespace
+
+namespace internal {
+bool is_in_gradient_part() { return is_inside; }
+}  // namespace internal
+
+Gradients gradients_in_parts(const Optimizer& optimizer, int parts,
+                             const std::function<at::Tensor(int)>& loss_of) {
+  COHORT_CHECK(get_replica_context() != nullptr, ErrorCode::failed_precondition, "[", kCall,
+               "] expected a replica context, got cross-replica context of '",
+               get_strategy().name(), "'; call it inside run()");
+  COHORT_CHECK(parts >= 1, ErrorCode::invalid_argument, "[", kCall,
+               "] expected at least one part, got ", parts);
+  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented, "[", kCall,
+               "] expected a call outside of a traced step, whose program does not compute each "
+               "part with one thread; call run() in place of function()");
+  const internal::ComputeShare one_thread(1);
+  const internal::ComputeShare::OfThread here(1);
+  const InsideScope inside;
+  TreeAdder sums;
+  for (int part = 0; part < parts; ++part) sums.add(optimizer.compute_gradients(loss_of(part)));
+  return std::move(sums).total();
+}
+
+}  // namespace cohort

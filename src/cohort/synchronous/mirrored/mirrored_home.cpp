@@ -1,0 +1,373 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/replicas/replica_devices.h"
+#include "cohort/strategy/contexts.h"
+#include "cohort/strategy/module_memory.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/synchronous/workers/sharded_updates.h"
+#include "cohort/synchronous/workers/worker_gradients.h"
+
+namespace cohort::internal {
+
+MirroredHome::MirroredHome(const Strategy* owner, std::string name,
+                           std::vector<c10::Device> devices, VariableKind kind,
+                           CrossDeviceOps cross_device_ops,
+                           std::shared_ptr<StrategyWorkers> workers)
+    : owner_(owner),
+      name_(std::move(name)),
+      devices_(std::move(devices)),
+      replicas_(devices_.size()),
+      gpus_(static_cast<std::size_t>(std::count_if(devices_.begin(), devices_.end(),
+                                                   [](c10::Device d) { return !d.is_cpu(); }))),
+      kind_(kind),
+      cross_device_ops_(cross_device_ops),
+      workers_(std::move(workers)),
+      gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr),
+      undo_(devices_) {}
+
+MirroredHome::~MirroredHome() = default;
+
+void MirroredHome::shard_updates() {
+  workers_->set_shards(true);
+  sharded_updates_ = std::make_unique<ShardedUpdates>(workers_, *gradients_);
+}
+
+MirroredHome::Place MirroredHome::place_here() const {
+  if (&get_strategy() != owner_) return {.is_of_owner = false};
+  if (const ReplicaContext* replica = get_replica_context()) {
+    return {.kind = Place::Kind::replica,
+            .component = static_cast<std::size_t>(replica->local_replica_id()),
+            .replica = replica};
+  }
+  const int component = updated_component();
+  if (component < 0) return {};
+  return {.kind = Place::Kind::update, .component = static_cast<std::size_t>(component)};
+}
+
+void MirroredHome::check_name(const std::string& name) {
+  const auto found = by_name_.find(name);
+  COHORT_CHECK(found == by_name_.end() || found->second.expired(), ErrorCode::already_exists,
+               "[variable.create] expected a new name, got '", name,
+               "', which is another variable's; give the model or the variable a name of its own");
+}
+
+void MirroredHome::keep(const std::shared_ptr<VariableImpl>& variable) {
+  sweep_names_(by_name_, [](const auto& entry) { return entry.second.expired(); });
+  by_name_.insert_or_assign(variable->name(), variable);
+  received_.forget(variable->name());
+}
+
+Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
+                              MirroredVariable::Traits traits) {
+  traits.is_plain = kind_ == VariableKind::plain;
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const auto handed = received_.find(name, TensorSpec::of(given));
+  const at::Tensor initial_value =
+      has_workers() && !handed ? agreed_value(name, given, traits) : given;
+  const c10::InferenceMode off(false);  // its tensors could not be written outside of it
+  std::vector<at::Tensor> tensors;
+  for (std::size_t i = 0; i < replicas_; ++i) {
+    // A copy of the values in memory of its own, in row-major order; or a view of the first one,
+    // with which it shares what autograd knows of writes.
+    const at::Tensor values = on_device(initial_value.detach(), devices_[i]);
+    tensors.push_back(traits.is_plain && i > 0 ? tensors[0].detach()
+                                               : values.clone(at::MemoryFormat::Contiguous));
+    if (traits.is_trainable && initial_value.is_floating_point())
+      tensors.back().requires_grad_(true);
+  }
+  const Lock lock(mutex_);
+  check_name(name);
+  const auto made =
+      std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
+  if (handed) fill(*made, *handed);
+  if (!traits.is_trainable || traits.synchronization == VariableSynchronization::on_read)
+    undo_.watch(made);
+  keep(made);
+  return Variable(made);
+}
+
+std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
+    std::string_view module, const std::vector<NamedTensor>& tensors) const {
+  std::vector<std::optional<HandedVariable>> handed;
+  for (const NamedTensor& each : tensors) {
+    handed.push_back(
+        received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
+    COHORT_CHECK(handed.back().has_value() == handed.front().has_value(),
+                 ErrorCode::failed_precondition,
+                 "[strategy.replicate] expected a module as other workers have it, got '", module,
+                 "', of which they have only a part; create modules before the training");
+  }
+  return handed;
+}
+
+// Throws unless the factory has made a new and the same module for each replica.
+void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copies) {
+  separate_memory(copies);
+  const std::vector<NamedTensor>& first = copies.at(0);
+  for (std::size_t replica = 1; replica < copies.size(); ++replica) {
+    const std::optional<ModuleDifference> difference =
+        difference_of_modules(first, copies[replica], /*compares_training=*/true);
+    if (!difference) continue;
+    throw_error(ErrorCode::invalid_argument,
+                "[strategy.replicate] expected the same module for each replica, got ",
+                difference->first, " for replica 0 and ", difference->other, " for replica ",
+                replica, "; the factory must not depend on how often it is called");
+  }
+}
+
+std::vector<Variable> MirroredHome::create_module(
+    std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
+  const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
+  const std::vector<NamedTensor>& first = copies.at(0);
+  const std::vector<std::optional<HandedVariable>> handed = handed_to(module, first);
+  const bool is_handed = !handed.empty() && handed.front().has_value();
+  if (has_workers() && !is_handed) {
+    agree_on_module(module, copies);
+  } else {
+    check_alike(copies);
+  }
+  std::vector<Variable> made;
+  const Lock lock(mutex_);
+  const c10::NoGradGuard no_grad;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    const std::string name = std::string(module) + "/" + first[i].name;
+    check_name(name);
+    const bool is_shared = kind_ == VariableKind::plain && (!first[i].is_buffer || replicas_ == 1);
+    MirroredVariable::Traits traits{.is_trainable = first[i].is_trainable, .is_plain = is_shared};
+    std::vector<at::Tensor> components;
+    for (const std::vector<NamedTensor>& copy : copies) {
+      components.push_back(copy[i].tensor);
+      // As torch::nn::Module::to() does.
+      const at::Tensor moved =
+          on_device(components.back().detach(), devices_[components.size() - 1]);
+      if (moved.device() != copy[i].tensor.device()) components.back().set_data(moved);
+      if (components.size() == 1) continue;
+      if (is_shared) {
+        components.back().set_data(first[i].tensor.detach());
+      } else {
+        components.back().copy_(first[i].tensor);
+      }
+    }
+    if (first[i].is_buffer) {
+      traits.synchronization = VariableSynchronization::on_read;
+      traits.aggregation = first[i].tensor.is_floating_point()
+                               ? VariableAggregation::mean
+                               : VariableAggregation::only_first_replica;
+    }
+    auto variable =
+        std::make_shared<MirroredVariable>(name, std::move(components), traits, shared_from_this());
+    if (first[i].is_buffer) undo_.watch(variable);
+    made.emplace_back(std::move(variable));
+  }
+  for (std::size_t i = 0; i < made.size(); ++i) {
+    if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);
+    keep(made[i].impl());
+  }
+  return made;
+}
+
+void MirroredHome::keep_module(const std::shared_ptr<ModuleUse>& module) {
+  const Lock lock(mutex_);
+  sweep_modules_(modules_, [](const auto& each) { return each.expired(); });
+  modules_.push_back(module);
+  note_storages(*module);
+  has_modules_ = true;
+}
+
+std::vector<std::vector<bool>> MirroredHome::module_modes() {
+  std::vector<std::vector<bool>> all;
+  if (!has_modules_) return all;
+  const Lock lock(mutex_);
+  for (const auto& weak : modules_) {
+    if (const auto module = weak.lock()) all.push_back(module->modes.read());
+  }
+  return all;
+}
+
+// Only the first use in a run takes the lock.
+void MirroredHome::note_module_use(const std::shared_ptr<ModuleUse>& module) {
+  if (module->last_run == modes_scope_) return;
+  const Lock lock(mutex_);
+  if (open_modes_ == 0 || module->last_run == modes_scope_) return;
+  saved_modes_.push_back({module, module->modes.read()});
+  module->last_run = modes_scope_.load();
+}
+
+void MirroredHome::check_used_modules() {
+  if (!has_modules_ || is_in_replica()) return;
+  const Lock lock(mutex_);
+  if (open_modes_ > 1) return;  // another run changes them
+  for (const SavedModes& saved : saved_modes_) {
+    ModuleUse& use = *saved.module;
+    if (std::has_single_bit(use.runs + 1)) check_same_tensors(use, "run");
+    ++use.runs;
+  }
+  if (replicas_ > 1) check_memory_of_used();
+}
+
+// Only a module with new memory costs more than a comparison of addresses. All its copies are
+// looked at, since a replica may have got the memory in an earlier run.
+void MirroredHome::check_memory_of_used() {
+  std::set<std::string> changed;
+  for (const SavedModes& saved : saved_modes_) {
+    if (!has_known_storages(*saved.module)) changed.insert(saved.module->name);
+  }
+  if (changed.empty()) return;
+  std::map<std::string, std::vector<std::shared_ptr<ModuleUse>>> copies;
+  for (const auto& weak : modules_) {
+    auto module = weak.lock();
+    if (module && changed.contains(module->name)) copies[module->name].push_back(std::move(module));
+  }
+  for (const auto& [name, all] : copies) {
+    check_memory_of_replicas(all, kind_ == VariableKind::plain);
+    for (const auto& each : all) note_storages(*each);
+  }
+}
+
+void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
+  if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
+    state->load(*handed);
+  const Lock lock(mutex_);
+  sweep_attached_(attached_, [](const auto& each) { return each.expired(); });
+  attached_.push_back(state);
+}
+
+std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() const {
+  std::vector<std::shared_ptr<AttachedState>> all;
+  const Lock lock(mutex_);
+  for (const auto& weak : attached_) {
+    if (auto state = weak.lock()) all.push_back(std::move(state));
+  }
+  return all;
+}
+
+std::string MirroredHome::step_of(const SlotKey& key) const {
+  std::vector<std::shared_ptr<AttachedState>> all = attached();
+  const auto own = std::find_if(all.begin(), all.end(),
+                                [&](const auto& each) { return each->id().name == key.optimizer; });
+  std::string text(key.rule.name());
+  if (own == all.end()) return text;
+  const auto like_own = std::count_if(all.begin(), own, [&](const auto& each) {
+    const AttachedState::OptimizerId a = each->id(), b = (*own)->id();
+    return a.rule == b.rule && a.first_variable == b.first_variable;
+  });
+  if (like_own > 0) text += " #" + std::to_string(like_own + 1);
+  return text;
+}
+
+std::string MirroredHome::alike_in_steps(std::string_view optimizer) const {
+  std::string text;
+  for (const auto& state : attached()) text += state->alike_in_steps(optimizer);
+  return text;
+}
+
+std::vector<Variable> MirroredHome::variables() const {
+  std::vector<Variable> all;
+  const Lock lock(mutex_);
+  for (const auto& [name, weak] : by_name_) {
+    if (auto impl = weak.lock()) all.emplace_back(std::move(impl));
+  }
+  return all;
+}
+
+MirroredHome::ModesScope::ModesScope(MirroredHome& home)
+    : home_(home), is_open_(home.has_modules_ && !home.is_in_replica()) {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  if (home_.open_modes_++ == 0) ++home_.modes_scope_;
+}
+
+MirroredHome::ModesScope::~ModesScope() {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  if (--home_.open_modes_ > 0) return;
+  home_.restore_modes();
+  home_.saved_modes_.clear();
+}
+
+void MirroredHome::ModesScope::restore() const {
+  if (!is_open_) return;
+  const Lock lock(home_.mutex_);
+  home_.restore_modes();
+}
+
+void MirroredHome::restore_modes() const {
+  for (const SavedModes& saved : saved_modes_) {
+    if (!saved.before.empty()) saved.module->modes.write(saved.before);
+  }
+}
+
+void MirroredHome::check_use(std::string_view method, std::string_view variable) const {
+  if (is_of_one_value()) return;
+  check_not_mixing(owner_, name_, "variable." + std::string(method), {"variable", variable});
+  COHORT_CHECK(are_values_whole_, ErrorCode::failed_precondition, "[variable.", method,
+               "] expected the values of the present group of workers, got old ones, or a mixture, "
+               "that a rebuild() of '",
+               name_, "' has left when it failed; call rebuild() again");
+}
+
+void MirroredHome::check_can_minimize(const std::string& variable) const {
+  if (!has_workers() || is_in_replica()) return;
+  check_use("tensor", variable);  // another strategy may be current
+  throw_error(ErrorCode::failed_precondition,
+              "[optimizer.minimize] expected a call in run() for variable '", variable,
+              "', which each of ", workers_->count(),
+              " workers has, got one outside of run(), or in a merge_call(), where only the "
+              "gradient of this worker's losses is known; call minimize() in the function that "
+              "run() gets");
+}
+
+std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
+  if (has_workers() && place_here().kind == Place::Kind::all) return read_over_workers(variables);
+  check_agreement(variables);
+  std::vector<at::Tensor> values;
+  for (const Variable& variable : variables) values.push_back(variable.impl()->copy());
+  return values;
+}
+
+MirroredHome::Reach MirroredHome::reach_of(const Variable& variable, const Place& place,
+                                           std::string_view call) const {
+  const MirroredTarget target = target_of(variable);
+  if (target.component) return {.kind = Reach::Kind::one, .value = *target.component};
+  if (place.kind == Place::Kind::all) return {};
+  const Reach own{.kind = Reach::Kind::one, .value = target.variable.value_of(place.component)};
+  const bool is_direct =
+      place.kind == Place::Kind::update || !has_several_replicas() || target.variable.is_on_read();
+  if (is_direct) return own;
+  if (target.variable.traits().aggregation != VariableAggregation::none)
+    return {.kind = Reach::Kind::merged};
+  COHORT_CHECK(!target.variable.is_plain(), ErrorCode::invalid_argument, "[", call,
+               "] expected an aggregation for variable '", variable.name(), "', of which ",
+               replicas_, " replicas of '", name_,
+               "' share one value, got none; make it with VariableAggregation sum, mean or "
+               "only_first_replica");
+  return own;
+}
+
+void MirroredHome::check_module_use(std::string_view module) const {
+  check_not_mixing(owner_, name_, "replicate", {"module", module});
+  COHORT_CHECK(is_in_replica(), ErrorCode::failed_precondition,
+               "[strategy.replicate] expected a replica of '", name_,
+               "', got a use of the module outside of run(); for evaluation and saving, take an "
+               "ordinary module with snapshot()");
+}
+
+void MirroredHome::check_outside_step(std::string_view call) const {
+  COHORT_CHECK(!is_in_replica(), ErrorCode::failed_precondition, "[strategy.", call,
+               "] expected a call outside of run(), got one in a replica of '", name_,
+               "'; call it between two runs");
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: Apache-2.0
+// The variables and modules of a strategy whose replicas are in this process.
+#pragma once
+
+#include <c10/core/Device.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/collective/group.h"
+#include "cohort/core/amortized_sweep.h"
+#include "cohort/core/mutex.h"
+#include "cohort/input/per_replica.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/synchronous/undo/optimizer_gradients.h"
+#include "cohort/synchronous/undo/step_undo.h"
+#include "cohort/synchronous/workers/received_state.h"
+#include "cohort/variable/variable_home.h"
+#include "cohort/workers/run_gate.h"
+#include "cohort/workers/strategy_workers.h"
+
+namespace cohort {
+class ReplicaContext;
+class Strategy;
+}  // namespace cohort
+
+namespace cohort::internal {
+
+class ShardedUpdates;
+class WorkerGradients;
+
+// Whether each replica has a component of a variable, or all share one value. central: plain ones
+// of a CentralStorageStrategy, which are on its parameter device; a home has no such kind.
+enum class VariableKind : std::uint8_t { mirrored, plain, central };
+
+// Held while traced steps run, by all of them, and alone while one is traced, which changes values
+// for a while. Unlike a std::shared_mutex, it keeps new steps out while a trace waits: steps that
+// overlap could let it wait for ever.
+class TraceMutex {
+ public:
+  void lock_shared() {
+    { const std::lock_guard gate(gate_); }
+    mutex_.lock_shared();
+  }
+  void unlock_shared() { mutex_.unlock_shared(); }
+  void lock() {
+    const std::lock_guard gate(gate_);
+    mutex_.lock();
+  }
+  void unlock() { mutex_.unlock(); }
+
+ private:
+  std::mutex gate_;
+  std::shared_mutex mutex_;
+};
+
+// What a call does depends on where its thread is. In a replica, it concerns the replica's
+// component, and an assignment may be combined with those of the other replicas. In an update of
+// one component, it concerns that one; elsewhere all. A call for a component that is given as a
+// variable of its own always concerns that one. Thread-safe. Many methods because a strategy, its
+// modules and its traced steps each ask other things of one set of variables.
+class MirroredHome final : public VariableHome,
+                           public ModuleHome,
+                           public std::enable_shared_from_this<MirroredHome> {
+ public:
+  // `owner` is compared, and named in messages; the variables may outlive it.
+  MirroredHome(const Strategy* owner, std::string name, std::vector<c10::Device> devices,
+               VariableKind kind,
+               CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device,
+               std::shared_ptr<StrategyWorkers> workers = nullptr);
+  ~MirroredHome() override;
+
+  // Another strategy may get its address.
+  void forget_owner() { owner_ = nullptr; }
+  VariableKind kind() const { return kind_; }
+  std::size_t replicas() const { return replicas_; }  // of this process
+  // Whether there are other workers, which have components of the same variables.
+  bool has_workers() const override { return workers_ != nullptr && workers_->are_several(); }
+  StrategyWorkers* workers() const { return workers_.get(); }
+  // The id in sync of this process's first replica.
+  int first_replica() const {
+    return has_workers() ? workers_->own() * static_cast<int>(replicas_) : 0;
+  }
+  // Whether a write of a replica may concern others, here or in other workers.
+  bool has_several_replicas() const { return replicas_ > 1 || has_workers(); }
+  std::size_t replicas_in_sync() const {
+    return replicas_ * (has_workers() ? static_cast<std::size_t>(workers_->count()) : 1);
+  }
+  CrossDeviceOps cross_device_ops() const { return cross_device_ops_; }
+  // Of the replicas.
+  const std::vector<c10::Device>& devices() const { return devices_; }
+  std::size_t gpus() const { return gpus_; }  // how many of them are GPUs
+  // Whether the replicas are on CPUs and on GPUs, which round differently. Then what all of them
+  // compute alike is computed by the first one and copied to the others.
+  bool is_mixed() const { return gpus_ > 0 && gpus_ < replicas_; }
+  // The value is copied. Throws already_exists if a variable of this name exists.
+  Variable create(const std::string& name, const at::Tensor& initial_value,
+                  MirroredVariable::Traits traits);
+  // All or none of the variables "<module>/<name of the tensor>". `copies`: the tensors of each
+  // replica's module. Throws invalid_argument if they differ in names, dtypes or shapes. The
+  // components get the values of the first copy, and each its replica's device. If all replicas
+  // share one value, the parameters of all modules get one memory; but each keeps its own buffers,
+  // into which its layers write without a meeting.
+  std::vector<Variable> create_module(std::string_view module,
+                                      const std::vector<std::vector<NamedTensor>>& copies);
+
+  // Whether this thread is in a replica of the strategy, or in an update of one component.
+  bool is_in_replica() const { return place_here().kind != Place::Kind::all; }
+  std::size_t component_here() const override { return place_here().component; }
+  // The replica that runs on this thread; nullptr if none does.
+  const ReplicaContext* replica_here() const { return place_here().replica; }
+
+  // The values that a write to a variable concerns: one, all, or all with what the replicas bring
+  // together.
+  struct Reach {
+    enum class Kind : std::uint8_t { one, all, merged };
+    Kind kind = Kind::all;
+    std::size_t value = 0;
+  };
+  // Returns which values a write on this thread concerns. Throws invalid_argument if replicas
+  // cannot write the variable. `call` is for the message.
+  Reach reach_here(const Variable& variable, std::string_view call) const {
+    return reach_of(variable, place_here(), call);
+  }
+  // All variables that exist.
+  std::vector<Variable> variables() const;
+
+  // Adds a module, whose modes a run that uses it restores at its end.
+  void keep_module(const std::shared_ptr<ModuleUse>& module);
+  // The modes of all modules, those of each replica's copies one after the other.
+  std::vector<std::vector<bool>> module_modes();
+  // Of scopes at the same time, the last to be destroyed restores the modes that the modules had
+  // before the first one used them: others still compute with those that their steps have set. A
+  // scope in a replica does nothing.
+  class ModesScope {
+   public:
+    explicit ModesScope(MirroredHome& home);
+    ~ModesScope();
+    ModesScope(const ModesScope&) = delete;
+    ModesScope& operator=(const ModesScope&) = delete;
+    // Restores them now.
+    void restore() const;
+
+   private:
+    MirroredHome& home_;
+    const bool is_open_;
+  };
+
+  void check_use(std::string_view method, std::string_view variable) const override;
+  void check_can_minimize(const std::string& variable) const override;
+  bool reduces_over_replicas() const override { return !is_of_one_value(); }
+  void write_file(const WriteFile& write) const override;
+  std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  void assign(std::span<const Assignment> assignments) override;
+  void scatter(std::span<const RowUpdate> updates) override;
+  std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
+  std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
+                                              std::span<const Variable> variables) override;
+  std::vector<at::Tensor> memory_of(const Variable& variable) const override;
+  void apply(const SlotKey& key, std::span<const Update> updates,
+             std::span<const double> hyper) override;
+  UpdateRecorder* recorder() override;
+
+  // The state of optimizers of these variables.
+  void attach(const std::shared_ptr<AttachedState>& state) override;
+  std::vector<std::shared_ptr<AttachedState>> attached() const;
+  // For messages and comparisons of workers: the rule, and a number if there are optimizers of this
+  // rule for the same variables that were made before. Workers may have other names for it.
+  std::string step_of(const SlotKey& key) const;
+  // AttachedState::alike_in_steps() of all.
+  std::string alike_in_steps(std::string_view optimizer) const;
+  bool keeps_newer_values() const override { return received_.awaits_first_run(); }
+  // For a handover of values between workers.
+  ReceivedState& received() { return received_; }
+  RunGate& run_gate() { return run_gate_; }
+  // Whether no handover has ended after it had replaced a part of the values.
+  bool are_values_whole() const { return are_values_whole_; }
+  void set_values_whole(bool are_whole) { are_values_whole_ = are_whole; }
+
+  TraceMutex& trace_mutex() { return trace_mutex_; }
+  // Held while a traced step runs that writes variables.
+  Mutex& writes() { return writes_; }
+
+  void check_module_use(std::string_view module) const override;
+  void check_snapshot(std::span<const Variable> variables) const override;
+  // Throws failed_precondition if other workers have other values.
+  void check_values_agree(std::string_view call, std::span<const Variable> variables) const;
+  // The same for all trainable variables.
+  void check_parameters_agree(std::string_view call) const;
+  void note_module_use(const std::shared_ptr<ModuleUse>& module) override;
+  // At the end of a run without an error, while its ModesScope is open: check_same_tensors() of the
+  // modules that it has used, after the first, second, fourth, … run of each; and after each run
+  // check_memory_of_replicas(). Of runs at the same time, the last one does this for all.
+  void check_used_modules();
+  void check_outside_step(std::string_view call) const override;
+
+  // Where this thread is, as far as it concerns these variables.
+  struct Place {
+    enum class Kind : std::uint8_t { all, replica, update };
+    Kind kind = Kind::all;
+    std::size_t component = 0;
+    const ReplicaContext* replica = nullptr;
+    bool is_of_owner = true;  // the strategy of the variables is current
+  };
+  Place place_here() const;
+
+  // This worker before a run that may change it alone.
+  struct ValuesBefore {
+    std::map<std::string, std::uint64_t> hashes = {};  // of the values of variables, by name
+    std::uint64_t num_combined = 0;                    // StrategyWorkers'
+  };
+  // Around a run; a run inside a run does nothing here, and of runs at the same time the first
+  // begins and the last ends. What was written in place outside, into the tensors of variables, is
+  // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
+  // become different without a call that may do so: something wrote into their tensors; and if
+  // set_data() has given them one memory. It compares after the first, second, fourth, … run, which
+  // costs nothing in a long training. The constructor compares after a run that has failed, and
+  // throws until the values were made equal.
+  //
+  // Where there are several workers, finish() compares theirs, too, if variables have changed in
+  // the first, second, fourth, … run and no call in it has combined values of the workers.
+  class RunScope {
+   public:
+    explicit RunScope(MirroredHome& home);
+    ~RunScope();
+    RunScope(const RunScope&) = delete;
+    RunScope& operator=(const RunScope&) = delete;
+    void finish();
+
+   private:
+    void begin_replicas();
+    void finish_replicas();
+
+    MirroredHome& home_;
+    const RunGate::Entry entry_;
+    bool is_open_;
+    const bool is_over_workers_;
+    std::optional<ValuesBefore> before_;
+  };
+  // To be called when the strategy ends: warns if its runs never combined anything over the
+  // workers.
+  void warn_if_alone();
+  void note_handed_out() { has_handed_out_ = true; }
+  // Sums gradients over all workers, which make this call in a merge of their replicas.
+  WorkerGradients& gradients() const { return *gradients_; }
+  // Before anything else: each worker keeps a share of the slots.
+  void shard_updates();
+  // Steps of optimizers over workers go through it; nullptr: each worker makes whole updates.
+  ShardedUpdates* sharded_updates() const { return sharded_updates_.get(); }
+  // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
+  std::vector<std::vector<at::Tensor>> assigned_by_all(
+      const std::vector<Assignment>& assignments,
+      const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
+  std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
+  // The values of variables synchronized on read, which all workers ask for. `check` throws
+  // if this one cannot.
+  std::vector<at::Tensor> reduced_over_all(
+      const std::vector<const MirroredVariable*>& variables,
+      const std::function<void()>& check = [] {}) const;
+  // Of each variable what `own` has of this worker's replicas, of those of all workers.
+  std::vector<std::vector<at::Tensor>> of_all_replicas(
+      std::string_view call, const std::string& text,
+      const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;
+  // What a step that fails has changed; nullptr inside of a step, where that around it undoes it.
+  StepUndo* undo_around_step() { return is_in_replica() ? nullptr : &undo_; }
+  StepUndo& undo() { return undo_; }
+  // Whether a write in a replica is an update, which a step that fails later does not undo: several
+  // replicas combine their values in it, or would do so.
+  bool is_update(const MirroredVariable& variable, Reach::Kind reach) const;
+  AllOptimizerGradients& optimizer_gradients() { return optimizer_gradients_; }
+  // To be called on replica 0's thread for each update of an optimizer. Warns once, after a few
+  // runs with updates in which each replica has got the same tensors (RunArguments).
+  void look_for_plain_rows();
+
+ private:
+  // Those whose replicas must have equal values.
+  std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
+  void restore_modes() const COHORT_REQUIRES(mutex_);
+  // Why the replicas may have other values of a variable, and what to do, for messages.
+  std::string why_different() const COHORT_REQUIRES(mutex_);
+  void check_memory_of_used() COHORT_REQUIRES(mutex_);
+  // Throws failed_precondition if replicas have got one memory for a variable.
+  void check_memory_of_variables() const COHORT_REQUIRES(mutex_);
+  // nullopt: this run is not compared.
+  std::optional<ValuesBefore> values_before_run();
+  void compare_with_workers(const std::optional<ValuesBefore>& before);
+  std::map<std::string, std::uint64_t> hashes_of_values() const;
+  // In cross-replica context, while no run is open: throws if the replicas have different values of
+  // a variable that must not differ.
+  void check_agreement(std::span<const Variable> variables) const;
+  // Throws if a run that failed has left different values in the replicas.
+  void check_after_failure() COHORT_REQUIRES(mutex_);
+  // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
+  bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
+  Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
+  void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
+  void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
+  // After a write at a place: whether what the replica has changed until now stays.
+  void note_written(const Place& place, bool is_update);
+  void about_to_write(MirroredVariable& variable, std::size_t value, const Place& place);
+  // What other workers have handed over for the variables of a module.
+  std::vector<std::optional<HandedVariable>> handed_to(
+      std::string_view module, const std::vector<NamedTensor>& tensors) const;
+  // These combine the values of all replicas, which make the same calls.
+  void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
+  void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
+  std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
+  at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
+                          const MirroredVariable::Traits& traits);
+  static void check_alike(const std::vector<std::vector<NamedTensor>>& copies);
+  void agree_on_module(std::string_view module,
+                       const std::vector<std::vector<NamedTensor>>& copies);
+  struct Reduced;
+  struct OptimizerStep;
+  Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
+                 std::span<const double> hyper) const;
+
+  std::atomic<const Strategy*> owner_;  // nullptr after its end
+  const std::string name_;
+  const std::vector<c10::Device> devices_;
+  const std::size_t replicas_;
+  const std::size_t gpus_;
+  const VariableKind kind_;
+  const CrossDeviceOps cross_device_ops_;
+  const std::shared_ptr<StrategyWorkers> workers_;  // nullptr: there is one
+  const std::unique_ptr<WorkerGradients> gradients_;
+  std::unique_ptr<ShardedUpdates> sharded_updates_;
+  std::atomic<bool> has_modules_ = false;
+  // Whether code outside of a run has the tensor of a variable of several replicas.
+  std::atomic<bool> has_handed_out_ = false;
+  StepUndo undo_;
+  AllOptimizerGradients optimizer_gradients_;
+  RunGate run_gate_;
+  ReceivedState received_;
+  std::atomic<bool> are_values_whole_ = true;
+  TraceMutex trace_mutex_;
+  Mutex writes_;
+  mutable Mutex mutex_;
+  std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<AttachedState>> attached_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::weak_ptr<ModuleUse>> modules_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_names_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_attached_ COHORT_GUARDED_BY(mutex_);
+  AmortizedSweep sweep_modules_ COHORT_GUARDED_BY(mutex_);
+  struct SavedModes {
+    std::shared_ptr<ModuleUse> module;
+    std::vector<bool> before;
+  };
+  // Of the modules that were used while a ModesScope was open.
+  std::vector<SavedModes> saved_modes_ COHORT_GUARDED_BY(mutex_);
+  int open_modes_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> modes_scope_ = 0;  // counts when the first of them was opened
+  // A run has failed since the values of the replicas were compared.
+  std::atomic<bool> may_have_diverged_ = false;
+  int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::uint64_t runs_ COHORT_GUARDED_BY(mutex_) = 0;  // that have ended while no other was open
+  // Runs while there were several workers.
+  int open_runs_of_workers_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> runs_of_workers_ = 0;
+  std::atomic<bool> has_warned_ = false;  // that this worker trains alone
+  // How many more runs must have updates with plain tensors until a warning. 0: it has come.
+  std::atomic<int> plain_runs_left_ = 3;
+};
+
+}  // namespace cohort::internal

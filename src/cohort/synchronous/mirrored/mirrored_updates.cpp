@@ -1,0 +1,310 @@
+// SPDX-License-Identifier: Apache-2.0
+// Steps of update rules for variables of a synchronous strategy.
+#include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/optimizer/loss_gradients.h"
+#include "cohort/replicas/reduction.h"
+#include "cohort/replicas/replica_devices.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/strategy/strategy_access.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/synchronous/workers/sharded_updates.h"
+#include "cohort/synchronous/workers/worker_gradients.h"
+#include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/variable_state.h"
+
+namespace cohort::internal {
+namespace {
+
+std::vector<Variable> variables_of(std::span<const Update> updates) {
+  std::vector<Variable> variables;
+  for (const Update& update : updates) variables.push_back(update.variable);
+  return variables;
+}
+
+std::string names_text(std::span<const Update> updates) { return names_of(variables_of(updates)); }
+
+void check_same_variables(const PerReplica<std::vector<Update>>& all, std::string_view call) {
+  const std::vector<Update>& first = all[0];
+  for (std::size_t r = 1; r < all.size(); ++r) {
+    const bool is_same =
+        std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
+                   [](const Update& a, const Update& b) { return a.variable == b.variable; });
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
+                 "] expected the same variables in the same order in all replicas, got ",
+                 names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ", r,
+                 kRequiresGradRemedy);
+  }
+}
+
+// The sums over the replicas, in the tree of Reduction::sum() and in memory that may be
+// overwritten, since a replica may go on and write into its gradient while others still read the
+// sum; without a value where none has a gradient.
+std::vector<Reduction::Parts> local_sums(const PerReplica<std::vector<Update>>& all,
+                                         std::string_view call, CrossDeviceOps cross_device_ops) {
+  check_same_variables(all, call);
+  std::vector<Reduction::Parts> sums;
+  for (std::size_t i = 0; i < all[0].size(); ++i) {
+    std::vector<at::Tensor> gradients;
+    bool are_temporary = true;
+    for (std::size_t replica = 0; replica < all.size(); ++replica) {
+      gradients.push_back(all[replica][i].gradient);
+      are_temporary = are_temporary && all[replica][i].is_temporary;
+    }
+    sums.push_back(sum_of_gradient_parts(gradients, call, cross_device_ops, are_temporary));
+  }
+  return sums;
+}
+
+// The gradients of the only replica here, in the memory in which autograd made them.
+std::vector<Reduction::Parts> own_parts(std::span<const Update> updates, std::string_view call) {
+  const Reduction reduction(ReduceOp::sum, {}, call);
+  std::vector<Reduction::Parts> parts;
+  for (const Update& update : updates) {
+    parts.emplace_back();
+    if (update.gradient.defined()) parts.back() = reduction.parts(update.gradient.detach());
+  }
+  return parts;
+}
+
+// A step of an update rule for one value of a variable.
+struct ValueUpdate {
+  MirroredVariable& variable;
+  std::size_t value;
+  at::Tensor gradient;     // on the value's device
+  bool is_of_all = false;  // the other values are equal, and get the result of this one
+};
+
+// Of each variable the value that replica `component` uses, or all of them.
+std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
+                                       std::optional<std::size_t> component, bool is_mixed) {
+  std::vector<ValueUpdate> wanted;
+  for (const Update& update : updates) {
+    MirroredVariable& variable = target_of(update.variable).variable;
+    const std::optional<std::size_t> own = target_of(update.variable).component;
+    const at::Tensor gradient = plain_gradient(update.gradient);
+    const auto add = [&](std::size_t value, bool is_of_all = false) {
+      const c10::Device device = variable.component(value).device();
+      wanted.push_back({variable, value, on_device(gradient, device), is_of_all});
+    };
+    if (own) {
+      add(*own);
+    } else if (component) {
+      add(variable.value_of(*component));
+    } else if (is_mixed && variable.must_agree()) {
+      add(0, /*is_of_all=*/true);
+    } else {
+      for (std::size_t i = 0; i < variable.size(); ++i) add(i);
+    }
+  }
+  return wanted;
+}
+
+// An error in one value leaves all of them unchanged, unless a GPU has no memory for an update.
+void apply_all(const SlotKey& key, const std::vector<ValueUpdate>& updates,
+               std::span<const double> hyper) {
+  std::vector<VariableState::Fresh> fresh;
+  fresh.reserve(updates.size());
+  for (const ValueUpdate& update : updates)
+    fresh.push_back(update.variable.reserve(update.value, key, hyper));
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const ValueUpdate& update = updates[i];
+    if (update.is_of_all) {
+      update.variable.apply_to_all(key, std::move(fresh[i]), update.gradient, hyper);
+    } else {
+      update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+    }
+  }
+}
+
+}  // namespace
+
+struct MirroredHome::Reduced {
+  std::vector<Update> updates;
+  std::vector<double> hyper;
+  bool is_applied = false;
+};
+
+// What a replica brings to a step of an optimizer.
+struct MirroredHome::OptimizerStep {
+  const variable::UpdateRule* rule = nullptr;
+  std::string optimizer;
+  std::vector<double> hyper;
+
+  std::string to_string() const {
+    std::string text = std::string(rule->name()) + ", '" + optimizer + "', with";
+    const auto names = rule->hyperparameter_names();
+    for (std::size_t i = 0; i < hyper.size(); ++i)
+      text += (i == 0 ? " " : ", ") + std::string(names[i]) + " " + std::to_string(hyper[i]);
+    return text;
+  }
+};
+
+namespace {
+
+// One optimizer makes the step for all replicas. What another one was told would be lost.
+template <class Step>
+void check_same_optimizer(const PerReplica<Step>& steps) {
+  for (std::size_t r = 1; r < steps.size(); ++r) {
+    const bool is_same = steps[r].rule == steps[0].rule &&
+                         steps[r].optimizer == steps[0].optimizer &&
+                         steps[r].hyper == steps[0].hyper;
+    COHORT_CHECK(is_same, ErrorCode::invalid_argument,
+                 "[optimizer.apply_gradients] expected the same optimizer with the same "
+                 "hyperparameters in all replicas, got ",
+                 steps[0].to_string(), " in replica 0 and ", steps[r].to_string(), " in replica ",
+                 r,
+                 "; call minimize() of one optimizer in all of them, and change its "
+                 "hyperparameters outside of run()");
+  }
+}
+
+}  // namespace
+
+// A value that the replicas share is updated by one of them, before another reads it. So are
+// values on CPUs and GPUs, which would round differently.
+MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
+                                           std::span<const Update> updates,
+                                           std::span<const double> hyper) const {
+  return StrategyAccess::merge(
+      replica, "apply_gradients",
+      [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
+                   const PerReplica<OptimizerStep>& steps) {
+        check_same_optimizer(steps);
+        const std::vector<Update>& first = all[0];
+        Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
+        const c10::NoGradGuard no_grad;
+        const std::vector<Variable> variables = variables_of(first);
+        const std::string what = has_workers() ? step_of(key) : std::string();
+        const bool is_early =
+            has_workers() && gradients_->may_be_early(kApplyCall, what, variables);
+        std::vector<Reduction::Parts> sums = is_early
+                                                 ? own_parts(first, kApplyCall)
+                                                 : local_sums(all, kApplyCall, cross_device_ops_);
+        const auto state = [&] { return alike_in_steps(key.optimizer); };
+        if (has_workers() && sharded_updates_ != nullptr) {
+          reduced.is_applied = true;
+          sharded_updates_->step(key, what, variables, sums, reduced.hyper, state);
+          if (key.counter != nullptr) key.counter->add_one();
+          return reduced;
+        }
+        if (has_workers()) {
+          const StepNumbers numbers = numbers_of(key.rule, reduced.hyper);
+          gradients_->sum(kApplyCall, what, variables, sums, numbers, state);
+        }
+        for (std::size_t i = 0; i < first.size(); ++i) {
+          const at::Tensor sum = gradient_of_sum(sums[i]);
+          if (!sum.defined()) continue;
+          reduced.updates.push_back({first[i].variable, sum});
+          if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
+        }
+        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
+                     no_gradient_text(variables));
+        if (reduced.is_applied)
+          apply_all(key, value_updates(reduced.updates, std::nullopt, is_mixed()), reduced.hyper);
+        if (key.counter != nullptr) key.counter->add_one();
+        return reduced;
+      },
+      std::vector<Update>(updates.begin(), updates.end()),
+      OptimizerStep{&key.rule, std::string(key.optimizer),
+                    std::vector<double>(hyper.begin(), hyper.end())});
+}
+
+std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
+                                                          std::span<const Variable> variables) {
+  if (!has_workers() || !gradients_->may_send_early() || gpus_ > 0) return nullptr;
+  if (place_here().kind != Place::Kind::replica) return nullptr;
+  const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
+    return each.impl()->home().get() == this && !target_of(each).component;
+  });
+  return are_whole ? gradients_->begin_early(step_of(key), variables) : nullptr;
+}
+
+std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {
+  const Place place = place_here();
+  if (place.kind != Place::Kind::replica || !has_several_replicas())
+    return VariableHome::sum_over_replicas(gradients);
+  std::vector<at::Tensor> sums = StrategyAccess::merge(
+      *place.replica, "clip_by_global_norm",
+      [this](Strategy&, const PerReplica<std::vector<Update>>& all) {
+        constexpr std::string_view kCall = "optimizer.clip_by_global_norm";
+        const c10::NoGradGuard no_grad;
+        std::vector<Reduction::Parts> parts = local_sums(all, kCall, cross_device_ops_);
+        if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, {});
+        std::vector<at::Tensor> of_all;
+        for (const Reduction::Parts& each : parts) {
+          // Of one order in memory, since the norm is added in it.
+          const at::Tensor sum = gradient_of_sum(each);
+          of_all.push_back(sum.defined() && !each.is_sparse() ? sum.contiguous() : sum);
+        }
+        return of_all;
+      },
+      std::vector<Update>(gradients.begin(), gradients.end()));
+  for (at::Tensor& sum : sums) {
+    if (sum.defined()) sum = on_device(sum, devices_[place.component]);
+  }
+  return sums;
+}
+
+std::vector<at::Tensor> MirroredHome::memory_of(const Variable& variable) const {
+  return target_of(variable).variable.tensors();
+}
+
+void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
+                         std::span<const double> hyper) {
+  const Place place = place_here();
+  const bool is_reduced = place.kind == Place::Kind::replica && has_several_replicas();
+  if (place.component == 0) look_for_plain_rows();
+  Reduced reduced;
+  if (is_reduced) {
+    for (const Update& update : updates) {
+      COHORT_CHECK(!target_of(update.variable).component, ErrorCode::unimplemented,
+                   "[optimizer.apply_gradients] expected whole variables in a replica context, got "
+                   "the component '",
+                   update.variable.name(), "'; update it in StrategyExtended::update()");
+    }
+    reduced = reduce(*place.replica, key, updates, hyper);
+    if (reduced.is_applied) return note_written(place, /*is_update=*/true);
+    updates = reduced.updates;
+    hyper = reduced.hyper;
+  }
+  const bool is_of_all = place.kind == Place::Kind::all;
+  for (const Update& update : updates) {
+    const auto [variable, own] = target_of(update.variable);
+    if (own || place.kind == Place::Kind::update) variable.allow_difference();
+  }
+  const auto component = is_of_all ? std::nullopt : std::optional(place.component);
+  apply_all(key, value_updates(updates, component, is_mixed()), hyper);
+  note_written(place, /*is_update=*/true);
+  if (is_reduced || !has_workers()) return;
+  for (const Update& update : updates) target_of(update.variable).variable.doubt_values();
+}
+
+// A run with distributed arguments does not end the search: a program may have steps of both kinds.
+void MirroredHome::look_for_plain_rows() {
+  if (plain_runs_left_ <= 0) return;
+  const std::size_t replicas = RunArguments::replicas_at_first_update_with_plain_rows();
+  if (replicas == 0 || --plain_runs_left_ != 0) return;
+  log_warn(
+      "[strategy.run] got no distributed argument in several steps that train variables. A "
+      "plain tensor that is given to run() or to a step of function() is whole in each "
+      "replica, and the gradients of the ",
+      replicas,
+      " replicas are added: give it an element of distribute_dataset(), or a PerReplica. A "
+      "program whose replicas shall all have the whole tensor is right; this line comes once");
+}
+
+void MirroredHome::note_written(const Place& place, bool is_update) {
+  if (place.kind != Place::Kind::replica) return undo_.note_write_of_all();
+  if (is_update) undo_.note_update(place.component);
+}
+
+}  // namespace cohort::internal

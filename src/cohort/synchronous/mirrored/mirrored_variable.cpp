@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/mirrored/mirrored_variable.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/div.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/replicas/reduction.h"
+#include "cohort/replicas/replica_devices.h"
+#include "cohort/strategy/strategy_access.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/variable/rows.h"
+#include "cohort/variable/validation.h"
+
+namespace cohort::internal {
+namespace {
+
+// The values: one for each tensor, or the first one, whose memory the others share.
+std::vector<VariableState> states_of(const std::vector<at::Tensor>& tensors, bool is_plain) {
+  std::vector<VariableState> states;
+  for (const at::Tensor& tensor : tensors) {
+    if (states.empty() || !is_plain) states.emplace_back(tensor);
+  }
+  return states;
+}
+
+}  // namespace
+
+std::uint32_t version_of(const at::Tensor& tensor) {
+  if (tensor.is_inference()) return 0;
+  return tensor.unsafeGetTensorImpl()->version_counter().current_version();
+}
+
+MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
+                                   std::shared_ptr<MirroredHome> home)
+    : name_(std::move(name)),
+      spec_(TensorSpec::of(tensors.at(0))),
+      traits_(traits),
+      home_(std::move(home)),
+      tensors_(std::move(tensors)),
+      states_(states_of(tensors_, traits.is_plain)) {
+  COHORT_CHECK(is_plain() || traits_.aggregation != VariableAggregation::mean ||
+                   at::isFloatingType(spec_.dtype),
+               ErrorCode::invalid_argument,
+               "[variable.create] expected a floating-point variable for aggregation mean, got ",
+               spec_.to_string(), " (variable '", name_,
+               "'), whose mean may be no whole number; use sum or only_first_replica");
+  COHORT_CHECK(is_plain() || !is_on_read() || traits_.aggregation != VariableAggregation::sum ||
+                   spec_.dtype != at::kBool,
+               ErrorCode::invalid_argument,
+               "[variable.create] expected a variable of numbers for on_read with aggregation sum, "
+               "got ",
+               spec_.to_string(), " (variable '", name_,
+               "'), which has no sum; use int64, or only_first_replica");
+  for (const at::Tensor& tensor : tensors_) {
+    variable::check_tensor(name_, tensor, traits_.is_trainable,
+                           home_->devices().at(accumulators_.size()));
+    accumulators_.push_back(accumulator_of(tensor));
+  }
+  for (std::size_t i = 0; i < size(); ++i) {
+    names_.emplace_back(component(i), name_);
+    components_.push_back(std::make_unique<ComponentVariable>(*this, i));
+  }
+}
+
+MirroredVariable::~MirroredVariable() = default;
+
+const at::Tensor& MirroredVariable::tensor() const {
+  if (is_on_read() && SyncOnReadScope::is_here()) {
+    const ReplicaContext* const replica = home_->replica_here();
+    if (replica != nullptr) return synchronized(*replica);
+  }
+  const MirroredHome::Place place = home_->place_here();
+  if (!place.is_of_owner) home_->check_use("tensor", name_);
+  if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
+    handed_out_version_ = version_of(component(0));
+    is_handed_out_ = true;
+    home_->note_handed_out();
+  }
+  return component(place.component);
+}
+
+// Autograd finds a tensor's accumulator by a weak pointer, which it assigns without a lock where it
+// makes another one: that must not happen while another replica asks for it.
+std::shared_ptr<const void> MirroredVariable::accumulator_of(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return nullptr;
+  using Accumulator = decltype(torch::autograd::impl::grad_accumulator(tensor));
+  return std::make_shared<const Accumulator>(torch::autograd::impl::grad_accumulator(tensor));
+}
+
+std::vector<at::Tensor> MirroredVariable::other_tensors() const {
+  std::vector<at::Tensor> others;
+  const MirroredHome::Place place = home_->place_here();
+  for (std::size_t i = 0; i < tensors_.size(); ++i) {
+    const bool is_usable = place.kind == MirroredHome::Place::Kind::all || accumulators_[i];
+    if (i != place.component && is_usable && component(i).requires_grad())
+      others.push_back(component(i));
+  }
+  return others;
+}
+
+bool MirroredVariable::agrees() const {
+  const at::Tensor first = component(0).detach().cpu().contiguous();
+  if (first.nbytes() == 0) return true;  // it has no memory
+  for (std::size_t i = 1; i < size(); ++i) {
+    const at::Tensor other = component(i).detach().cpu().contiguous();
+    if (std::memcmp(first.data_ptr(), other.data_ptr(), first.nbytes()) != 0) return false;
+  }
+  return true;
+}
+
+void MirroredVariable::adopt_outside_write() {
+  if (!is_handed_out_) return;
+  const bool is_written =
+      component(0).is_inference() ? !agrees() : version_of(component(0)) != handed_out_version_;
+  if (!is_written) return;
+  const c10::InferenceMode may_write(component(0).is_inference());
+  const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
+  const Lock lock(mutex_);
+  for (std::size_t i = 1; i < size(); ++i) component(i).copy_(component(0));
+  note_writes();
+}
+
+void MirroredVariable::note_writes() { handed_out_version_ = version_of(component(0)); }
+
+std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
+void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method, name_); }
+
+void MirroredVariable::check_tensor_is_current(std::string_view call) const {
+  if (!is_on_read()) return;
+  COHORT_CHECK(!SyncOnReadScope::is_here(), ErrorCode::unimplemented, "[", call,
+               "] expected a call outside of a SyncOnReadScope for variable '", name_,
+               "', whose value is there the one of all replicas; end the scope before");
+  COHORT_CHECK(home_->is_in_replica(), ErrorCode::failed_precondition, "[", call,
+               "] expected a replica context for variable '", name_,
+               "', whose replicas have different values; use read(), which combines them");
+}
+
+bool MirroredVariable::has_workers() const { return home_->has_workers(); }
+
+std::vector<at::Tensor> MirroredVariable::values_to_reduce() const {
+  std::vector<at::Tensor> values;
+  for (const at::Tensor& tensor : tensors_) {
+    values.push_back(tensor.detach());
+    if (traits_.aggregation == VariableAggregation::only_first_replica) break;
+  }
+  return values;
+}
+
+at::Tensor MirroredVariable::reduced(const std::vector<at::Tensor>& values) const {
+  switch (traits_.aggregation) {
+    case VariableAggregation::only_first_replica:
+      return values.front().clone();
+    case VariableAggregation::none:
+      throw_error(ErrorCode::invalid_argument,
+                  "[variable.read] expected an aggregation for variable '", name_,
+                  "', which is synchronized on read, got none; make it with "
+                  "VariableAggregation sum, mean or only_first_replica, or read it in run()");
+    case VariableAggregation::sum:
+    case VariableAggregation::mean:
+      break;
+  }
+  const bool is_mean = traits_.aggregation == VariableAggregation::mean;
+  const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.read");
+  std::vector<Reduction::Parts> parts;
+  for (const at::Tensor& value : values) parts.push_back(reduction.parts(value));
+  const at::Tensor value = reduction.result(reduction.sum(parts));
+  return value.is_alias_of(values.front()) ? value.clone() : value;
+}
+
+// All replicas make the call.
+const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) const {
+  const bool is_sum = traits_.aggregation == VariableAggregation::sum;
+  if (is_sum || traits_.aggregation == VariableAggregation::mean) {
+    return SyncOnReadScope::kept(*this, replica.all_reduce(is_sum ? ReduceOp::sum : ReduceOp::mean,
+                                                           component(home_->component_here())));
+  }
+  const at::Tensor value =
+      StrategyAccess::merge(replica, "tensor() of a variable that is synchronized on read",
+                            [this](Strategy&) { return home_->reduced_over_all({this})[0]; });
+  return SyncOnReadScope::kept(
+      *this, on_device(value.clone(), component(home_->component_here()).device()));
+}
+
+at::Tensor MirroredVariable::copy() const {
+  home_->check_use("read", name_);
+  COHORT_CHECK(!is_on_read() || !SyncOnReadScope::is_here(), ErrorCode::unimplemented,
+               "[variable.read] expected a call outside of a SyncOnReadScope for variable '", name_,
+               "'; in a replica use tensor(), which is there the value of all replicas");
+  if (!is_on_read() || home_->is_in_replica())
+    return component(home_->component_here()).detach().clone();
+  if (has_workers()) return home_->reduced_over_all({this})[0];
+  const Lock lock(mutex_);
+  return reduced(values_to_reduce());
+}
+
+bool MirroredVariable::shares_memory(const at::Tensor& tensor) const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [&](const at::Tensor& own) { return tensor.is_alias_of(own); });
+}
+
+Variable MirroredVariable::component_variable(std::size_t i) {
+  if (size() == 1 && !has_workers()) return Variable(shared_from_this());
+  // A handle of the component owns the container.
+  return Variable(std::shared_ptr<VariableImpl>(shared_from_this(), components_.at(i).get()));
+}
+
+// A version of a plain variable's tensor tells nothing of writes through another one.
+void MirroredVariable::tell_autograd(std::size_t i) const {
+  if (!is_plain()) return component(i).unsafeGetTensorImpl()->bump_version();
+  for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
+}
+
+void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& source) {
+  const c10::NoGradGuard no_grad;
+  const at::Tensor& own = component(i);
+  const at::Tensor value = on_device(source, own.device());
+  switch (kind) {
+    case AssignKind::assign:
+      own.copy_(value);
+      break;
+    case AssignKind::add:
+      own.add_(value);
+      break;
+    case AssignKind::sub:
+      own.sub_(value);
+      break;
+  }
+  if (is_plain()) tell_autograd(i);
+}
+
+void MirroredVariable::check_assign_all(AssignKind kind) const {
+  COHORT_CHECK(!is_on_read() || kind == AssignKind::assign ||
+                   traits_.aggregation != VariableAggregation::sum,
+               ErrorCode::invalid_argument, "[variable.assign_",
+               kind == AssignKind::add ? "add" : "sub",
+               "] expected a replica context for variable '", name_,
+               "', whose value is the sum of its replicas; assign a whole value, or add in "
+               "run()");
+}
+
+void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
+  const c10::NoGradGuard no_grad;
+  const Lock lock(mutex_);
+  // A value that is a view of a component would change while it is read.
+  const at::Tensor source = shares_memory(value) ? value.clone() : value;
+  const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
+  if (!is_split) {
+    for (std::size_t i = 0; i < size(); ++i) write(i, kind, source);
+    if (kind == AssignKind::assign) allow_difference(false);
+    return;
+  }
+  const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
+  if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
+    const at::Tensor share = at::div(source, replicas);
+    for (std::size_t i = 0; i < size(); ++i) write(i, AssignKind::assign, share);
+    return;
+  }
+  // The first replica gets what the division of integers leaves over.
+  const at::Tensor share = at::div(source, replicas, "trunc").to(spec_.dtype);
+  const bool has_first = !has_workers() || home_->workers()->own() == 0;
+  write(0, AssignKind::assign, has_first ? source.sub(share.mul(replicas - 1)) : share);
+  for (std::size_t i = 1; i < size(); ++i) write(i, AssignKind::assign, share);
+}
+
+void MirroredVariable::assign_value(std::size_t i, AssignKind kind, const at::Tensor& value) {
+  write(i, kind, value.is_alias_of(component(i)) ? value.detach().clone() : value);
+}
+
+void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
+  // With one replica, too: the program would fail only with more of them.
+  const bool is_read_together = traits_.synchronization == VariableSynchronization::on_read;
+  COHORT_CHECK(!is_read_together || is_plain(), ErrorCode::unimplemented, "[",
+               variable::call_name(kind),
+               "] expected a variable that is synchronized on write, got '", name_,
+               "', which is synchronized on read; assign a whole value");
+  const bool is_combined = traits_.aggregation == VariableAggregation::sum ||
+                           traits_.aggregation == VariableAggregation::mean;
+  const bool can_combine = kind != variable::ScatterKind::min &&
+                           kind != variable::ScatterKind::max &&
+                           kind != variable::ScatterKind::update;
+  const bool is_alone = tensors_.size() == 1 && !has_workers();
+  COHORT_CHECK(!is_combined || can_combine || is_alone, ErrorCode::unimplemented, "[",
+               variable::call_name(kind), "] expected variable '", name_,
+               "' to have aggregation none or only_first_replica, got ",
+               traits_.aggregation == VariableAggregation::sum ? "sum" : "mean",
+               "; use scatter_add, scatter_sub, scatter_mul or scatter_div");
+}
+
+void MirroredVariable::scatter_all(const RowUpdate& update) {
+  const Lock lock(mutex_);
+  const c10::NoGradGuard no_grad;
+  RowUpdate own = update;
+  // Rows that are a view of a component would change while others are updated by them.
+  if (shares_memory(update.rows)) own.rows = update.rows.detach().clone();
+  for (std::size_t i = 0; i < size(); ++i) scatter_value(i, own);
+}
+
+void MirroredVariable::scatter_value(std::size_t i, const RowUpdate& update) {
+  variable::apply_rows(update.kind, component(i), update.indices, update.rows);
+  if (is_plain()) tell_autograd(i);
+}
+
+void MirroredVariable::take(std::size_t i, const at::Tensor& value,
+                            const VariableState::Slots& slots, bool may_keep) {
+  const c10::InferenceMode may_write(component(i).is_inference());
+  const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
+  const Lock lock(mutex_);
+  if (!value.is_alias_of(component(i))) component(i).copy_(value);
+  states_[i].take_slots(slots, may_keep);
+}
+
+VariableState::Fresh MirroredVariable::reserve(std::size_t i, const SlotKey& key,
+                                               std::span<const double> hyper) const {
+  return states_[i].reserve(key, hyper, name_);
+}
+
+// Counts what is written into value i until its end as known; replicas may do so side by side.
+class MirroredVariable::KnownWrite {
+ public:
+  KnownWrite(MirroredVariable& variable, std::size_t i)
+      : variable_(variable), i_(i), before_(versions()) {}
+  ~KnownWrite() { variable_.known_versions_ += versions() - before_; }
+  KnownWrite(const KnownWrite&) = delete;
+  KnownWrite& operator=(const KnownWrite&) = delete;
+
+ private:
+  std::uint64_t versions() const {
+    return variable_.is_plain() ? variable_.versions() : version_of(variable_.component(i_));
+  }
+
+  MirroredVariable& variable_;
+  const std::size_t i_;
+  const std::uint64_t before_;
+};
+
+void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
+                             const at::Tensor& gradient, std::span<const double> hyper) {
+  const KnownWrite known(*this, i);
+  at::Tensor own = component(i);
+  states_[i].apply(key, std::move(fresh), own, gradient, hyper);
+  // Autograd must detect it if a graph that saved the old value is run backwards later.
+  tell_autograd(i);
+}
+
+void MirroredVariable::drop_other_slots(const SlotKey& key) {
+  for (std::size_t i = 1; i < size(); ++i) states_[i].drop_slots(key);
+}
+
+void MirroredVariable::note_new_values() const {
+  for (std::size_t i = 0; i < size(); ++i) tell_autograd(i);
+}
+
+std::uint64_t MirroredVariable::versions() const {
+  std::uint64_t sum = 0;
+  for (const at::Tensor& each : tensors_) sum += version_of(each);
+  return sum;
+}
+
+void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Fresh fresh,
+                                    const at::Tensor& gradient, std::span<const double> hyper) {
+  apply(0, key, std::move(fresh), gradient, hyper);
+  for (std::size_t i = 1; i < size(); ++i) {
+    const KnownWrite known(*this, i);
+    states_[i].follow(states_[0], key, reserve(i, key, hyper));
+    tell_autograd(i);
+  }
+}
+
+}  // namespace cohort::internal

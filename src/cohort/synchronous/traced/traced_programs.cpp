@@ -1,0 +1,390 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/traced/traced_programs.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <shared_mutex>
+#include <utility>
+
+#include "cohort/core/call_site.h"
+#include "cohort/core/error.h"
+#include "cohort/core/log.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/function/trace.h"
+#include "cohort/strategy/contexts.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/synchronous/traced/joined_programs.h"
+#include "cohort/synchronous/traced/step_arguments.h"
+
+namespace cohort::internal {
+namespace {
+
+// After this many traces of one step its signature probably changes all the time.
+constexpr std::size_t kTracesBeforeWarning = 5;
+// Programs kept for each replica, and joined programs; a new one replaces the least recently used.
+constexpr std::size_t kProgramsMax = 32;
+// How many times the sizes in all_gather() are compared; where they differ, programs are traced
+// again.
+constexpr int kGatherRounds = 8;
+
+using Arguments = std::vector<std::vector<Nest>>;
+
+// For the default strategy, which has no variables.
+TraceMutex& mutex_without_variables() {
+  static TraceMutex one;
+  return one;
+}
+
+// The programs of a step in the replicas of this process.
+class TracedPrograms final : public StepPrograms {
+ public:
+  TracedPrograms(Strategy& strategy, Function function, const StepReplicas& host)
+      : strategy_(strategy), function_(std::move(function)), host_(host), known_(host.count) {}
+
+  std::size_t traces() const override {
+    const Lock lock(mutex_);
+    return traces_;
+  }
+
+  std::vector<Nest> call(Arguments arguments) override {
+    if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
+    const CallSite site("is in a step of function()");
+    StrategyWorkers& workers = *host_.home->workers();
+    workers.begin_run();
+    try {
+      return call_here(std::move(arguments));
+    } catch (...) {
+      workers.tell_failure();
+      throw;
+    }
+  }
+
+ private:
+  std::vector<Nest> call_here(Arguments arguments) {
+    COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented,
+                 "[strategy.function] expected a call outside a traced step, got one of '",
+                 function_.name(), "' inside it; call its code there");
+    check_can_run(strategy_, "function");
+    for (std::vector<Nest>& own : arguments) {
+      function_.convert_numbers(own);
+      check_tensors(own);
+    }
+    const ArgumentsOfStep described(arguments);
+    std::optional<MirroredHome::RunScope> run;
+    if (host_.home != nullptr) run.emplace(*host_.home);
+    // A trace changes modes of modules and values of variables for a while.
+    std::shared_lock no_trace(trace_mutex());
+    const bool has_workers = host_.home != nullptr && host_.home->has_workers();
+    forget_earlier_group();
+    std::shared_ptr<const JoinedPrograms> programs =
+        has_workers ? nullptr : known_programs(arguments, settings());
+    if (!programs) {
+      no_trace.unlock();
+      programs = has_workers ? programs_over_workers(arguments) : traced_programs(arguments);
+      no_trace.lock();
+    }
+    std::optional<Lock> writing;
+    if (host_.home != nullptr && programs->write()) writing.emplace(host_.home->writes());
+    if (!run) return programs->run(host_.threads, arguments);
+    StepUndo::Scope undo(
+        host_.home->undo_around_step(),
+        {.written = &programs->used(),
+         .is_only_replica = programs->are_random() && !host_.home->has_several_replicas()});
+    std::vector<Nest> results = programs->run(host_.threads, arguments);
+    run->finish();
+    undo.keep();
+    return results;
+  }
+
+  void check_tensors(const std::vector<Nest>& arguments) const;
+  // Programs contain how many replicas there are, and who has which number.
+  void forget_earlier_group() {
+    if (host_.home == nullptr || host_.home->workers() == nullptr) return;
+    const std::uint64_t number = host_.home->workers()->group_number();
+    if (group_.load(std::memory_order_relaxed) == number) return;
+    const Lock lock(mutex_);
+    group_ = number;
+    traces_for_earlier_groups_ = traces_;
+    for (std::vector<Program>& all : known_) all.clear();
+    joined_.clear();
+    numbered_.clear();
+    agreed_.clear();
+  }
+
+  using Program = std::shared_ptr<const ReplicaProgram>;
+  struct Joined {
+    ReplicaPrograms of;  // the programs that the arguments ask for
+    std::shared_ptr<const JoinedPrograms> programs;
+  };
+
+  TraceMutex& trace_mutex() {
+    return host_.home == nullptr ? mutex_without_variables() : host_.home->trace_mutex();
+  }
+  StepSettings settings() const { return StepSettings::current(host_.home.get()); }
+  Program known(std::size_t replica, const Arguments& arguments, const StepSettings& mode)
+      COHORT_REQUIRES(mutex_);
+  std::shared_ptr<const JoinedPrograms> known_programs(const Arguments& arguments,
+                                                       const StepSettings& mode);
+  std::shared_ptr<const JoinedPrograms> traced_programs(const Arguments& arguments);
+  ReplicaPrograms own_programs(const Arguments& arguments, const StepSettings& mode);
+  std::shared_ptr<const JoinedPrograms> programs_over_workers(const Arguments& arguments);
+  std::uint64_t number_of(const ReplicaPrograms& members) COHORT_REQUIRES(mutex_);
+  Program trace(std::size_t replica, const Arguments& arguments, const StepSettings& mode,
+                const std::vector<GatherSizes>& gathers = {});
+  void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_);
+  void count_trace(const std::string& reason) COHORT_REQUIRES(mutex_);
+  void forget(const Program& program) COHORT_REQUIRES(mutex_);
+
+  Strategy& strategy_;
+  const Function function_;
+  const StepReplicas host_;
+  Mutex tracing_;  // one trace at a time; locked before the others
+  mutable Mutex mutex_;
+  // The programs of each replica, and which of them were joined. Those used last come first.
+  std::vector<std::vector<Program>> known_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Joined> joined_ COHORT_GUARDED_BY(mutex_);
+  std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::size_t traces_for_earlier_groups_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
+  // With several workers: the programs of this worker have numbers, which are never used again, and
+  // joined ones are those of the numbers of all workers.
+  struct Numbered {
+    ReplicaPrograms members;
+    std::uint64_t number;
+  };
+  std::vector<Numbered> numbered_ COHORT_GUARDED_BY(mutex_);
+  std::uint64_t next_number_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<std::uint64_t> group_ = 0;  // StrategyWorkers::group_number()
+  std::map<std::vector<std::uint64_t>, std::shared_ptr<const JoinedPrograms>> agreed_
+      COHORT_GUARDED_BY(mutex_);
+};
+
+void TracedPrograms::check_tensors(const std::vector<Nest>& arguments) const {
+  for (std::size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].is_tensor()) continue;
+    const at::Tensor& tensor = arguments[i].tensor();
+    const bool is_dense =
+        tensor.defined() && (StringTensor::is(tensor) || tensor.layout() == at::kStrided);
+    COHORT_CHECK(is_dense, ErrorCode::invalid_argument,
+                 "[strategy.function] expected dense tensors, got ",
+                 tensor.defined() ? "a sparse one" : "an undefined one", " as argument ", i,
+                 " of '", function_.name(), "'; ",
+                 tensor.defined() ? "pass to_dense() of it, or call run() in place of function()"
+                                  : "pass a tensor with zeros, or one without rows");
+  }
+}
+
+// Forgets a program whose captured constants have changed.
+TracedPrograms::Program TracedPrograms::known(std::size_t replica, const Arguments& arguments,
+                                              const StepSettings& mode) {
+  std::vector<Program>& all = known_[replica];
+  for (auto one = all.begin(); one != all.end(); ++one) {
+    if (!(*one)->matches(arguments[replica], mode)) continue;
+    const function::Freshness freshness = (*one)->freshness();
+    if (freshness == function::Freshness::other_flags) continue;
+    if (freshness == function::Freshness::stale) {
+      reason_ =
+          "a tensor that it captures was written to or replaced: pass it as an argument, or make "
+          "it a variable";
+      forget(*one);
+      return nullptr;
+    }
+    std::rotate(all.begin(), one, one + 1);
+    return all.front();
+  }
+  return nullptr;
+}
+
+void TracedPrograms::forget(const Program& program) {
+  const Program gone = program;  // it may be an element of a list
+  for (std::vector<Program>& all : known_) std::erase(all, gone);
+  std::erase_if(joined_, [&](const Joined& one) {
+    return std::find(one.of.begin(), one.of.end(), gone) != one.of.end();
+  });
+}
+
+std::shared_ptr<const JoinedPrograms> TracedPrograms::known_programs(const Arguments& arguments,
+                                                                     const StepSettings& mode) {
+  const Lock lock(mutex_);
+  ReplicaPrograms members;
+  for (std::size_t r = 0; r < arguments.size(); ++r) {
+    members.push_back(known(r, arguments, mode));
+    if (!members.back()) return nullptr;
+  }
+  const auto found = std::find_if(joined_.begin(), joined_.end(),
+                                  [&](const Joined& one) { return one.of == members; });
+  if (found == joined_.end()) return nullptr;
+  // Programs that were traced again for other sizes have constants of their own.
+  if (!found->programs->are_current()) {
+    joined_.erase(found);
+    return nullptr;
+  }
+  std::rotate(joined_.begin(), found, found + 1);
+  return joined_.front().programs;
+}
+
+TracedPrograms::Program TracedPrograms::trace(std::size_t replica, const Arguments& arguments,
+                                              const StepSettings& mode,
+                                              const std::vector<GatherSizes>& gathers) {
+  const std::unique_lock alone(trace_mutex());
+  return std::make_shared<const ReplicaProgram>(strategy_, host_.home.get(), function_, replica,
+                                                arguments[replica], mode, gathers);
+}
+
+// Replicas have a program of each signature for themselves, which counts once for all of them.
+void TracedPrograms::count_trace(std::size_t replica, const Program& program) {
+  for (std::size_t r = 0; r < known_.size(); ++r) {
+    for (const Program& other : known_[r]) {
+      if (r != replica && other->matches(program->signature().pattern(), program->mode()) &&
+          other->freshness() == function::Freshness::current) {
+        return;
+      }
+    }
+  }
+  std::string reason = std::exchange(reason_, {});
+  const std::vector<Program>& own = known_[replica];
+  if (reason.empty() && !own.empty())
+    reason = program->signature().difference_from(own.front()->signature());
+  count_trace(reason);
+}
+
+void TracedPrograms::count_trace(const std::string& reason) {
+  const std::size_t traces = ++traces_ - traces_for_earlier_groups_;
+  if (traces != kTracesBeforeWarning) return;
+  log_warn("function '", function_.name(), "' was traced ", traces, " times, which takes time; ",
+           reason.empty() ? "its variables' requires_grad flags or its modules' modes have changed"
+                          : reason);
+}
+
+// Those that the arguments ask for.
+ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const StepSettings& mode) {
+  ReplicaPrograms members(arguments.size());
+  for (std::size_t r = 0; r < arguments.size(); ++r) {
+    {
+      const Lock lock(mutex_);
+      members[r] = known(r, arguments, mode);
+    }
+    if (members[r]) continue;
+    members[r] = trace(r, arguments, mode);
+    const Lock lock(mutex_);
+    count_trace(r, members[r]);
+    if (known_[r].size() >= kProgramsMax) forget(known_[r].back());
+    known_[r].insert(known_[r].begin(), members[r]);
+  }
+  return members;
+}
+
+std::shared_ptr<const JoinedPrograms> TracedPrograms::traced_programs(const Arguments& arguments) {
+  const Lock tracing(tracing_);
+  const StepSettings mode = [&] {
+    const std::shared_lock no_trace(trace_mutex());
+    return settings();
+  }();
+  // Another thread may have traced them meanwhile.
+  if (auto programs = known_programs(arguments, mode)) return programs;
+  ReplicaPrograms members = own_programs(arguments, mode);
+  Joined made{members, nullptr};
+  for (int round = 0; round < kGatherRounds; ++round) {
+    const std::vector<GatherSizes> sizes = gather_sizes_of(members);
+    bool is_settled = true;
+    for (std::size_t r = 0; r < members.size(); ++r) {
+      if (members[r]->assumed_gathers() == sizes) continue;
+      is_settled = false;
+      members[r] = trace(r, arguments, mode, sizes);
+    }
+    if (!is_settled && round == 0) {
+      const Lock lock(mutex_);
+      count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
+    }
+    if (!is_settled) continue;
+    made.programs = std::make_shared<const JoinedPrograms>(std::move(members), host_.home.get());
+    break;
+  }
+  COHORT_CHECK(made.programs != nullptr, ErrorCode::unimplemented,
+               "[strategy.all_gather] expected at most ", kGatherRounds,
+               " calls one after the other whose sizes depend on each other in '", function_.name(),
+               "'; call run() in place of function()");
+  const Lock lock(mutex_);
+  if (joined_.size() >= kProgramsMax) joined_.pop_back();
+  joined_.insert(joined_.begin(), made);
+  return made.programs;
+}
+
+// Of programs that are traced again with other constants, another one.
+std::uint64_t TracedPrograms::number_of(const ReplicaPrograms& members) {
+  const auto found = std::find_if(numbered_.begin(), numbered_.end(),
+                                  [&](const Numbered& one) { return one.members == members; });
+  const auto own = static_cast<std::size_t>(host_.home->workers()->own());
+  if (found != numbered_.end()) {
+    const bool is_stale = std::any_of(agreed_.begin(), agreed_.end(), [&](const auto& one) {
+      return one.first.at(own) == found->number && !one.second->are_current();
+    });
+    if (!is_stale) return found->number;
+    numbered_.erase(found);
+  }
+  if (numbered_.size() >= kProgramsMax) numbered_.erase(numbered_.begin());
+  numbered_.push_back({members, next_number_++});
+  return numbered_.back().number;
+}
+
+// A batch of another size on one worker changes what the programs of all must do, so the workers
+// tell each other in each call which of their programs they run.
+std::shared_ptr<const JoinedPrograms> TracedPrograms::programs_over_workers(
+    const Arguments& arguments) {
+  const Lock tracing(tracing_);
+  StrategyWorkers& workers = *host_.home->workers();
+  ReplicaPrograms members;
+  StepSettings mode;
+  const auto make = [&]() -> StrategyWorkers::Message {
+    {
+      const std::shared_lock no_trace(trace_mutex());
+      mode = settings();
+    }
+    members = own_programs(arguments, mode);
+    ByteWriter writer;
+    const Lock lock(mutex_);
+    writer.u64(number_of(members));
+    return {"", writer.take()};
+  };
+  std::vector<std::uint64_t> key;
+  for (const Bytes& bytes : workers.exchange(
+           {.call = "function", .text = "a step of function()", .combines = false}, make))
+    key.push_back(ByteReader(bytes, "function").u64());
+  {
+    const Lock lock(mutex_);
+    const auto found = agreed_.find(key);
+    if (found != agreed_.end()) return found->second;
+  }
+  const auto trace_again = [&](std::size_t r, const std::vector<GatherSizes>& sizes) {
+    return trace(r, arguments, mode, sizes);
+  };
+  auto programs =
+      joined_over_workers(std::move(members), *host_.home, function_.name(), trace_again);
+  const Lock lock(mutex_);
+  // All workers forget them at the same time.
+  if (agreed_.size() >= kProgramsMax) agreed_.clear();
+  agreed_.emplace(std::move(key), programs);
+  return programs;
+}
+
+}  // namespace
+
+std::shared_ptr<StepPrograms> make_traced_programs(Strategy& strategy, const Function& function,
+                                                   const StepReplicas& replicas) {
+  return std::make_shared<TracedPrograms>(strategy, function, replicas);
+}
+
+std::shared_ptr<StepPrograms> LocalFunctions::programs(const Function& function) {
+  for (const Device& device : devices_) {
+    COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
+                 "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
+                 "; call run() in place of function()");
+  }
+  return make_traced_programs(strategy_, function, replicas_);
+}
+
+}  // namespace cohort::internal

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/traced/variable_trace.h"
+
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/variable/rows.h"
+
+namespace cohort::internal {
+namespace {
+
+std::vector<at::Tensor> nothing() { return {}; }
+
+// The part of a call for one replica alone; none if the replicas make it together.
+std::optional<std::size_t> own_value(const MirroredHome::Reach& reach) {
+  COHORT_ASSERT(reach.kind != MirroredHome::Reach::Kind::all);  // a trace is in a replica
+  if (reach.kind == MirroredHome::Reach::Kind::merged) return std::nullopt;
+  return reach.value;
+}
+
+// The tensor that this replica's program has for the variable.
+at::Tensor own_tensor(const Variable& variable) {
+  const MirroredTarget target = target_of(variable);
+  const std::size_t here = target.variable.mirrored_home().component_here();
+  COHORT_CHECK(!target.component || *target.component == here, ErrorCode::unimplemented,
+               "[strategy.function] expected a replica to write its own component, got '",
+               variable.name(), "' in replica ", here,
+               "; call run() instead, or write each component outside of the step");
+  return target.variable.component(here);
+}
+
+}  // namespace
+
+void VariableTrace::assign(std::span<const Assignment> assignments) {
+  for (const Assignment& each : assignments) {
+    const auto reach = own_value(home_.reach_here(each.variable, "variable.assign"));
+    record(assign_call(each, identity_of(each.value), reach), {each.value},
+           {own_tensor(each.variable)}, nothing);
+  }
+}
+
+void VariableTrace::scatter(std::span<const RowUpdate> updates) {
+  for (const RowUpdate& each : updates) {
+    const MirroredTarget target = target_of(each.variable);
+    if (!target.component) target.variable.check_scatter(each.kind);
+    const auto reach = own_value(home_.reach_here(each.variable, variable::call_name(each.kind)));
+    record(scatter_call(each, identity_of(each.indices), identity_of(each.rows), reach),
+           {each.indices, each.rows}, {own_tensor(each.variable)}, nothing);
+  }
+}
+
+void VariableTrace::apply(const SlotKey& key, std::span<const Update> updates,
+                          std::span<const at::Tensor> hyper) {
+  std::vector<at::Tensor> gradients, updated;
+  for (const Update& update : updates) {
+    COHORT_CHECK(!target_of(update.variable).component, ErrorCode::unimplemented,
+                 "[optimizer.apply_gradients] expected whole variables in a replica context, got "
+                 "the component '",
+                 update.variable.name(), "'; update it in StrategyExtended::update()");
+    updated.push_back(own_tensor(update.variable));
+    if (update.gradient.defined()) gradients.push_back(update.gradient);
+  }
+  record(apply_call(key, updates, hyper), gradients, updated, nothing);
+}
+
+UpdateRecorder* MirroredHome::recorder() {
+  auto* const trace = dynamic_cast<VariableTrace*>(ReplicaTrace::current());
+  return trace != nullptr && &trace->home() == this ? trace : nullptr;
+}
+
+}  // namespace cohort::internal

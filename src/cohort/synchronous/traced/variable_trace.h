@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The trace of a step in a replica of a strategy that has variables: also records what the step
+// writes into them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "cohort/replicas/step_call.h"
+#include "cohort/strategy/replica_trace.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/variable/variable_home.h"
+
+namespace cohort::internal {
+
+// As ReplicaTrace.
+class VariableTrace final : public ReplicaTrace, public UpdateRecorder {
+ public:
+  VariableTrace(MirroredHome& home, std::size_t replicas, std::vector<GatherSizes> gathers)
+      : ReplicaTrace(replicas, std::move(gathers)), home_(home) {}
+  const MirroredHome& home() const { return home_; }
+
+  void assign(std::span<const Assignment> assignments) override;
+  void scatter(std::span<const RowUpdate> updates) override;
+  void apply(const SlotKey& key, std::span<const Update> updates,
+             std::span<const at::Tensor> hyper) override;
+
+ private:
+  MirroredHome& home_;
+};
+
+// The calls that it records. `value`: of the variable's values, the one that a call for this
+// replica alone changes; none: the replicas change all of them together.
+std::shared_ptr<const StepCall> assign_call(const Assignment& assignment, TensorIdentity identity,
+                                            std::optional<std::size_t> value);
+std::shared_ptr<const StepCall> scatter_call(const RowUpdate& update, TensorIdentity indices,
+                                             TensorIdentity rows, std::optional<std::size_t> value);
+// The values of the call are the gradients that are defined.
+std::shared_ptr<const StepCall> apply_call(const SlotKey& key, std::span<const Update> updates,
+                                           std::span<const at::Tensor> hyper);
+
+}  // namespace cohort::internal

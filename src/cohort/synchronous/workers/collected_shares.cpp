@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/workers/collected_shares.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/bytes.h"
+#include "cohort/core/error.h"
+#include "cohort/replicas/replica_devices.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/synchronous/workers/sharded_updates.h"
+#include "cohort/workers/shares.h"
+
+namespace cohort::internal {
+namespace {
+
+using Holder = ShardedUpdates::Holder;
+
+// A slot of which workers have shares.
+struct SharedSlot {
+  std::string name;  // variable, optimizer, rule and number
+  at::ScalarType type = at::kFloat;
+  std::int64_t elements = 0;
+  MirroredVariable* variable = nullptr;  // on workers that have a share
+  std::string optimizer = {};
+  std::size_t number = 0;
+};
+
+// In an order that is the same on all workers.
+std::vector<SharedSlot> shared_slots(MirroredHome& home) {
+  std::map<std::string, SharedSlot> slots;
+  for (const Variable& handle : home.variables()) {
+    MirroredVariable& variable = target_of(handle).variable;
+    for (const auto& [optimizer, of_rule] : variable.state(0).slots()) {
+      for (std::size_t i = 0; i < of_rule.are_parts.size(); ++i) {
+        if (!of_rule.are_parts[i]) continue;
+        const std::string name =
+            variable.name() + "\n" + optimizer + "\n" + of_rule.rule + "\n" + std::to_string(i);
+        slots[name] = {.name = name,
+                       .type = of_rule.tensors[i].scalar_type(),
+                       .elements = variable.component(0).numel(),
+                       .variable = &variable,
+                       .optimizer = optimizer,
+                       .number = i};
+      }
+    }
+  }
+  std::vector<SharedSlot> all;
+  for (auto& [name, slot] : slots) all.push_back(std::move(slot));
+  return all;
+}
+
+// What a member says of itself.
+struct Report {
+  bool is_whole = false;  // it has all values, and slots that fit them or shares
+  Holder holder = {};     // without names: its slots are whole
+  std::vector<SharedSlot> slots = {};
+};
+
+Bytes encoded_report(const Report& report) {
+  ByteWriter out;
+  out.u8(report.is_whole ? 1 : 0);
+  out.varint(report.holder.names.size());
+  for (const std::string& name : report.holder.names) out.text(name);
+  out.varint(static_cast<std::uint64_t>(report.holder.own));
+  out.u64(report.holder.steps);
+  out.u8(report.holder.is_torn ? 1 : 0);
+  out.varint(report.slots.size());
+  for (const SharedSlot& slot : report.slots) {
+    out.text(slot.name);
+    out.u8(static_cast<std::uint8_t>(slot.type));
+    out.zigzag(slot.elements);
+  }
+  return out.take();
+}
+
+Report decoded_report(const Bytes& bytes) {
+  ByteReader in(bytes, "the shares of another worker");
+  Report report{.is_whole = in.u8() != 0};
+  const std::size_t names = in.count();
+  for (std::size_t i = 0; i < names; ++i) report.holder.names.push_back(in.text());
+  report.holder.own = static_cast<int>(in.varint());
+  report.holder.steps = in.u64();
+  report.holder.is_torn = in.u8() != 0;
+  const std::size_t slots = in.count();
+  for (std::size_t i = 0; i < slots; ++i) {
+    SharedSlot slot{.name = in.text()};
+    slot.type = static_cast<at::ScalarType>(in.u8());
+    slot.elements = in.zigzag();
+    report.slots.push_back(std::move(slot));
+  }
+  return report;
+}
+
+constexpr std::string_view kLossRemedy =
+    "; the values of variables are there: save them with save_values(), and start all workers "
+    "again from them, with new slots; train without shard_optimizer_state where a loss must not "
+    "cost the slots";
+
+// Of each member of the last group its rank in this one. Throws the same on all members.
+std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
+  std::vector<int> ranks;
+  const Report* first = nullptr;
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    if (!all[rank].is_whole) continue;
+    const Holder& holder = all[rank].holder;
+    if (first == nullptr) {
+      first = &all[rank];
+      ranks.assign(holder.names.size(), -1);
+    }
+    const bool is_of_group =
+        holder.names == first->holder.names &&
+        std::equal(first->slots.begin(), first->slots.end(), all[rank].slots.begin(),
+                   all[rank].slots.end(),
+                   [](const auto& a, const auto& b) { return a.name == b.name; });
+    COHORT_CHECK(is_of_group && holder.steps == first->holder.steps, ErrorCode::data_loss,
+                 "[strategy.rebuild] expected shares of the slots of optimizers of one step on all "
+                 "workers, got those of different ones: the last step has failed after a part of "
+                 "the workers had updated theirs",
+                 kLossRemedy);
+    ranks.at(static_cast<std::size_t>(holder.own)) = static_cast<int>(rank);
+  }
+  std::string lost;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (ranks[i] < 0) lost += (lost.empty() ? "" : ", ") + first->holder.names[i];
+  }
+  COHORT_CHECK(lost.empty(), ErrorCode::data_loss,
+               "[strategy.rebuild] expected all workers that have shares of the slots of "
+               "optimizers (shard_optimizer_state), got none of the shares of ",
+               lost, kLossRemedy);
+  return ranks;
+}
+
+void check_values_are_there(const std::vector<Report>& all) {
+  const bool are_there = std::any_of(all.begin(), all.end(), [](const Report& each) {
+    return each.is_whole && !each.holder.is_torn;
+  });
+  COHORT_CHECK(are_there, ErrorCode::data_loss,
+               "[strategy.rebuild] expected a worker with the values of the last step, got none: "
+               "it has failed when all had updated their slots, and before they had the new values",
+               kLossRemedy);
+}
+
+// The shares of all members of the last group, in their order.
+at::Tensor whole_slot(const at::Tensor& gathered, std::int64_t elements,
+                      const std::vector<int>& ranks, std::size_t members) {
+  const int holders = static_cast<int>(ranks.size());
+  std::vector<std::int64_t> begins(members, 0);
+  std::int64_t next = 0;
+  for (std::size_t rank = 0; rank < members; ++rank) {
+    begins[rank] = next;
+    const auto found = std::find(ranks.begin(), ranks.end(), static_cast<int>(rank));
+    if (found == ranks.end()) continue;
+    next += share_of(elements, static_cast<int>(found - ranks.begin()), holders).size();
+  }
+  const at::Tensor whole = at::empty({elements}, gathered.options());
+  for (int holder = 0; holder < holders; ++holder) {
+    const ElementRange share = share_of(elements, holder, holders);
+    const std::int64_t begin = begins[static_cast<std::size_t>(ranks[holder])];
+    elements_of(whole, share).copy_(elements_of(gathered, {begin, begin + share.size()}));
+  }
+  return whole;
+}
+
+}  // namespace
+
+bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadline) {
+  const c10::NoGradGuard no_grad;
+  ShardedUpdates* const sharded = home.sharded_updates();
+  Report own{.is_whole = home.are_values_whole()};
+  if (own.is_whole && sharded != nullptr) {
+    own.holder = sharded->holder();
+    own.slots = shared_slots(home);
+  }
+  std::vector<Report> all;
+  for (const Bytes& bytes :
+       group.exchange(encoded_report(own), "shares of the slots of optimizers", deadline))
+    all.push_back(decoded_report(bytes));
+  const auto has_all = [](const Report& each) {
+    return each.is_whole && each.holder.names.empty();
+  };
+  // A worker with whole slots was not yet in the step of which others have shares, or has collected
+  // them before.
+  if (std::any_of(all.begin(), all.end(), has_all)) return has_all(own);
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const Report& each) { return each.is_whole; });
+  if (first == all.end()) return false;
+  // Without slots, as for plain SGD, a lost worker takes nothing with it.
+  const bool has_slots =
+      std::any_of(all.begin(), all.end(), [](const Report& each) { return !each.slots.empty(); });
+  const std::vector<int> ranks = has_slots ? ranks_of_shares(all) : std::vector<int>();
+  check_values_are_there(all);
+  std::vector<at::Tensor> whole;
+  for (std::size_t i = 0; i < first->slots.size(); ++i) {
+    const SharedSlot& slot = first->slots[i];
+    at::Tensor share = at::empty({0}, at::TensorOptions(slot.type));
+    if (own.is_whole) {
+      const SharedSlot& mine = own.slots[i];
+      const VariableState::Slots& slots = mine.variable->state(0).slots();
+      share = slots.find(mine.optimizer)->second.tensors[mine.number].cpu();
+    }
+    const at::Tensor gathered = group.all_gather(share, 0, deadline);
+    if (own.is_whole) whole.push_back(whole_slot(gathered, slot.elements, ranks, all.size()));
+  }
+  if (!own.is_whole) return false;
+  for (std::size_t i = 0; i < whole.size(); ++i) {
+    const SharedSlot& slot = own.slots[i];
+    VariableState& state = slot.variable->state_of_shares();
+    const at::Tensor& value = state.value();
+    state.replace_slot(slot.optimizer, slot.number,
+                       on_device(whole[i].view(value.sizes()), value.device()));
+  }
+  sharded->forget_shares();
+  if (own.holder.is_torn) home.set_values_whole(false);  // until it gets those of another worker
+  return !own.holder.is_torn;
+}
+
+}  // namespace cohort::internal
