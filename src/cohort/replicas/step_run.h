@@ -82,18 +82,18 @@ class StepReplica final : public EffectHandler {
   const StepOffer& of(std::size_t replica) const { return run_.offer(replica, meeting_); }
   // The memory of replica 0's offer, into which all may write.
   std::vector<at::Tensor>& shared_sums() { return run_.offer(0, meeting_).sums; }
-  // In a meeting: replica 0 makes a call of all workers; then all replicas go on.
+  // In a meeting: what all replicas need of their offers. Each computes it itself; or, if `once`,
+  // replica 0 does for all of them, which get the same tensors.
   template <class F>
-  void over_workers(const F& call) {
-    if (index_ == 0) call();
+  std::vector<at::Tensor> together(bool once, const F& compute) {
+    if (!once) return compute();
+    if (index_ == 0) shared_sums() = compute();
     meet();
+    return shared_sums();
   }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }
-  // The arguments of a replica that has come to a meeting, and one of them.
-  const std::vector<at::Tensor>& inputs_of(std::size_t replica) const {
-    return run_.inputs_[replica];
-  }
+  // An argument of a replica that has come to a meeting.
   const at::Tensor& argument(std::size_t replica, std::size_t number) const {
     return run_.inputs_[replica][number];
   }

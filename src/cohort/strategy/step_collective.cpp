@@ -16,30 +16,22 @@ class JoinedCollective final : public JoinedCall {
   JoinedCollective(const CollectiveCall& call, StrategyWorkers* workers)
       : call_(call), workers_(workers) {}
 
-  // Each replica computes the result itself: the same numbers in the same order.
+  // Each replica of one worker computes the result itself: the same numbers in the same order.
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     const std::size_t leaves = values.size();
     replica.own_offer().values = std::move(values);
     replica.meet();
-    std::vector<at::Tensor> results;
-    if (workers_ != nullptr && workers_->are_several()) {
-      replica.over_workers([&] { replica.shared_sums() = combined_by_all(replica, leaves); });
-      for (const at::Tensor& result : replica.shared_sums()) results.push_back(result.clone());
-      replica.leave();
-      return results;
-    }
-    for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
-      std::vector<Reduction::Parts> parts;
-      for (std::size_t r = 0; r < replica.count(); ++r)
-        parts.push_back(call_.part_of(replica.of(r).values[leaf]));
-      results.push_back(call_.combined(parts));
+    const bool are_several = workers_ != nullptr && workers_->are_several();
+    auto results = replica.together(are_several, [&] { return combined(replica, leaves); });
+    for (at::Tensor& result : results) {
+      if (are_several) result = result.clone();
     }
     replica.leave();
     return results;
   }
 
  private:
-  std::vector<at::Tensor> combined_by_all(const StepReplica& replica, std::size_t leaves) const {
+  std::vector<at::Tensor> combined(const StepReplica& replica, std::size_t leaves) const {
     const auto own = [&] {
       Contributions parts(leaves);
       for (std::size_t leaf = 0; leaf < leaves; ++leaf) {
@@ -48,10 +40,10 @@ class JoinedCollective final : public JoinedCall {
       }
       return parts;
     };
-    const Contributions all = of_all_workers(
-        workers_, call_.name(), [&] { return call_.text(); }, own, call_.timeout);
     std::vector<at::Tensor> results;
-    for (const std::vector<Reduction::Parts>& parts : all) results.push_back(call_.combined(parts));
+    for (const std::vector<Reduction::Parts>& parts : of_all_workers(
+             workers_, call_.name(), [&] { return call_.text(); }, own, call_.timeout))
+      results.push_back(call_.combined(parts));
     return results;
   }
 

@@ -7,7 +7,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 #include "cohort/core/random.h"
 
 namespace cohort::collective {

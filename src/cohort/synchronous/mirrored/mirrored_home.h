@@ -259,11 +259,6 @@ class MirroredHome final : public VariableHome,
   void shard_updates();
   // Steps of optimizers over workers go through it; nullptr: each worker makes whole updates.
   ShardedUpdates* sharded_updates() const { return sharded_updates_.get(); }
-  // In a merge: what the replicas of all workers assign. `are_one` becomes whether all assign one.
-  std::vector<std::vector<at::Tensor>> assigned_by_all(
-      const std::vector<Assignment>& assignments,
-      const std::vector<std::vector<at::Tensor>>& values, std::vector<bool>& are_one) const;
-  std::vector<RowUpdate> scattered_by_all(const PerReplica<std::vector<RowUpdate>>& all) const;
   // The values of variables synchronized on read, which all workers ask for. `check` throws
   // if this one cannot.
   std::vector<at::Tensor> reduced_over_all(
@@ -309,13 +304,15 @@ class MirroredHome final : public VariableHome,
   void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
   // After a write at a place: whether what the replica has changed until now stays.
   void note_written(const Place& place, bool is_update);
-  void about_to_write(MirroredVariable& variable, std::size_t value, const Place& place);
   // What other workers have handed over for the variables of a module.
   std::vector<std::optional<HandedVariable>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
-  // These combine the values of all replicas, which make the same calls.
-  void assign_merged(const ReplicaContext& replica, std::vector<Assignment> assignments);
-  void scatter_merged(const ReplicaContext& replica, std::vector<RowUpdate> updates);
+  // Assignments and changes of rows.
+  template <class Write>
+  void write(std::span<const Write> writes);
+  // Combines what all replicas write, which make the same calls.
+  template <class Write>
+  void write_merged(const ReplicaContext& replica, std::vector<Write> writes);
   std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
   at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
                           const MirroredVariable::Traits& traits);
@@ -325,7 +322,7 @@ class MirroredHome final : public VariableHome,
   struct Reduced;
   struct OptimizerStep;
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
-                 std::span<const double> hyper) const;
+                 std::span<const double> hyper);
 
   std::atomic<const Strategy*> owner_;  // nullptr after its end
   const std::string name_;

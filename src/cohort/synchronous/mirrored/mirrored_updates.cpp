@@ -16,7 +16,7 @@
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
-#include "cohort/synchronous/workers/sharded_updates.h"
+#include "cohort/synchronous/mirrored/value_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/variable_state.h"
@@ -75,14 +75,6 @@ std::vector<Reduction::Parts> own_parts(std::span<const Update> updates, std::st
   return parts;
 }
 
-// A step of an update rule for one value of a variable.
-struct ValueUpdate {
-  MirroredVariable& variable;
-  std::size_t value;
-  at::Tensor gradient;     // on the value's device
-  bool is_of_all = false;  // the other values are equal, and get the result of this one
-};
-
 // Of each variable the value that replica `component` uses, or all of them.
 std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
                                        std::optional<std::size_t> component, bool is_mixed) {
@@ -106,23 +98,6 @@ std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
     }
   }
   return wanted;
-}
-
-// An error in one value leaves all of them unchanged, unless a GPU has no memory for an update.
-void apply_all(const SlotKey& key, const std::vector<ValueUpdate>& updates,
-               std::span<const double> hyper) {
-  std::vector<VariableState::Fresh> fresh;
-  fresh.reserve(updates.size());
-  for (const ValueUpdate& update : updates)
-    fresh.push_back(update.variable.reserve(update.value, key, hyper));
-  for (std::size_t i = 0; i < updates.size(); ++i) {
-    const ValueUpdate& update = updates[i];
-    if (update.is_of_all) {
-      update.variable.apply_to_all(key, std::move(fresh[i]), update.gradient, hyper);
-    } else {
-      update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
-    }
-  }
 }
 
 }  // namespace
@@ -173,14 +148,14 @@ void check_same_optimizer(const PerReplica<Step>& steps) {
 // values on CPUs and GPUs, which would round differently.
 MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const SlotKey& key,
                                            std::span<const Update> updates,
-                                           std::span<const double> hyper) const {
+                                           std::span<const double> hyper) {
   return StrategyAccess::merge(
       replica, "apply_gradients",
       [this, &key](Strategy&, const PerReplica<std::vector<Update>>& all,
                    const PerReplica<OptimizerStep>& steps) {
         check_same_optimizer(steps);
         const std::vector<Update>& first = all[0];
-        Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = is_mixed()};
+        Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = false};
         const c10::NoGradGuard no_grad;
         const std::vector<Variable> variables = variables_of(first);
         const std::string what = has_workers() ? step_of(key) : std::string();
@@ -189,27 +164,22 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         std::vector<Reduction::Parts> sums = is_early
                                                  ? own_parts(first, kApplyCall)
                                                  : local_sums(all, kApplyCall, cross_device_ops_);
-        const auto state = [&] { return alike_in_steps(key.optimizer); };
-        if (has_workers() && sharded_updates_ != nullptr) {
-          reduced.is_applied = true;
-          sharded_updates_->step(key, what, variables, sums, reduced.hyper, state);
+        reduced.is_applied =
+            has_workers() && sum_over_workers(*this, key, what, variables, sums, reduced.hyper);
+        if (reduced.is_applied) {
           if (key.counter != nullptr) key.counter->add_one();
           return reduced;
         }
-        if (has_workers()) {
-          const StepNumbers numbers = numbers_of(key.rule, reduced.hyper);
-          gradients_->sum(kApplyCall, what, variables, sums, numbers, state);
-        }
+        const std::vector<at::Tensor> gradients = gradients_of_sums(sums, variables);
+        reduced.is_applied = is_mixed();
         for (std::size_t i = 0; i < first.size(); ++i) {
-          const at::Tensor sum = gradient_of_sum(sums[i]);
-          if (!sum.defined()) continue;
-          reduced.updates.push_back({first[i].variable, sum});
+          if (!gradients[i].defined()) continue;
+          reduced.updates.push_back({first[i].variable, gradients[i]});
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
         }
-        COHORT_CHECK(!reduced.updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
-                     no_gradient_text(variables));
         if (reduced.is_applied)
-          apply_all(key, value_updates(reduced.updates, std::nullopt, is_mixed()), reduced.hyper);
+          apply_values(key, value_updates(reduced.updates, std::nullopt, is_mixed()),
+                       reduced.hyper);
         if (key.counter != nullptr) key.counter->add_one();
         return reduced;
       },
@@ -282,7 +252,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
     if (own || place.kind == Place::Kind::update) variable.allow_difference();
   }
   const auto component = is_of_all ? std::nullopt : std::optional(place.component);
-  apply_all(key, value_updates(updates, component, is_mixed()), hyper);
+  apply_values(key, value_updates(updates, component, is_mixed()), hyper);
   note_written(place, /*is_update=*/true);
   if (is_reduced || !has_workers()) return;
   for (const Update& update : updates) target_of(update.variable).variable.doubt_values();

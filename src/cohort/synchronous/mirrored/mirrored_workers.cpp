@@ -12,7 +12,6 @@
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/synchronous/mirrored/combined_writes.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/compared_values.h"
 #include "cohort/workers/worker_values.h"
@@ -39,11 +38,6 @@ std::string text_of(const MirroredVariable::Traits& traits) {
   return std::string(traits.is_trainable ? "trainable" : "not trainable") +
          (is_on_read ? ", on_read" : ", on_write") + ", aggregation " +
          std::string(aggregation_of(traits));
-}
-
-std::string_view kind_of(AssignKind kind) {
-  if (kind == AssignKind::assign) return "assign";
-  return kind == AssignKind::add ? "assign_add" : "assign_sub";
 }
 
 // All parts of each leaf, as values.
@@ -237,60 +231,6 @@ std::vector<at::Tensor> MirroredHome::read_over_workers(std::span<const Variable
   std::vector<at::Tensor> reduced = reduced_over_all(together, check);
   for (std::size_t k = 0; k < places.size(); ++k) values[places[k]] = std::move(reduced[k]);
   return values;
-}
-
-std::vector<std::vector<at::Tensor>> MirroredHome::assigned_by_all(
-    const std::vector<Assignment>& assignments, const std::vector<std::vector<at::Tensor>>& values,
-    std::vector<bool>& are_one) const {
-  std::string text = "assignments in replicas";
-  for (std::size_t i = 0; i < assignments.size(); ++i) {
-    // A single replica cannot tell whether its tensor is one for all.
-    are_one[i] = are_one[i] && (assignments[i].is_number || replicas_ > 1);
-    text += "\n" + std::string(kind_of(assignments[i].kind)) + " of " +
-            (are_one[i] ? "one value" : "a value of each replica") + " to variable '" +
-            assignments[i].variable.name() + "'";
-  }
-  auto all = of_all_replicas("assign", text, [&] { return values; });
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    are_one[i] = are_one[i] && std::all_of(all[i].begin(), all[i].end(), [&](const auto& each) {
-                   return at::equal(each, all[i].front());
-                 });
-  }
-  return all;
-}
-
-std::vector<RowUpdate> MirroredHome::scattered_by_all(
-    const PerReplica<std::vector<RowUpdate>>& all) const {
-  const std::vector<RowUpdate>& first = all[0];
-  std::string text = "changes of rows in replicas";
-  for (const RowUpdate& each : first)
-    text += "\n" + variable::call_name(each.kind) + " of variable '" + each.variable.name() + "'";
-  const auto own = [&] {
-    std::vector<std::vector<at::Tensor>> values;
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      std::vector<at::Tensor> indices, rows;
-      for (std::size_t r = 0; r < all.size(); ++r) {
-        indices.push_back(all[r][i].indices);
-        rows.push_back(all[r][i].rows);
-      }
-      values.push_back(std::move(indices));
-      values.push_back(std::move(rows));
-    }
-    return values;
-  };
-  const auto values = of_all_replicas("scatter", text, own);
-  std::vector<RowUpdate> together;
-  for (std::size_t i = 0; i < first.size(); ++i) {
-    const auto& [indices, rows] = std::pair(values[2 * i], values[2 * i + 1]);
-    std::vector<RowUpdate> changes;
-    for (std::size_t r = 0; r < indices.size(); ++r)
-      changes.push_back({first[i].variable, first[i].kind, indices[r], rows[r]});
-    std::vector<const RowUpdate*> each;
-    for (const RowUpdate& change : changes) each.push_back(&change);
-    together.push_back(
-        combined_rows(target_of(first[i].variable).variable, each, /*is_one=*/false));
-  }
-  return together;
 }
 
 }  // namespace cohort::internal

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How workers agree on a step of strategy.function().
+// How the replicas of all workers agree on a step of strategy.function().
 #include <utility>
 
 #include "cohort/core/bytes.h"
@@ -10,18 +10,23 @@
 namespace cohort::internal {
 namespace {
 
-// As in one process.
-constexpr int kGatherRoundsOfWorkers = 8;
+// How many times the sizes in all_gather() are compared; where they differ, programs are traced
+// again.
+constexpr int kGatherRounds = 8;
 
 }  // namespace
 
-std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms members,
-                                                          MirroredHome& home,
-                                                          const std::string& name,
-                                                          const TraceAgain& trace) {
-  StrategyWorkers& workers = *home.workers();
+std::vector<Bytes> exchanged(StrategyWorkers* workers, std::string_view text,
+                             const std::function<StrategyWorkers::Message()>& make) {
+  if (workers == nullptr || !workers->are_several()) return {make().bytes};
+  return workers->exchange({.call = "function", .text = text, .combines = false}, make);
+}
+
+std::shared_ptr<const JoinedPrograms> joined(ReplicaPrograms members, MirroredHome* home,
+                                             const std::string& name, const TraceAgain& trace) {
+  StrategyWorkers* const workers = home == nullptr ? nullptr : home->workers();
   bool are_all_settled = false;
-  for (int round = 0; round < kGatherRoundsOfWorkers && !are_all_settled; ++round) {
+  for (int round = 0; round < kGatherRounds && !are_all_settled; ++round) {
     std::vector<GatherSizes> sizes;
     const auto make = [&]() -> StrategyWorkers::Message {
       const std::vector<GatherSizes> own = gather_sizes_of(members);
@@ -30,7 +35,7 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
       sizes.resize(own.size());
       return {std::to_string(own.size()) + " calls of all_gather()", writer.take()};
     };
-    for (const Bytes& bytes : workers.exchange({.call = "function", .combines = false}, make)) {
+    for (const Bytes& bytes : exchanged(workers, "", make)) {
       ByteReader reader(bytes, "function");
       for (GatherSizes& each : sizes) {
         const std::vector<std::int64_t> of_worker = reader.sizes();
@@ -49,13 +54,12 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
       return {"sizes in all_gather()", writer.take()};
     };
     are_all_settled = true;
-    for (const Bytes& bytes : workers.exchange({.call = "function", .combines = false}, settle))
+    for (const Bytes& bytes : exchanged(workers, "", settle))
       are_all_settled = are_all_settled && ByteReader(bytes, "function").u8() != 0;
   }
   COHORT_CHECK(are_all_settled, ErrorCode::unimplemented, "[strategy.all_gather] expected at most ",
-               kGatherRoundsOfWorkers,
-               " calls one after the other whose sizes depend on each other in '", name,
-               "'; call run() in place of function()");
+               kGatherRounds, " calls one after the other whose sizes depend on each other in '",
+               name, "'; call run() in place of function()");
   std::vector<std::int64_t> of_others;
   const auto make = [&]() -> StrategyWorkers::Message {
     const StepCalls calls = step_calls_of(members);
@@ -64,13 +68,13 @@ std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms member
     of_others.assign(calls.counts.size(), 0);
     return {"a step of function() with these calls" + calls.text, writer.take()};
   };
-  const std::vector<Bytes> all = workers.exchange({.call = "function", .combines = false}, make);
+  const std::vector<Bytes> all = exchanged(workers, "", make);
   for (std::size_t worker = 0; worker < all.size(); ++worker) {
     const std::vector<std::int64_t> counts = ByteReader(all[worker], "function").sizes();
-    if (static_cast<int>(worker) == workers.own()) continue;
+    if (static_cast<int>(worker) == (workers == nullptr ? 0 : workers->own())) continue;
     for (std::size_t i = 0; i < of_others.size(); ++i) of_others[i] += counts.at(i);
   }
-  return std::make_shared<const JoinedPrograms>(std::move(members), &home, of_others);
+  return std::make_shared<const JoinedPrograms>(std::move(members), home, of_others);
 }
 
 }  // namespace cohort::internal

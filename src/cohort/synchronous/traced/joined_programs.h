@@ -10,11 +10,13 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/nest.h"
 #include "cohort/replicas/replica_threads.h"
 #include "cohort/replicas/step_run.h"
 #include "cohort/synchronous/traced/replica_program.h"
+#include "cohort/workers/strategy_workers.h"
 
 namespace cohort::internal {
 
@@ -73,13 +75,16 @@ StepCalls step_calls_of(const ReplicaPrograms& members);
 std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members);
 
 // Joins the programs of this worker's replicas; all workers make this call. Calls `trace` for the
-// program of a replica with other sizes of parts in all_gather(). `name` is that of the function.
-// Throws invalid_argument on all workers if their steps make other calls.
+// program of a replica with other sizes of parts in all_gather(). `home`: nullptr for a strategy
+// without variables; `name`: of the function. Throws invalid_argument on all workers if their steps
+// make other calls.
 using TraceAgain = std::function<std::shared_ptr<const ReplicaProgram>(
     std::size_t replica, const std::vector<GatherSizes>& sizes)>;
-std::shared_ptr<const JoinedPrograms> joined_over_workers(ReplicaPrograms members,
-                                                          MirroredHome& home,
-                                                          const std::string& name,
-                                                          const TraceAgain& trace);
+std::shared_ptr<const JoinedPrograms> joined(ReplicaPrograms members, MirroredHome* home,
+                                             const std::string& name, const TraceAgain& trace);
+
+// What each worker has made for a step; `workers`: nullptr for a strategy without any.
+std::vector<Bytes> exchanged(StrategyWorkers* workers, std::string_view text,
+                             const std::function<StrategyWorkers::Message()>& make);
 
 }  // namespace cohort::internal

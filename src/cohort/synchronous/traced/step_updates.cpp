@@ -6,17 +6,18 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <array>
+#include <cstddef>
 #include <span>
 #include <string>
 #include <utility>
 
+#include "cohort/collective/reduce_elements.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/replicas/step_run.h"
+#include "cohort/synchronous/mirrored/value_updates.h"
 #include "cohort/synchronous/traced/variable_trace.h"
-#include "cohort/synchronous/workers/sharded_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/variable_state.h"
@@ -37,44 +38,25 @@ struct JoinedUpdate {
 // The gradient of each replica; nullptr: none.
 using Gradients = c10::SmallVector<const at::Tensor*, 8>;
 
-constexpr std::int64_t kBlock = 512;  // elements that are added at once
-constexpr std::size_t kLevels = 16;   // of a tree: more replicas than a process can have
-
-// Adds values as Reduction::sum() does: in the same tree. Returns where the sum is: at `out`, or
-// where it was if there is one value; nullptr if there is none. `scratch`: a block for each level.
-template <class T>
-const T* add_tree(std::span<const T* const> values, std::int64_t size, T* out, T* scratch) {
-  if (values.size() == 1) return values.front();
-  const std::size_t left_size = left_of_tree(values.size());
-  const T* const left = add_tree(values.first(left_size), size, out, scratch);
-  const T* const right = add_tree(values.subspan(left_size), size, scratch, scratch + kBlock);
-  if (right == nullptr) return left;
-  if (left == nullptr) {
-    if (right != scratch) return right;
-    std::copy(right, right + size, out);  // where this level's sum belongs
-    return out;
-  }
-  for (std::int64_t i = 0; i < size; ++i) out[i] = left[i] + right[i];
-  return out;
+// Adds some elements of all gradients in the tree of Reduction::sum(). The tensors are row-major.
+void add_elements(const at::Tensor& sum, const Gradients& all, std::int64_t begin,
+                  std::int64_t end) {
+  const auto bytes_of = [&](const at::Tensor& tensor) {
+    return static_cast<std::byte*>(tensor.data_ptr()) +
+           begin * static_cast<std::int64_t>(tensor.itemsize());
+  };
+  c10::SmallVector<const std::byte*, 8> inputs;
+  for (const at::Tensor* const each : all) inputs.push_back(bytes_of(*each));
+  std::byte* const output = bytes_of(sum);
+  collective::reduce_elements({.dtype = sum.scalar_type(),
+                               .op = ReduceOp::sum,
+                               .inputs = {inputs.data(), inputs.size()},
+                               .outputs = {&output, 1},
+                               .count = end - begin});
 }
 
-template <class T>
-void add(const at::Tensor& sum, const Gradients& all, std::int64_t begin, std::int64_t end) {
-  T* const out = sum.data_ptr<T>();
-  std::array<T, kLevels * kBlock> scratch;  // NOLINT(cppcoreguidelines-pro-type-member-init)
-  c10::SmallVector<const T*, 8> values(all.size(), nullptr);
-  for (std::int64_t i = begin; i < end; i += kBlock) {
-    for (std::size_t r = 0; r < all.size(); ++r) {
-      if (all[r] != nullptr) values[r] = all[r]->data_ptr<T>() + i;
-    }
-    add_tree<T>({values.data(), values.size()}, std::min(kBlock, end - i), out + i, scratch.data());
-  }
-}
-
-// Variables that optimizers train are of float32 or float64.
-void add_all(const at::Tensor& sum, const Gradients& all, std::int64_t begin, std::int64_t end) {
-  if (sum.scalar_type() == at::kFloat) return add<float>(sum, all, begin, end);
-  add<double>(sum, all, begin, end);
+bool are_complete(const Gradients& all) {
+  return std::find(all.begin(), all.end(), nullptr) == all.end();
 }
 
 // The gradient, if only one replica has one.
@@ -84,6 +66,17 @@ const at::Tensor* only(const Gradients& all) {
     if (each != nullptr && std::exchange(found, each) != nullptr) return nullptr;
   }
   return found;
+}
+
+// The sum where some replicas have no gradient: the only one itself, else in memory of its own;
+// undefined if all replicas have one.
+at::Tensor sum_of_some(const Gradients& all) {
+  if (const at::Tensor* const one = only(all)) return *one;
+  if (are_complete(all)) return {};
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor* const each : all)
+    gradients.push_back(each == nullptr ? at::Tensor() : *each);
+  return sum_of_gradients(gradients, kApplyCall);
 }
 
 class JoinedApply final : public JoinedCall {
@@ -113,9 +106,8 @@ class JoinedApply final : public JoinedCall {
     if (is_shared && replica.index() == 0) reserve_sums(own);
     replica.meet();
     if (home.has_workers()) {
-      replica.over_workers([&] { sum_over_workers(replica, home); });
-      if (home.sharded_updates() == nullptr)
-        apply(replica, replica.shared_sums(), /*is_of_all=*/false);
+      const auto sums = replica.together(true, [&] { return sums_over_workers(replica, home); });
+      apply(replica, sums, /*is_of_all=*/false);
     } else if (replica.count() > 1 && is_of_one_value_) {
       if (replica.index() == 0) apply(replica, sums(replica), /*is_of_all=*/true);
       replica.meet();
@@ -168,92 +160,70 @@ class JoinedApply final : public JoinedCall {
     sums.reserve(updates_.size());
     for (std::size_t i = 0; i < updates_.size(); ++i) {
       const auto all = gradients(replica, i);
-      if (const at::Tensor* const one = only(all)) {
-        sums.push_back(*one);
-        continue;
-      }
-      sums.push_back(replica.own_offer().sums[i]);
-      add_all(sums[i], all, 0, sums[i].numel());
+      sums.push_back(sum_of_some(all));
+      if (sums[i].defined()) continue;
+      sums[i] = replica.own_offer().sums[i];
+      add_elements(sums[i], all, 0, sums[i].numel());
     }
     return sums;
   }
-
   // Adds this replica's share of the elements, for all replicas.
   void add_share(StepReplica& replica) const {
     const auto index = static_cast<std::int64_t>(replica.index());
     const auto count = static_cast<std::int64_t>(replica.count());
     for (std::size_t i = 0; i < updates_.size(); ++i) {
       const auto all = gradients(replica, i);
-      if (only(all) != nullptr) continue;
+      if (!are_complete(all)) continue;
       const at::Tensor& sum = replica.shared_sums()[i];
-      add_all(sum, all, sum.numel() * index / count, sum.numel() * (index + 1) / count);
+      add_elements(sum, all, sum.numel() * index / count, sum.numel() * (index + 1) / count);
     }
   }
-
-  // On replica 0, as WorkerGradients do it for run(), or ShardedUpdates.
-  void sum_over_workers(StepReplica& replica, MirroredHome& home) const {
+  std::vector<at::Tensor> shared_sums(StepReplica& replica) const {
+    std::vector<at::Tensor> sums = replica.shared_sums();
+    for (std::size_t i = 0; i < updates_.size(); ++i) {
+      const at::Tensor sum = sum_of_some(gradients(replica, i));
+      if (sum.defined()) sums[i] = sum;
+    }
+    return sums;
+  }
+  // On replica 0. Empty if the step is complete.
+  std::vector<at::Tensor> sums_over_workers(StepReplica& replica, MirroredHome& home) const {
     std::vector<Variable> variables;
     std::vector<Reduction::Parts> sums;
     for (std::size_t i = 0; i < updates_.size(); ++i) {
       variables.push_back(updates_[i].handle);
       const auto all = gradients(replica, i);
       Reduction::Parts& sum = sums.emplace_back();
-      const at::Tensor* const one = only(all);
-      if (one != nullptr) {
+      sum.type = updates_[i].variable->spec().dtype;
+      if (const at::Tensor* const one = only(all)) {
         // A share of it is copied before anyone can write into it.
         const bool is_read_only =
             home.sharded_updates() != nullptr && !updates_[i].variable->is_on_read();
         sum.value = is_read_only || is_only_user(*one) ? *one : one->clone();
-      } else if (std::any_of(all.begin(), all.end(), [](const auto* each) { return each; })) {
+      } else if (are_complete(all)) {
         sum.value = at::empty_like(updates_[i].variable->component(0).detach());
-        add_all(sum.value, all, 0, sum.value.numel());
+        add_elements(sum.value, all, 0, sum.value.numel());
+      } else {
+        sum.value = sum_of_some(all);
       }
-      sum.type = updates_[i].variable->spec().dtype;
     }
-    const auto state = [&] { return home.alike_in_steps(optimizer_); };
-    const std::string what = home.step_of(key());
     const std::vector<double>& hyper = replica.own_offer().numbers;
-    if (ShardedUpdates* const sharded = home.sharded_updates())
-      return sharded->step(key(), what, variables, sums, hyper, state);
-    home.gradients().sum(kApplyCall, what, variables, sums, numbers_of(rule_, hyper), state);
-    std::vector<at::Tensor>& of_all = replica.shared_sums();
-    of_all.clear();
-    for (const Reduction::Parts& sum : sums) of_all.push_back(gradient_of_sum(sum));
-    COHORT_CHECK(
-        std::any_of(of_all.begin(), of_all.end(), [](const auto& each) { return each.defined(); }),
-        ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
+    if (sum_over_workers(home, key(), home.step_of(key()), variables, sums, hyper)) return {};
+    return gradients_of_sums(sums, variables);
   }
-
-  std::vector<at::Tensor> shared_sums(StepReplica& replica) const {
-    std::vector<at::Tensor> sums = replica.shared_sums();
-    for (std::size_t i = 0; i < updates_.size(); ++i) {
-      if (const at::Tensor* const one = only(gradients(replica, i))) sums[i] = *one;
-    }
-    return sums;
-  }
-
-  // An error in one value must leave all of them unchanged.
+  // `is_of_all`: to all values of the variables, not only that of this replica.
   void apply(StepReplica& replica, const std::vector<at::Tensor>& sums, bool is_of_all) const {
-    const std::vector<double>& hyper = replica.of(0).numbers;
-    struct Wanted {
-      std::size_t update;
-      std::size_t value;
-      VariableState::Fresh fresh;
-    };
-    std::vector<Wanted> wanted;
-    wanted.reserve(updates_.size());
-    for (std::size_t i = 0; i < updates_.size(); ++i) {
+    std::vector<ValueUpdate> wanted;
+    wanted.reserve(sums.size());
+    for (std::size_t i = 0; i < sums.size(); ++i) {
       if (!sums[i].defined()) continue;
-      const MirroredVariable& variable = *updates_[i].variable;
+      MirroredVariable& variable = *updates_[i].variable;
       const std::size_t own = variable.value_of(replica.index());
       const std::size_t begin = is_of_all ? 0 : own, end = is_of_all ? variable.size() : own + 1;
       for (std::size_t value = begin; value < end; ++value)
-        wanted.push_back({i, value, variable.reserve(value, key(), hyper)});
+        wanted.push_back({variable, value, sums[i]});
     }
-    for (Wanted& one : wanted) {
-      updates_[one.update].variable->apply(one.value, key(), std::move(one.fresh), sums[one.update],
-                                           hyper);
-    }
+    apply_values(key(), wanted, replica.of(0).numbers);
   }
 
   const variable::UpdateRule& rule_;

@@ -2,7 +2,6 @@
 // Assignments and changes of rows in a traced step. They do what MirroredHome::assign() and
 // scatter() do in a replica.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/equal.h>
 
 #include <algorithm>
 #include <string>
@@ -47,239 +46,116 @@ void note_write(const MirroredVariable& variable, const StepReplica& replica,
   if (home.is_update(variable, reach)) home.undo().note_update(replica.index());
 }
 
-std::string_view verb_of(AssignKind kind) {
-  switch (kind) {
-    case AssignKind::assign:
-      return "assign";
-    case AssignKind::add:
-      return "assign_add";
-    case AssignKind::sub:
-      return "assign_sub";
-  }
-  return "assign";
-}
-
-class OwnAssign final : public JoinedCall {
+// Of one replica alone.
+template <class Write>
+class OwnWrite final : public JoinedCall {
  public:
-  OwnAssign(Variable handle, AssignKind kind, std::size_t value)
-      : handle_(std::move(handle)), kind_(kind), value_(value) {}
+  OwnWrite(Write write, std::size_t value) : write_(std::move(write)), value_(value) {}
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    MirroredVariable& variable = target_of(handle_).variable;
+    const Write write = with_tensors(write_, values);
+    check_values(write);
+    MirroredVariable& variable = target_of(write_.variable).variable;
     variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
     variable.allow_difference();
-    variable.assign_value(value_, kind_, values[0]);
+    write_value(value_, write);
     note_write(variable, replica, MirroredHome::Reach::Kind::one);
     return {};
   }
 
  private:
-  const Variable handle_;
-  const AssignKind kind_;
+  const Write write_;  // without its tensors
   const std::size_t value_;
 };
 
-class JoinedAssign final : public JoinedCall {
+template <class Write>
+class JoinedWrite final : public JoinedCall {
  public:
-  JoinedAssign(Variable handle, AssignKind kind, SharedObject object, bool is_number)
-      : handle_(std::move(handle)), kind_(kind), object_(object), is_number_(is_number) {}
-
+  // `objects`: of each tensor; `are_numbers`: the replicas write numbers of the host.
+  JoinedWrite(Write write, std::vector<SharedObject> objects, bool are_numbers)
+      : write_(std::move(write)), objects_(std::move(objects)), are_numbers_(are_numbers) {}
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    MirroredVariable& variable = target_of(handle_).variable;
+    MirroredVariable& variable = target_of(write_.variable).variable;
+    const MirroredHome& home = variable.mirrored_home();
+    check_values(with_tensors(write_, values));
     replica.own_offer().values = std::move(values);
     replica.meet();
-    std::vector<at::Tensor> all;
-    for (std::size_t r = 0; r < replica.count(); ++r) all.push_back(replica.of(r).values[0]);
-    if (MirroredHome& home = variable.mirrored_home(); home.has_workers()) {
-      replica.over_workers([&] {
-        std::vector<bool> are_one = {is_one(replica, all)};
-        const auto of_all =
-            home.assigned_by_all({{handle_, kind_, all.front(), is_number_}}, {all}, are_one);
-        replica.shared_sums() = {combined(variable, of_all[0], {are_one[0], is_number_})};
-      });
-      variable.assign_value(replica.index(), kind_, replica.shared_sums()[0]);
-      replica.leave();
-      note_write(variable, replica, MirroredHome::Reach::Kind::merged);
-      return {};
-    }
-    // All replicas throw the same.
-    const at::Tensor value = combined(variable, all, {is_one(replica, all), is_number_});
-    if (!variable.is_plain()) {
-      variable.assign_value(replica.index(), kind_, value);
-    } else {
-      if (replica.index() == 0) variable.assign_all(kind_, value);
-      replica.meet();
-    }
+    const bool is_plain = variable.is_plain();
+    // Otherwise each replica computes the same, and all throw the same.
+    const auto combine = [&] {
+      const Write together = combined(home, {joint(replica)})[0];
+      if (is_plain) write_all(together);
+      return write_tensors(together);
+    };
+    const auto together = replica.together(is_plain || home.has_workers(), combine);
+    if (!is_plain) write_value(replica.index(), with_tensors(write_, together));
     replica.leave();
     note_write(variable, replica, MirroredHome::Reach::Kind::merged);
     return {};
   }
 
  private:
-  bool is_one(const StepReplica& replica, const std::vector<at::Tensor>& all) const {
-    const auto is_first = [&](const at::Tensor& value) { return at::equal(value, all.front()); };
-    return object_.is_one(replica) || (is_number_ && std::all_of(all.begin(), all.end(), is_first));
+  JointWrite<Write> joint(const StepReplica& replica) const {
+    JointWrite<Write> joint;
+    for (std::size_t r = 0; r < replica.count(); ++r)
+      joint.of_replicas.push_back(with_tensors(write_, replica.of(r).values));
+    const bool is_one_object =
+        std::all_of(objects_.begin(), objects_.end(),
+                    [&](const SharedObject& each) { return each.is_one(replica); });
+    // The tensors of a program are other objects than those of the step.
+    joint.one = {is_one_object || (are_numbers_ && one_for_all(joint.of_replicas).is_one),
+                 are_numbers_};
+    return joint;
   }
-
-  const Variable handle_;
-  const AssignKind kind_;
-  const SharedObject object_;
-  const bool is_number_;
+  const Write write_;  // without its tensors
+  const std::vector<SharedObject> objects_;
+  const bool are_numbers_;
 };
 
-class AssignCall final : public StepCall {
- public:
-  AssignCall(const Assignment& assignment, TensorIdentity identity,
-             std::optional<std::size_t> value)
-      : handle_(assignment.variable),
-        kind_(assignment.kind),
-        is_number_(assignment.is_number),
-        identity_(std::move(identity)),
-        value_(value) {}
+bool is_number(const Assignment& write) { return write.is_number; }
+bool is_number(const RowUpdate&) { return false; }
 
-  std::string text() const override {
-    return std::string(verb_of(kind_)) + "(" + handle_.name() + ")";
-  }
+template <class Write>
+class WriteCall final : public StepCall {
+ public:
+  WriteCall(const Write& write, std::vector<TensorIdentity> identities,
+            std::optional<std::size_t> value)
+      : write_(with_tensors(write, std::vector<at::Tensor>(identities.size()))),
+        identities_(std::move(identities)),
+        value_(value) {}
+  std::string text() const override { return verb_of(write_) + "(" + write_.variable.name() + ")"; }
   bool is_of_all() const override { return !value_; }
   std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
-    if (value_) return std::make_unique<OwnAssign>(handle_, kind_, *value_);
-    std::vector<TensorIdentity> identities;
+    if (value_) return std::make_unique<OwnWrite<Write>>(write_, *value_);
     bool are_numbers = true;
+    std::vector<std::vector<TensorIdentity>> of_tensors(identities_.size());
     for (const StepCall* each : all) {
-      identities.push_back(static_cast<const AssignCall*>(each)->identity_);
-      are_numbers = are_numbers && static_cast<const AssignCall*>(each)->is_number_;
+      const auto& one = static_cast<const WriteCall&>(*each);
+      are_numbers = are_numbers && is_number(one.write_);
+      for (std::size_t k = 0; k < of_tensors.size(); ++k)
+        of_tensors[k].push_back(one.identities_[k]);
     }
-    return std::make_unique<JoinedAssign>(handle_, kind_, SharedObject(identities), are_numbers);
+    return std::make_unique<JoinedWrite<Write>>(
+        write_, std::vector<SharedObject>(of_tensors.begin(), of_tensors.end()), are_numbers);
   }
 
  private:
-  const Variable handle_;
-  const AssignKind kind_;
-  const bool is_number_;
-  const TensorIdentity identity_;
-  const std::optional<std::size_t> value_;
-};
-
-void check(const RowUpdate& update) {
-  variable::check_rows(update.kind, update.variable.name(), update.variable.spec(), update.indices,
-                       update.rows);
-}
-
-class OwnScatter final : public JoinedCall {
- public:
-  OwnScatter(Variable handle, variable::ScatterKind kind, std::size_t value)
-      : handle_(std::move(handle)), kind_(kind), value_(value) {}
-  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    const RowUpdate update{handle_, kind_, values[0], values[1]};
-    check(update);
-    MirroredVariable& variable = target_of(handle_).variable;
-    variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
-    variable.allow_difference();
-    variable.scatter_value(value_, update);
-    note_write(variable, replica, MirroredHome::Reach::Kind::one);
-    return {};
-  }
-
- private:
-  const Variable handle_;
-  const variable::ScatterKind kind_;
-  const std::size_t value_;
-};
-
-class JoinedScatter final : public JoinedCall {
- public:
-  JoinedScatter(Variable handle, variable::ScatterKind kind, SharedObject indices,
-                SharedObject rows)
-      : handle_(std::move(handle)), kind_(kind), indices_(indices), rows_(rows) {}
-
-  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    MirroredVariable& variable = target_of(handle_).variable;
-    check({handle_, kind_, values[0], values[1]});
-    replica.own_offer().values = std::move(values);
-    replica.meet();
-    std::vector<RowUpdate> changes;
-    std::vector<const RowUpdate*> all;
-    changes.reserve(replica.count());
-    for (std::size_t r = 0; r < replica.count(); ++r) {
-      const std::vector<at::Tensor>& given = replica.of(r).values;
-      all.push_back(&changes.emplace_back(RowUpdate{handle_, kind_, given[0], given[1]}));
-    }
-    if (MirroredHome& home = variable.mirrored_home(); home.has_workers()) {
-      replica.over_workers([&] {
-        std::vector<std::vector<RowUpdate>> of_replicas;
-        for (const RowUpdate& each : changes) of_replicas.push_back({each});
-        const RowUpdate together =
-            home.scattered_by_all(PerReplica<std::vector<RowUpdate>>(std::move(of_replicas)))[0];
-        replica.shared_sums() = {together.indices, together.rows};
-      });
-      const std::vector<at::Tensor>& together = replica.shared_sums();
-      variable.scatter_value(replica.index(), {handle_, kind_, together[0], together[1]});
-      replica.leave();
-      note_write(variable, replica, MirroredHome::Reach::Kind::merged);
-      return {};
-    }
-    const bool is_one = indices_.is_one(replica) && rows_.is_one(replica);
-    const RowUpdate change = combined_rows(variable, all, is_one);
-    if (!variable.is_plain()) {
-      variable.scatter_value(replica.index(), change);
-    } else {
-      if (replica.index() == 0) variable.scatter_all(change);
-      replica.meet();
-    }
-    replica.leave();
-    note_write(variable, replica, MirroredHome::Reach::Kind::merged);
-    return {};
-  }
-
- private:
-  const Variable handle_;
-  const variable::ScatterKind kind_;
-  const SharedObject indices_, rows_;
-};
-
-class ScatterCall final : public StepCall {
- public:
-  ScatterCall(const RowUpdate& update, TensorIdentity indices, TensorIdentity rows,
-              std::optional<std::size_t> value)
-      : handle_(update.variable),
-        kind_(update.kind),
-        indices_(std::move(indices)),
-        rows_(std::move(rows)),
-        value_(value) {}
-
-  std::string text() const override {
-    return variable::call_name(kind_).substr(std::string_view("variable.").size()) + "(" +
-           handle_.name() + ")";
-  }
-  bool is_of_all() const override { return !value_; }
-  std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
-    if (value_) return std::make_unique<OwnScatter>(handle_, kind_, *value_);
-    std::vector<TensorIdentity> indices, rows;
-    for (const StepCall* each : all) {
-      indices.push_back(static_cast<const ScatterCall*>(each)->indices_);
-      rows.push_back(static_cast<const ScatterCall*>(each)->rows_);
-    }
-    return std::make_unique<JoinedScatter>(handle_, kind_, SharedObject(indices),
-                                           SharedObject(rows));
-  }
-
- private:
-  const Variable handle_;
-  const variable::ScatterKind kind_;
-  const TensorIdentity indices_, rows_;
+  const Write write_;  // without its tensors
+  const std::vector<TensorIdentity> identities_;
   const std::optional<std::size_t> value_;
 };
 
 }  // namespace
 
-std::shared_ptr<const StepCall> assign_call(const Assignment& assignment, TensorIdentity identity,
-                                            std::optional<std::size_t> value) {
-  return std::make_shared<AssignCall>(assignment, std::move(identity), value);
+std::shared_ptr<const StepCall> write_call(const Assignment& assignment,
+                                           std::vector<TensorIdentity> identities,
+                                           std::optional<std::size_t> value) {
+  return std::make_shared<WriteCall<Assignment>>(assignment, std::move(identities), value);
 }
 
-std::shared_ptr<const StepCall> scatter_call(const RowUpdate& update, TensorIdentity indices,
-                                             TensorIdentity rows,
-                                             std::optional<std::size_t> value) {
-  return std::make_shared<ScatterCall>(update, std::move(indices), std::move(rows), value);
+std::shared_ptr<const StepCall> write_call(const RowUpdate& update,
+                                           std::vector<TensorIdentity> identities,
+                                           std::optional<std::size_t> value) {
+  return std::make_shared<WriteCall<RowUpdate>>(update, std::move(identities), value);
 }
 
 }  // namespace cohort::internal

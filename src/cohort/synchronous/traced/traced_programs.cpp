@@ -27,10 +27,6 @@ namespace {
 constexpr std::size_t kTracesBeforeWarning = 5;
 // Programs kept for each replica, and joined programs; a new one replaces the least recently used.
 constexpr std::size_t kProgramsMax = 32;
-// How many times the sizes in all_gather() are compared; where they differ, programs are traced
-// again.
-constexpr int kGatherRounds = 8;
-
 using Arguments = std::vector<std::vector<Nest>>;
 
 // For the default strategy, which has no variables.
@@ -84,7 +80,7 @@ class TracedPrograms final : public StepPrograms {
         has_workers ? nullptr : known_programs(arguments, settings());
     if (!programs) {
       no_trace.unlock();
-      programs = has_workers ? programs_over_workers(arguments) : traced_programs(arguments);
+      programs = agreed_programs(arguments);
       no_trace.lock();
     }
     std::optional<Lock> writing;
@@ -103,24 +99,24 @@ class TracedPrograms final : public StepPrograms {
   void check_tensors(const std::vector<Nest>& arguments) const;
   // Programs contain how many replicas there are, and who has which number.
   void forget_earlier_group() {
-    if (host_.home == nullptr || host_.home->workers() == nullptr) return;
-    const std::uint64_t number = host_.home->workers()->group_number();
+    if (workers() == nullptr) return;
+    const std::uint64_t number = workers()->group_number();
     if (group_.load(std::memory_order_relaxed) == number) return;
     const Lock lock(mutex_);
     group_ = number;
     traces_for_earlier_groups_ = traces_;
     for (std::vector<Program>& all : known_) all.clear();
-    joined_.clear();
     numbered_.clear();
     agreed_.clear();
   }
 
   using Program = std::shared_ptr<const ReplicaProgram>;
-  struct Joined {
-    ReplicaPrograms of;  // the programs that the arguments ask for
-    std::shared_ptr<const JoinedPrograms> programs;
-  };
-
+  StrategyWorkers* workers() const {
+    return host_.home == nullptr ? nullptr : host_.home->workers();
+  }
+  std::size_t own() const {  // the index of this worker
+    return workers() == nullptr ? 0 : static_cast<std::size_t>(workers()->own());
+  }
   TraceMutex& trace_mutex() {
     return host_.home == nullptr ? mutex_without_variables() : host_.home->trace_mutex();
   }
@@ -129,29 +125,28 @@ class TracedPrograms final : public StepPrograms {
       COHORT_REQUIRES(mutex_);
   std::shared_ptr<const JoinedPrograms> known_programs(const Arguments& arguments,
                                                        const StepSettings& mode);
-  std::shared_ptr<const JoinedPrograms> traced_programs(const Arguments& arguments);
   ReplicaPrograms own_programs(const Arguments& arguments, const StepSettings& mode);
-  std::shared_ptr<const JoinedPrograms> programs_over_workers(const Arguments& arguments);
+  std::shared_ptr<const JoinedPrograms> agreed_programs(const Arguments& arguments);
   std::uint64_t number_of(const ReplicaPrograms& members) COHORT_REQUIRES(mutex_);
   Program trace(std::size_t replica, const Arguments& arguments, const StepSettings& mode,
                 const std::vector<GatherSizes>& gathers = {});
   void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_);
   void count_trace(const std::string& reason) COHORT_REQUIRES(mutex_);
   void forget(const Program& program) COHORT_REQUIRES(mutex_);
+  void forget_joined(std::uint64_t number) COHORT_REQUIRES(mutex_);
 
   Strategy& strategy_;
   const Function function_;
   const StepReplicas host_;
   Mutex tracing_;  // one trace at a time; locked before the others
   mutable Mutex mutex_;
-  // The programs of each replica, and which of them were joined. Those used last come first.
+  // The programs of each replica. Those used last come first.
   std::vector<std::vector<Program>> known_ COHORT_GUARDED_BY(mutex_);
-  std::vector<Joined> joined_ COHORT_GUARDED_BY(mutex_);
   std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
   std::size_t traces_for_earlier_groups_ COHORT_GUARDED_BY(mutex_) = 0;
   std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
-  // With several workers: the programs of this worker have numbers, which are never used again, and
-  // joined ones are those of the numbers of all workers.
+  // The programs of this worker for one call have a number, which is never used again, and joined
+  // ones are those of the numbers of all workers. Those used last come last.
   struct Numbered {
     ReplicaPrograms members;
     std::uint64_t number;
@@ -202,8 +197,17 @@ TracedPrograms::Program TracedPrograms::known(std::size_t replica, const Argumen
 void TracedPrograms::forget(const Program& program) {
   const Program gone = program;  // it may be an element of a list
   for (std::vector<Program>& all : known_) std::erase(all, gone);
-  std::erase_if(joined_, [&](const Joined& one) {
-    return std::find(one.of.begin(), one.of.end(), gone) != one.of.end();
+  std::erase_if(numbered_, [&](const Numbered& one) {
+    if (std::find(one.members.begin(), one.members.end(), gone) == one.members.end()) return false;
+    forget_joined(one.number);
+    return true;
+  });
+}
+
+// Several workers forget joined programs at the same time, or one would look for what others have.
+void TracedPrograms::forget_joined(std::uint64_t number) {
+  std::erase_if(agreed_, [&](const auto& one) {
+    return one.first.size() == 1 && one.first.front() == number;
   });
 }
 
@@ -215,16 +219,8 @@ std::shared_ptr<const JoinedPrograms> TracedPrograms::known_programs(const Argum
     members.push_back(known(r, arguments, mode));
     if (!members.back()) return nullptr;
   }
-  const auto found = std::find_if(joined_.begin(), joined_.end(),
-                                  [&](const Joined& one) { return one.of == members; });
-  if (found == joined_.end()) return nullptr;
-  // Programs that were traced again for other sizes have constants of their own.
-  if (!found->programs->are_current()) {
-    joined_.erase(found);
-    return nullptr;
-  }
-  std::rotate(joined_.begin(), found, found + 1);
-  return joined_.front().programs;
+  const auto found = agreed_.find({number_of(members)});
+  return found == agreed_.end() ? nullptr : found->second;
 }
 
 TracedPrograms::Program TracedPrograms::trace(std::size_t replica, const Arguments& arguments,
@@ -278,65 +274,34 @@ ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const S
   return members;
 }
 
-std::shared_ptr<const JoinedPrograms> TracedPrograms::traced_programs(const Arguments& arguments) {
-  const Lock tracing(tracing_);
-  const StepSettings mode = [&] {
-    const std::shared_lock no_trace(trace_mutex());
-    return settings();
-  }();
-  // Another thread may have traced them meanwhile.
-  if (auto programs = known_programs(arguments, mode)) return programs;
-  ReplicaPrograms members = own_programs(arguments, mode);
-  Joined made{members, nullptr};
-  for (int round = 0; round < kGatherRounds; ++round) {
-    const std::vector<GatherSizes> sizes = gather_sizes_of(members);
-    bool is_settled = true;
-    for (std::size_t r = 0; r < members.size(); ++r) {
-      if (members[r]->assumed_gathers() == sizes) continue;
-      is_settled = false;
-      members[r] = trace(r, arguments, mode, sizes);
-    }
-    if (!is_settled && round == 0) {
-      const Lock lock(mutex_);
-      count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
-    }
-    if (!is_settled) continue;
-    made.programs = std::make_shared<const JoinedPrograms>(std::move(members), host_.home.get());
-    break;
-  }
-  COHORT_CHECK(made.programs != nullptr, ErrorCode::unimplemented,
-               "[strategy.all_gather] expected at most ", kGatherRounds,
-               " calls one after the other whose sizes depend on each other in '", function_.name(),
-               "'; call run() in place of function()");
-  const Lock lock(mutex_);
-  if (joined_.size() >= kProgramsMax) joined_.pop_back();
-  joined_.insert(joined_.begin(), made);
-  return made.programs;
-}
-
 // Of programs that are traced again with other constants, another one.
 std::uint64_t TracedPrograms::number_of(const ReplicaPrograms& members) {
   const auto found = std::find_if(numbered_.begin(), numbered_.end(),
                                   [&](const Numbered& one) { return one.members == members; });
-  const auto own = static_cast<std::size_t>(host_.home->workers()->own());
   if (found != numbered_.end()) {
+    const std::uint64_t number = found->number;
     const bool is_stale = std::any_of(agreed_.begin(), agreed_.end(), [&](const auto& one) {
-      return one.first.at(own) == found->number && !one.second->are_current();
+      return one.first.at(own()) == number && !one.second->are_current();
     });
-    if (!is_stale) return found->number;
+    if (!is_stale) {
+      std::rotate(found, found + 1, numbered_.end());
+      return number;
+    }
     numbered_.erase(found);
+    forget_joined(number);
   }
-  if (numbered_.size() >= kProgramsMax) numbered_.erase(numbered_.begin());
+  if (numbered_.size() >= kProgramsMax) {
+    forget_joined(numbered_.front().number);
+    numbered_.erase(numbered_.begin());
+  }
   numbered_.push_back({members, next_number_++});
   return numbered_.back().number;
 }
 
 // A batch of another size on one worker changes what the programs of all must do, so the workers
 // tell each other in each call which of their programs they run.
-std::shared_ptr<const JoinedPrograms> TracedPrograms::programs_over_workers(
-    const Arguments& arguments) {
+std::shared_ptr<const JoinedPrograms> TracedPrograms::agreed_programs(const Arguments& arguments) {
   const Lock tracing(tracing_);
-  StrategyWorkers& workers = *host_.home->workers();
   ReplicaPrograms members;
   StepSettings mode;
   const auto make = [&]() -> StrategyWorkers::Message {
@@ -351,19 +316,22 @@ std::shared_ptr<const JoinedPrograms> TracedPrograms::programs_over_workers(
     return {"", writer.take()};
   };
   std::vector<std::uint64_t> key;
-  for (const Bytes& bytes : workers.exchange(
-           {.call = "function", .text = "a step of function()", .combines = false}, make))
+  for (const Bytes& bytes : exchanged(workers(), "a step of function()", make))
     key.push_back(ByteReader(bytes, "function").u64());
   {
     const Lock lock(mutex_);
     const auto found = agreed_.find(key);
     if (found != agreed_.end()) return found->second;
   }
+  bool is_counted = key.size() > 1;
   const auto trace_again = [&](std::size_t r, const std::vector<GatherSizes>& sizes) {
+    if (!std::exchange(is_counted, true)) {
+      const Lock lock(mutex_);
+      count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
+    }
     return trace(r, arguments, mode, sizes);
   };
-  auto programs =
-      joined_over_workers(std::move(members), *host_.home, function_.name(), trace_again);
+  auto programs = joined(std::move(members), host_.home.get(), function_.name(), trace_again);
   const Lock lock(mutex_);
   // All workers forget them at the same time.
   if (agreed_.size() >= kProgramsMax) agreed_.clear();

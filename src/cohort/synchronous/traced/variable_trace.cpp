@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/variable/rows.h"
+#include "cohort/synchronous/mirrored/combined_writes.h"
 
 namespace cohort::internal {
 namespace {
@@ -33,23 +33,22 @@ at::Tensor own_tensor(const Variable& variable) {
 
 }  // namespace
 
-void VariableTrace::assign(std::span<const Assignment> assignments) {
-  for (const Assignment& each : assignments) {
-    const auto reach = own_value(home_.reach_here(each.variable, "variable.assign"));
-    record(assign_call(each, identity_of(each.value), reach), {each.value},
-           {own_tensor(each.variable)}, nothing);
+template <class Write>
+void VariableTrace::write(std::span<const Write> writes) {
+  for (const Write& each : writes) {
+    check_write(each, /*is_of_all=*/false);
+    const auto reach = own_value(home_.reach_here(each.variable, call_of(each)));
+    const std::vector<at::Tensor> tensors = write_tensors(each);
+    std::vector<TensorIdentity> identities;
+    for (const at::Tensor& tensor : tensors) identities.push_back(identity_of(tensor));
+    record(write_call(each, std::move(identities), reach), tensors, {own_tensor(each.variable)},
+           nothing);
   }
 }
 
-void VariableTrace::scatter(std::span<const RowUpdate> updates) {
-  for (const RowUpdate& each : updates) {
-    const MirroredTarget target = target_of(each.variable);
-    if (!target.component) target.variable.check_scatter(each.kind);
-    const auto reach = own_value(home_.reach_here(each.variable, variable::call_name(each.kind)));
-    record(scatter_call(each, identity_of(each.indices), identity_of(each.rows), reach),
-           {each.indices, each.rows}, {own_tensor(each.variable)}, nothing);
-  }
-}
+void VariableTrace::assign(std::span<const Assignment> assignments) { write(assignments); }
+
+void VariableTrace::scatter(std::span<const RowUpdate> updates) { write(updates); }
 
 void VariableTrace::apply(const SlotKey& key, std::span<const Update> updates,
                           std::span<const at::Tensor> hyper) {

@@ -32,15 +32,21 @@ class VariableTrace final : public ReplicaTrace, public UpdateRecorder {
              std::span<const at::Tensor> hyper) override;
 
  private:
+  template <class Write>
+  void write(std::span<const Write> writes);
+
   MirroredHome& home_;
 };
 
 // The calls that it records. `value`: of the variable's values, the one that a call for this
 // replica alone changes; none: the replicas change all of them together.
-std::shared_ptr<const StepCall> assign_call(const Assignment& assignment, TensorIdentity identity,
-                                            std::optional<std::size_t> value);
-std::shared_ptr<const StepCall> scatter_call(const RowUpdate& update, TensorIdentity indices,
-                                             TensorIdentity rows, std::optional<std::size_t> value);
+// `identities`: of the tensors of the write.
+std::shared_ptr<const StepCall> write_call(const Assignment& assignment,
+                                           std::vector<TensorIdentity> identities,
+                                           std::optional<std::size_t> value);
+std::shared_ptr<const StepCall> write_call(const RowUpdate& update,
+                                           std::vector<TensorIdentity> identities,
+                                           std::optional<std::size_t> value);
 // The values of the call are the gradients that are defined.
 std::shared_ptr<const StepCall> apply_call(const SlotKey& key, std::span<const Update> updates,
                                            std::span<const at::Tensor> hyper);

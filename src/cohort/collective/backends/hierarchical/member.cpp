@@ -11,7 +11,7 @@
 
 #include "cohort/collective/backends/hierarchical/join.h"
 #include "cohort/collective/backends/tcp/sockets.h"
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::hierarchical {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 
 namespace cohort::collective::in_process {
 namespace {

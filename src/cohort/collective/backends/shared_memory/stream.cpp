@@ -5,7 +5,7 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 
 namespace cohort::collective::shared_memory {
 namespace {

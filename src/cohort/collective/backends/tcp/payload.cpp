@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 
 namespace cohort::collective::tcp {
 namespace {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/groups/reduce_elements.h"
+#include "cohort/collective/reduce_elements.h"
 
 #include <c10/util/BFloat16.h>
 #include <c10/util/Half.h>

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/mirrored/value_updates.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/optimizer/loss_gradients.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/synchronous/workers/sharded_updates.h"
+#include "cohort/synchronous/workers/worker_gradients.h"
+#include "cohort/variable/variable_state.h"
+
+namespace cohort::internal {
+
+bool sum_over_workers(MirroredHome& home, const SlotKey& key, std::string_view what,
+                      const std::vector<Variable>& variables, std::vector<Reduction::Parts>& sums,
+                      std::span<const double> hyper) {
+  const auto state = [&] { return home.alike_in_steps(key.optimizer); };
+  if (ShardedUpdates* const sharded = home.sharded_updates()) {
+    sharded->step(key, what, variables, sums, hyper, state);
+    return true;
+  }
+  home.gradients().sum(kApplyCall, what, variables, sums, numbers_of(key.rule, hyper), state);
+  return false;
+}
+
+std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& sums,
+                                          const std::vector<Variable>& variables) {
+  std::vector<at::Tensor> gradients;
+  for (const Reduction::Parts& sum : sums) gradients.push_back(gradient_of_sum(sum));
+  COHORT_CHECK(
+      std::any_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); }),
+      ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
+  return gradients;
+}
+
+void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates,
+                  std::span<const double> hyper) {
+  std::vector<VariableState::Fresh> fresh;
+  fresh.reserve(updates.size());
+  for (const ValueUpdate& update : updates)
+    fresh.push_back(update.variable.reserve(update.value, key, hyper));
+  for (std::size_t i = 0; i < updates.size(); ++i) {
+    const ValueUpdate& update = updates[i];
+    if (update.is_of_all) {
+      update.variable.apply_to_all(key, std::move(fresh[i]), update.gradient, hyper);
+    } else {
+      update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+    }
+  }
+}
+
+}  // namespace cohort::internal
