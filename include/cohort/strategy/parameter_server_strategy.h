@@ -15,10 +15,8 @@
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/export.h"
-#include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
-#include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {

@@ -216,6 +216,12 @@ at::Tensor Reduction::result(const Parts& sum) const {
   return sum.is_sparse() ? at::_sparse_coo_tensor_unsafe(sum.indices, value, sum.sizes) : value;
 }
 
+at::Tensor Reduction::of(const std::vector<at::Tensor>& values) const {
+  std::vector<Parts> all;
+  for (const at::Tensor& value : values) all.push_back(parts(value));
+  return result(sum(all));
+}
+
 Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
                                        std::string_view call, CrossDeviceOps cross_device_ops,
                                        bool are_temporary) {

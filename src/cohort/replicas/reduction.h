@@ -49,6 +49,8 @@ class Reduction {
   Parts sum(const std::vector<Parts>& all) const;
   // Throws invalid_argument for a sum of integers that their type cannot hold.
   at::Tensor result(const Parts& sum) const;
+  // The result of the parts of these values.
+  at::Tensor of(const std::vector<at::Tensor>& values) const;
 
  private:
   std::vector<std::int64_t> checked_axes(const at::Tensor& component) const;

@@ -8,8 +8,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <span>
 #include <unordered_map>
 #include <vector>
 

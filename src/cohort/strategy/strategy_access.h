@@ -2,7 +2,6 @@
 // What this module's own functions need of strategies and replica contexts, but users do not.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 #include <string>
 #include <string_view>

@@ -3,14 +3,12 @@
 #include <ATen/core/TensorBody.h>
 
 #include <algorithm>
-#include <functional>
 #include <string>
 #include <utility>
 
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/string_fields.h"
 #include "cohort/input/input_host.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/strategy/contexts.h"

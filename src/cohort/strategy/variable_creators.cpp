@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/variable_creators.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"

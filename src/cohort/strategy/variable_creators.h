@@ -2,7 +2,6 @@
 // The VariableCreatorScopes of a thread.
 #pragma once
 
-#include <functional>
 #include <vector>
 
 #include "cohort/strategy/strategy_extended.h"

@@ -15,9 +15,13 @@ namespace {
 
 // The default strategy lies below the traced steps, so it has no host for them: its one replica is
 // the calling thread, without variables.
+FunctionHost* host_of(Strategy& strategy) {
+  static LocalFunctions of_default(default_strategy(), {}, {});
+  return &strategy == &default_strategy() ? &of_default : StrategyAccess::functions(strategy);
+}
+
 std::shared_ptr<StepPrograms> programs_of(Strategy& strategy, const Function& function) {
-  if (&strategy == &default_strategy()) return make_traced_programs(strategy, function, {});
-  FunctionHost* const host = StrategyAccess::functions(strategy);
+  FunctionHost* const host = host_of(strategy);
   COHORT_CHECK(host != nullptr, ErrorCode::unimplemented,
                "[strategy.function] expected a strategy whose replicas are in this process, got '",
                strategy.name(), "'; give a cohort::Function to ClusterCoordinator::schedule()");

@@ -131,7 +131,7 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
 
 SynchronousStrategy::~SynchronousStrategy() {
   if (!home_) return;
-  home_->warn_if_alone();
+  home_->agreement().warn_if_alone();
   home_->forget_owner();
 }
 
@@ -189,24 +189,18 @@ int SynchronousStrategy::num_local_replicas() const { return host_->first().num_
 void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   const internal::CallSite site("is in run()");
   const auto run_once = [&] {
-    const internal::MirroredHome::ModesScope modes(*home_);
-    internal::MirroredHome::RunScope run(*home_);
+    const internal::UsedModules::ModesScope modes(home_->modules_around_step());
+    internal::RunAgreement::Scope run(home_->agreement());
     internal::StepUndo::Scope undo(home_->undo_around_step(),
                                    {.is_only_replica = !home_->has_several_replicas()});
     const internal::GradientsScope gradients(home_->optimizer_gradients(), undo);
     run_here(body);
-    home_->check_used_modules();
+    if (!home_->is_in_replica()) home_->modules().check_used();
     run.finish();
     undo.keep();
   };
   if (!home_->has_workers() || home_->is_in_replica()) return run_once();
-  workers_->begin_run();
-  try {
-    run_once();
-  } catch (...) {
-    workers_->tell_failure();
-    throw;
-  }
+  workers_->in_run(run_once);
 }
 
 void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {

@@ -103,7 +103,7 @@ ModuleVariables SynchronousVariables::place_module(std::string_view name,
   std::vector<std::vector<NamedTensor>> tensors;
   for (ModuleCopy& copy : copies) tensors.push_back(std::move(copy.tensors));
   ModuleVariables made{home_->create_module(name, tensors), home_};
-  for (ModuleCopy& copy : copies) home_->keep_module(copy.use);
+  for (ModuleCopy& copy : copies) home_->modules().keep(copy.use);
   return made;
 }
 

@@ -214,7 +214,7 @@ void OptimizedParameters::hand_over_by(StateFunctions functions) {
   // Several of one module are told apart by their order.
   const std::string name = "TorchOptimizer of '" + variables_.front().name() + "'";
   std::string key = name;
-  const std::vector<std::shared_ptr<AttachedState>> others = home_->attached();
+  const std::vector<std::shared_ptr<AttachedState>> others = home_->attached().all();
   const auto is_taken = [&] {
     return std::any_of(others.begin(), others.end(),
                        [&](const auto& other) { return other->key() == key; });

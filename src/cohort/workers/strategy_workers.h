@@ -106,6 +106,16 @@ class COHORT_API StrategyWorkers {
     has_failed_together_.store(false, std::memory_order_relaxed);
     num_runs_.fetch_add(1, std::memory_order_relaxed);
   }
+  template <class F>
+  auto in_run(const F& body) {
+    begin_run();
+    try {
+      return body();
+    } catch (...) {
+      tell_failure();
+      throw;
+    }
+  }
   // In a catch block. Waits for the others' next call, unless they know the error already.
   void tell_failure();
 

@@ -4,9 +4,7 @@
 
 #include <cstdint>
 #include <memory>
-#include <utility>
 
-#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/mpi_group.h"
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/clock.h"

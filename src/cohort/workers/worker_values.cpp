@@ -7,7 +7,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/bytes.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/core/TensorBody.h>
 
-#include <optional>
 #include <string>
 #include <vector>
 

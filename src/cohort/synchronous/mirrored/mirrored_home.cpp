@@ -35,6 +35,7 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       cross_device_ops_(cross_device_ops),
       workers_(std::move(workers)),
       gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr),
+      modules_(replicas_, kind_ == VariableKind::plain),
       undo_(devices_) {}
 
 MirroredHome::~MirroredHome() = default;
@@ -178,99 +179,10 @@ std::vector<Variable> MirroredHome::create_module(
   return made;
 }
 
-void MirroredHome::keep_module(const std::shared_ptr<ModuleUse>& module) {
-  const Lock lock(mutex_);
-  sweep_modules_(modules_, [](const auto& each) { return each.expired(); });
-  modules_.push_back(module);
-  note_storages(*module);
-  has_modules_ = true;
-}
-
-std::vector<std::vector<bool>> MirroredHome::module_modes() {
-  std::vector<std::vector<bool>> all;
-  if (!has_modules_) return all;
-  const Lock lock(mutex_);
-  for (const auto& weak : modules_) {
-    if (const auto module = weak.lock()) all.push_back(module->modes.read());
-  }
-  return all;
-}
-
-// Only the first use in a run takes the lock.
-void MirroredHome::note_module_use(const std::shared_ptr<ModuleUse>& module) {
-  if (module->last_run == modes_scope_) return;
-  const Lock lock(mutex_);
-  if (open_modes_ == 0 || module->last_run == modes_scope_) return;
-  saved_modes_.push_back({module, module->modes.read()});
-  module->last_run = modes_scope_.load();
-}
-
-void MirroredHome::check_used_modules() {
-  if (!has_modules_ || is_in_replica()) return;
-  const Lock lock(mutex_);
-  if (open_modes_ > 1) return;  // another run changes them
-  for (const SavedModes& saved : saved_modes_) {
-    ModuleUse& use = *saved.module;
-    if (std::has_single_bit(use.runs + 1)) check_same_tensors(use, "run");
-    ++use.runs;
-  }
-  if (replicas_ > 1) check_memory_of_used();
-}
-
-// Only a module with new memory costs more than a comparison of addresses. All its copies are
-// looked at, since a replica may have got the memory in an earlier run.
-void MirroredHome::check_memory_of_used() {
-  std::set<std::string> changed;
-  for (const SavedModes& saved : saved_modes_) {
-    if (!has_known_storages(*saved.module)) changed.insert(saved.module->name);
-  }
-  if (changed.empty()) return;
-  std::map<std::string, std::vector<std::shared_ptr<ModuleUse>>> copies;
-  for (const auto& weak : modules_) {
-    auto module = weak.lock();
-    if (module && changed.contains(module->name)) copies[module->name].push_back(std::move(module));
-  }
-  for (const auto& [name, all] : copies) {
-    check_memory_of_replicas(all, kind_ == VariableKind::plain);
-    for (const auto& each : all) note_storages(*each);
-  }
-}
-
 void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
     state->load(*handed);
-  const Lock lock(mutex_);
-  sweep_attached_(attached_, [](const auto& each) { return each.expired(); });
-  attached_.push_back(state);
-}
-
-std::vector<std::shared_ptr<AttachedState>> MirroredHome::attached() const {
-  std::vector<std::shared_ptr<AttachedState>> all;
-  const Lock lock(mutex_);
-  for (const auto& weak : attached_) {
-    if (auto state = weak.lock()) all.push_back(std::move(state));
-  }
-  return all;
-}
-
-std::string MirroredHome::step_of(const SlotKey& key) const {
-  std::vector<std::shared_ptr<AttachedState>> all = attached();
-  const auto own = std::find_if(all.begin(), all.end(),
-                                [&](const auto& each) { return each->id().name == key.optimizer; });
-  std::string text(key.rule.name());
-  if (own == all.end()) return text;
-  const auto like_own = std::count_if(all.begin(), own, [&](const auto& each) {
-    const AttachedState::OptimizerId a = each->id(), b = (*own)->id();
-    return a.rule == b.rule && a.first_variable == b.first_variable;
-  });
-  if (like_own > 0) text += " #" + std::to_string(like_own + 1);
-  return text;
-}
-
-std::string MirroredHome::alike_in_steps(std::string_view optimizer) const {
-  std::string text;
-  for (const auto& state : attached()) text += state->alike_in_steps(optimizer);
-  return text;
+  attached_.add(state);
 }
 
 std::vector<Variable> MirroredHome::variables() const {
@@ -280,33 +192,6 @@ std::vector<Variable> MirroredHome::variables() const {
     if (auto impl = weak.lock()) all.emplace_back(std::move(impl));
   }
   return all;
-}
-
-MirroredHome::ModesScope::ModesScope(MirroredHome& home)
-    : home_(home), is_open_(home.has_modules_ && !home.is_in_replica()) {
-  if (!is_open_) return;
-  const Lock lock(home_.mutex_);
-  if (home_.open_modes_++ == 0) ++home_.modes_scope_;
-}
-
-MirroredHome::ModesScope::~ModesScope() {
-  if (!is_open_) return;
-  const Lock lock(home_.mutex_);
-  if (--home_.open_modes_ > 0) return;
-  home_.restore_modes();
-  home_.saved_modes_.clear();
-}
-
-void MirroredHome::ModesScope::restore() const {
-  if (!is_open_) return;
-  const Lock lock(home_.mutex_);
-  home_.restore_modes();
-}
-
-void MirroredHome::restore_modes() const {
-  for (const SavedModes& saved : saved_modes_) {
-    if (!saved.before.empty()) saved.module->modes.write(saved.before);
-  }
 }
 
 void MirroredHome::check_use(std::string_view method, std::string_view variable) const {
@@ -331,7 +216,7 @@ void MirroredHome::check_can_minimize(const std::string& variable) const {
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
   if (has_workers() && place_here().kind == Place::Kind::all) return read_over_workers(variables);
-  check_agreement(variables);
+  agreement_.check(variables);
   std::vector<at::Tensor> values;
   for (const Variable& variable : variables) values.push_back(variable.impl()->copy());
   return values;

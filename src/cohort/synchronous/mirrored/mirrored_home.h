@@ -23,7 +23,10 @@
 #include "cohort/core/mutex.h"
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/replicated.h"
+#include "cohort/synchronous/mirrored/attached_states.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/synchronous/mirrored/run_agreement.h"
+#include "cohort/synchronous/mirrored/used_modules.h"
 #include "cohort/synchronous/undo/optimizer_gradients.h"
 #include "cohort/synchronous/undo/step_undo.h"
 #include "cohort/synchronous/workers/received_state.h"
@@ -84,6 +87,7 @@ class MirroredHome final : public VariableHome,
 
   // Another strategy may get its address.
   void forget_owner() { owner_ = nullptr; }
+  const std::string& name() const { return name_; }
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }  // of this process
   // Whether there are other workers, which have components of the same variables.
@@ -134,29 +138,14 @@ class MirroredHome final : public VariableHome,
   Reach reach_here(const Variable& variable, std::string_view call) const {
     return reach_of(variable, place_here(), call);
   }
+  // The modules made of these variables, the states of their optimizers, and what runs do to the
+  // values beside them.
+  UsedModules& modules() { return modules_; }
+  UsedModules* modules_around_step() { return is_in_replica() ? nullptr : &modules_; }
+  const AttachedStates& attached() const { return attached_; }
+  RunAgreement& agreement() const { return agreement_; }
   // All variables that exist.
   std::vector<Variable> variables() const;
-
-  // Adds a module, whose modes a run that uses it restores at its end.
-  void keep_module(const std::shared_ptr<ModuleUse>& module);
-  // The modes of all modules, those of each replica's copies one after the other.
-  std::vector<std::vector<bool>> module_modes();
-  // Of scopes at the same time, the last to be destroyed restores the modes that the modules had
-  // before the first one used them: others still compute with those that their steps have set. A
-  // scope in a replica does nothing.
-  class ModesScope {
-   public:
-    explicit ModesScope(MirroredHome& home);
-    ~ModesScope();
-    ModesScope(const ModesScope&) = delete;
-    ModesScope& operator=(const ModesScope&) = delete;
-    // Restores them now.
-    void restore() const;
-
-   private:
-    MirroredHome& home_;
-    const bool is_open_;
-  };
 
   void check_use(std::string_view method, std::string_view variable) const override;
   void check_can_minimize(const std::string& variable) const override;
@@ -173,14 +162,7 @@ class MirroredHome final : public VariableHome,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
 
-  // The state of optimizers of these variables.
   void attach(const std::shared_ptr<AttachedState>& state) override;
-  std::vector<std::shared_ptr<AttachedState>> attached() const;
-  // For messages and comparisons of workers: the rule, and a number if there are optimizers of this
-  // rule for the same variables that were made before. Workers may have other names for it.
-  std::string step_of(const SlotKey& key) const;
-  // AttachedState::alike_in_steps() of all.
-  std::string alike_in_steps(std::string_view optimizer) const;
   bool keeps_newer_values() const override { return received_.awaits_first_run(); }
   // For a handover of values between workers.
   ReceivedState& received() { return received_; }
@@ -199,11 +181,9 @@ class MirroredHome final : public VariableHome,
   void check_values_agree(std::string_view call, std::span<const Variable> variables) const;
   // The same for all trainable variables.
   void check_parameters_agree(std::string_view call) const;
-  void note_module_use(const std::shared_ptr<ModuleUse>& module) override;
-  // At the end of a run without an error, while its ModesScope is open: check_same_tensors() of the
-  // modules that it has used, after the first, second, fourth, … run of each; and after each run
-  // check_memory_of_replicas(). Of runs at the same time, the last one does this for all.
-  void check_used_modules();
+  void note_module_use(const std::shared_ptr<ModuleUse>& module) override {
+    modules_.note_use(module);
+  }
   void check_outside_step(std::string_view call) const override;
 
   // Where this thread is, as far as it concerns these variables.
@@ -216,43 +196,6 @@ class MirroredHome final : public VariableHome,
   };
   Place place_here() const;
 
-  // This worker before a run that may change it alone.
-  struct ValuesBefore {
-    std::map<std::string, std::uint64_t> hashes = {};  // of the values of variables, by name
-    std::uint64_t num_combined = 0;                    // StrategyWorkers'
-  };
-  // Around a run; a run inside a run does nothing here, and of runs at the same time the first
-  // begins and the last ends. What was written in place outside, into the tensors of variables, is
-  // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
-  // become different without a call that may do so: something wrote into their tensors; and if
-  // set_data() has given them one memory. It compares after the first, second, fourth, … run, which
-  // costs nothing in a long training. The constructor compares after a run that has failed, and
-  // throws until the values were made equal.
-  //
-  // Where there are several workers, finish() compares theirs, too, if variables have changed in
-  // the first, second, fourth, … run and no call in it has combined values of the workers.
-  class RunScope {
-   public:
-    explicit RunScope(MirroredHome& home);
-    ~RunScope();
-    RunScope(const RunScope&) = delete;
-    RunScope& operator=(const RunScope&) = delete;
-    void finish();
-
-   private:
-    void begin_replicas();
-    void finish_replicas();
-
-    MirroredHome& home_;
-    const RunGate::Entry entry_;
-    bool is_open_;
-    const bool is_over_workers_;
-    std::optional<ValuesBefore> before_;
-  };
-  // To be called when the strategy ends: warns if its runs never combined anything over the
-  // workers.
-  void warn_if_alone();
-  void note_handed_out() { has_handed_out_ = true; }
   // Sums gradients over all workers, which make this call in a merge of their replicas.
   WorkerGradients& gradients() const { return *gradients_; }
   // Before anything else: each worker keeps a share of the slots.
@@ -280,23 +223,6 @@ class MirroredHome final : public VariableHome,
   void look_for_plain_rows();
 
  private:
-  // Those whose replicas must have equal values.
-  std::vector<std::shared_ptr<MirroredVariable>> agreeing() COHORT_REQUIRES(mutex_);
-  void restore_modes() const COHORT_REQUIRES(mutex_);
-  // Why the replicas may have other values of a variable, and what to do, for messages.
-  std::string why_different() const COHORT_REQUIRES(mutex_);
-  void check_memory_of_used() COHORT_REQUIRES(mutex_);
-  // Throws failed_precondition if replicas have got one memory for a variable.
-  void check_memory_of_variables() const COHORT_REQUIRES(mutex_);
-  // nullopt: this run is not compared.
-  std::optional<ValuesBefore> values_before_run();
-  void compare_with_workers(const std::optional<ValuesBefore>& before);
-  std::map<std::string, std::uint64_t> hashes_of_values() const;
-  // In cross-replica context, while no run is open: throws if the replicas have different values of
-  // a variable that must not differ.
-  void check_agreement(std::span<const Variable> variables) const;
-  // Throws if a run that failed has left different values in the replicas.
-  void check_after_failure() COHORT_REQUIRES(mutex_);
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
@@ -334,9 +260,9 @@ class MirroredHome final : public VariableHome,
   const std::shared_ptr<StrategyWorkers> workers_;  // nullptr: there is one
   const std::unique_ptr<WorkerGradients> gradients_;
   std::unique_ptr<ShardedUpdates> sharded_updates_;
-  std::atomic<bool> has_modules_ = false;
-  // Whether code outside of a run has the tensor of a variable of several replicas.
-  std::atomic<bool> has_handed_out_ = false;
+  UsedModules modules_;
+  AttachedStates attached_;
+  mutable RunAgreement agreement_{*this};
   StepUndo undo_;
   AllOptimizerGradients optimizer_gradients_;
   RunGate run_gate_;
@@ -346,27 +272,7 @@ class MirroredHome final : public VariableHome,
   Mutex writes_;
   mutable Mutex mutex_;
   std::map<std::string, std::weak_ptr<VariableImpl>> by_name_ COHORT_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<AttachedState>> attached_ COHORT_GUARDED_BY(mutex_);
-  std::vector<std::weak_ptr<ModuleUse>> modules_ COHORT_GUARDED_BY(mutex_);
   AmortizedSweep sweep_names_ COHORT_GUARDED_BY(mutex_);
-  AmortizedSweep sweep_attached_ COHORT_GUARDED_BY(mutex_);
-  AmortizedSweep sweep_modules_ COHORT_GUARDED_BY(mutex_);
-  struct SavedModes {
-    std::shared_ptr<ModuleUse> module;
-    std::vector<bool> before;
-  };
-  // Of the modules that were used while a ModesScope was open.
-  std::vector<SavedModes> saved_modes_ COHORT_GUARDED_BY(mutex_);
-  int open_modes_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::atomic<std::uint64_t> modes_scope_ = 0;  // counts when the first of them was opened
-  // A run has failed since the values of the replicas were compared.
-  std::atomic<bool> may_have_diverged_ = false;
-  int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::uint64_t runs_ COHORT_GUARDED_BY(mutex_) = 0;  // that have ended while no other was open
-  // Runs while there were several workers.
-  int open_runs_of_workers_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::atomic<std::uint64_t> runs_of_workers_ = 0;
-  std::atomic<bool> has_warned_ = false;  // that this worker trains alone
   // How many more runs must have updates with plain tensors until a warning. 0: it has come.
   std::atomic<int> plain_runs_left_ = 3;
 };

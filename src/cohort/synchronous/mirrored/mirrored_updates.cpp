@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -158,7 +157,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         Reduced reduced{.updates = {}, .hyper = steps[0].hyper, .is_applied = false};
         const c10::NoGradGuard no_grad;
         const std::vector<Variable> variables = variables_of(first);
-        const std::string what = has_workers() ? step_of(key) : std::string();
+        const std::string what = has_workers() ? attached_.step_of(key) : std::string();
         const bool is_early =
             has_workers() && gradients_->may_be_early(kApplyCall, what, variables);
         std::vector<Reduction::Parts> sums = is_early
@@ -195,7 +194,7 @@ std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
   const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
     return each.impl()->home().get() == this && !target_of(each).component;
   });
-  return are_whole ? gradients_->begin_early(step_of(key), variables) : nullptr;
+  return are_whole ? gradients_->begin_early(attached_.step_of(key), variables) : nullptr;
 }
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {

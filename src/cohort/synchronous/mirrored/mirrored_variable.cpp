@@ -84,7 +84,7 @@ const at::Tensor& MirroredVariable::tensor() const {
   if (place.kind == MirroredHome::Place::Kind::all && size() > 1 && !is_handed_out_) {
     handed_out_version_ = version_of(component(0));
     is_handed_out_ = true;
-    home_->note_handed_out();
+    home_->agreement().note_handed_out();
   }
   return component(place.component);
 }
@@ -171,9 +171,7 @@ at::Tensor MirroredVariable::reduced(const std::vector<at::Tensor>& values) cons
   }
   const bool is_mean = traits_.aggregation == VariableAggregation::mean;
   const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.read");
-  std::vector<Reduction::Parts> parts;
-  for (const at::Tensor& value : values) parts.push_back(reduction.parts(value));
-  const at::Tensor value = reduction.result(reduction.sum(parts));
+  const at::Tensor value = reduction.of(values);
   return value.is_alias_of(values.front()) ? value.clone() : value;
 }
 

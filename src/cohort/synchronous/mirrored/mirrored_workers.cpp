@@ -2,7 +2,6 @@
 // Variables of a synchronous strategy that several workers share: each worker has components for
 // its own replicas.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -218,7 +217,7 @@ std::vector<at::Tensor> MirroredHome::read_over_workers(std::span<const Variable
   }
   // The others wait for this worker if it throws here.
   const auto check = [&] {
-    check_agreement(variables);
+    agreement_.check(variables);
     for (std::size_t i = 0; i < variables.size(); ++i) {
       const auto [variable, component] = target_of(variables[i]);
       if (component || !variable.is_on_read()) values[i] = variables[i].impl()->copy();

@@ -16,7 +16,7 @@ namespace cohort::internal {
 bool sum_over_workers(MirroredHome& home, const SlotKey& key, std::string_view what,
                       const std::vector<Variable>& variables, std::vector<Reduction::Parts>& sums,
                       std::span<const double> hyper) {
-  const auto state = [&] { return home.alike_in_steps(key.optimizer); };
+  const auto state = [&] { return home.attached().alike_in_steps(key.optimizer); };
   if (ShardedUpdates* const sharded = home.sharded_updates()) {
     sharded->step(key, what, variables, sums, hyper, state);
     return true;

@@ -12,7 +12,7 @@
 
 #include "cohort/replicas/reduction.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
-#include "cohort/variable/update_rule.h"
+#include "cohort/variable/variable_state.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::internal {
@@ -21,7 +21,7 @@ class MirroredHome;
 
 // `sums`: of each variable the sum of the gradients over the replicas of this worker, as
 // WorkerGradients::sum() takes it; it becomes the sum over all workers, which make this call.
-// `what`: MirroredHome::step_of(). Returns true if the step is complete then: with
+// `what`: AttachedStates::step_of(). Returns true if the step is complete then: with
 // shard_optimizer_state each worker has updated its share, and all have the new values.
 bool sum_over_workers(MirroredHome& home, const SlotKey& key, std::string_view what,
                       const std::vector<Variable>& variables, std::vector<Reduction::Parts>& sums,

@@ -34,7 +34,7 @@ std::vector<at::Tensor> refuse_worker_index(int) {
 
 StepSettings StepSettings::current(MirroredHome* home) {
   return {function::TracingMode::current(),
-          home == nullptr ? std::vector<std::vector<bool>>() : home->module_modes()};
+          home == nullptr ? std::vector<std::vector<bool>>() : home->modules().modes()};
 }
 
 // Connects a trace with the strategy's variables. Used only inside the constructor, in the
@@ -52,7 +52,7 @@ class ReplicaProgram::Tracing {
     }
   }
 
-  function::TraceSetting setting(const MirroredHome::ModesScope* modes) {
+  function::TraceSetting setting(const UsedModules::ModesScope* modes) {
     function::TraceSetting setting;
     setting.variable_of = [this, own = table_.lookup()](const void* storage) {
       const function::TracedVariable* const found = own(storage);
@@ -125,8 +125,8 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
                                const StepSettings& mode, const std::vector<GatherSizes>& gathers)
     : mode_(mode),
       traced_(std::move(function), function::CallSignature(arguments, mode.thread, refuse_handle)) {
-  std::optional<MirroredHome::ModesScope> modes;
-  if (home != nullptr) modes.emplace(*home);
+  std::optional<UsedModules::ModesScope> modes;
+  if (home != nullptr) modes.emplace(home->modules_around_step());
   const auto body = [&](ReplicaContext& context) {
     const auto replicas = static_cast<std::size_t>(context.num_replicas_in_sync());
     const std::unique_ptr<ReplicaTrace> made =

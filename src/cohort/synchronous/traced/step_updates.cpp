@@ -208,7 +208,8 @@ class JoinedApply final : public JoinedCall {
       }
     }
     const std::vector<double>& hyper = replica.own_offer().numbers;
-    if (sum_over_workers(home, key(), home.step_of(key()), variables, sums, hyper)) return {};
+    if (sum_over_workers(home, key(), home.attached().step_of(key()), variables, sums, hyper))
+      return {};
     return gradients_of_sums(sums, variables);
   }
   // `is_of_all`: to all values of the variables, not only that of this replica.

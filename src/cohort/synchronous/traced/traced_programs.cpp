@@ -18,7 +18,6 @@
 #include "cohort/strategy/contexts.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/traced/joined_programs.h"
-#include "cohort/synchronous/traced/step_arguments.h"
 
 namespace cohort::internal {
 namespace {
@@ -28,6 +27,37 @@ constexpr std::size_t kTracesBeforeWarning = 5;
 // Programs kept for each replica, and joined programs; a new one replaces the least recently used.
 constexpr std::size_t kProgramsMax = 32;
 using Arguments = std::vector<std::vector<Nest>>;
+
+// The arguments of a step, for errors in it. Used only from the thread that calls it.
+class ArgumentsOfStep final : public RunArguments {
+ public:
+  explicit ArgumentsOfStep(const std::vector<std::vector<Nest>>& arguments)
+      : RunArguments(arguments.size()), arguments_(arguments) {}
+
+ private:
+  void add_tensors(std::size_t replica, std::vector<at::Tensor>& tensors) const override {
+    for (const Nest& each : arguments_[replica]) add(each, tensors);
+  }
+  // The arguments are of each replica already: a plain tensor is the same one in all. Numbers do
+  // not count, which become tensors in each.
+  bool is_distributed() const override {
+    const auto are_one = [](const at::Tensor& a, const at::Tensor& b) {
+      const bool are_numbers = a.defined() && b.defined() && a.dim() == 0 && b.dim() == 0;
+      return are_numbers || a.is_same(b);
+    };
+    const std::vector<Nest>& first = arguments_[0];
+    for (std::size_t replica = 1; replica < arguments_.size(); ++replica) {
+      for (std::size_t i = 0; i < first.size(); ++i) {
+        const std::vector<at::Tensor> a = first[i].flatten_tensors();
+        const std::vector<at::Tensor> b = arguments_[replica][i].flatten_tensors();
+        if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), are_one)) return true;
+      }
+    }
+    return false;
+  }
+
+  const std::vector<std::vector<Nest>>& arguments_;
+};
 
 // For the default strategy, which has no variables.
 TraceMutex& mutex_without_variables() {
@@ -49,14 +79,7 @@ class TracedPrograms final : public StepPrograms {
   std::vector<Nest> call(Arguments arguments) override {
     if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
     const CallSite site("is in a step of function()");
-    StrategyWorkers& workers = *host_.home->workers();
-    workers.begin_run();
-    try {
-      return call_here(std::move(arguments));
-    } catch (...) {
-      workers.tell_failure();
-      throw;
-    }
+    return workers()->in_run([&] { return call_here(std::move(arguments)); });
   }
 
  private:
@@ -70,8 +93,8 @@ class TracedPrograms final : public StepPrograms {
       check_tensors(own);
     }
     const ArgumentsOfStep described(arguments);
-    std::optional<MirroredHome::RunScope> run;
-    if (host_.home != nullptr) run.emplace(*host_.home);
+    std::optional<RunAgreement::Scope> run;
+    if (host_.home != nullptr) run.emplace(host_.home->agreement());
     // A trace changes modes of modules and values of variables for a while.
     std::shared_lock no_trace(trace_mutex());
     const bool has_workers = host_.home != nullptr && host_.home->has_workers();
@@ -341,18 +364,13 @@ std::shared_ptr<const JoinedPrograms> TracedPrograms::agreed_programs(const Argu
 
 }  // namespace
 
-std::shared_ptr<StepPrograms> make_traced_programs(Strategy& strategy, const Function& function,
-                                                   const StepReplicas& replicas) {
-  return std::make_shared<TracedPrograms>(strategy, function, replicas);
-}
-
 std::shared_ptr<StepPrograms> LocalFunctions::programs(const Function& function) {
   for (const Device& device : devices_) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
                  "[strategy.function] expected replicas on CPUs, got ", device.to_string(),
                  "; call run() in place of function()");
   }
-  return make_traced_programs(strategy_, function, replicas_);
+  return std::make_shared<TracedPrograms>(strategy_, function, replicas_);
 }
 
 }  // namespace cohort::internal

@@ -11,7 +11,6 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
-#include <utility>
 #include <vector>
 
 #include "cohort/core/mutex.h"

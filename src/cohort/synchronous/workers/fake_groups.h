@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"

@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,7 +62,7 @@ Content content_of(MirroredHome& home) {
     content.state.variables.insert_or_assign(variable.name(),
                                              handed_of(target_of(variable).variable));
   }
-  for (const auto& attached : home.attached())
+  for (const auto& attached : home.attached().all())
     content.state.attached.insert_or_assign(attached->key(), attached->save());
   for (const auto& [key, bytes] : content.state.attached)
     content.attached.emplace(key, tensor_of_bytes(bytes));
@@ -237,7 +236,7 @@ void check_content_fits(MirroredHome& home, const Content& content, const OwnVar
                  "[strategy.rebuild] expected variable '", name, "' as ", source, " has it, ",
                  found->second.spec.to_string(), ", got ", variable.spec().to_string());
   }
-  for (const auto& attached : home.attached()) {
+  for (const auto& attached : home.attached().all()) {
     COHORT_CHECK(content.attached.contains(attached->key()), ErrorCode::failed_precondition,
                  "[strategy.rebuild] expected only optimizers that ", source,
                  " has, whose state all workers get, got ", attached->key(),
@@ -264,7 +263,7 @@ void take_over(MirroredHome& home, Content content, const OwnVariables& own, boo
   content.state.attached.clear();
   for (const auto& [key, bytes] : content.attached)
     content.state.attached.emplace(key, bytes_of_tensor(bytes));
-  for (const auto& attached : home.attached()) {
+  for (const auto& attached : home.attached().all()) {
     if (!is_source) attached->load(content.state.attached.at(attached->key()));
     if (!awaits_first_run) content.state.attached.erase(attached->key());
   }

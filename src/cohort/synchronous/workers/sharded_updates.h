@@ -3,7 +3,6 @@
 // shard_optimizer_state).
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <span>
