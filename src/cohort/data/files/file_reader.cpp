@@ -24,10 +24,6 @@ bool is_fixed_list(const Node& node) {
          is_fixed_list(node.input());
 }
 
-NodePtr slices_of(const std::vector<std::string>& names) {
-  return Dataset::from_tensor_slices(StringTensor(names)).node();
-}
-
 std::string_view words_for(FileReading reading) {
   return reading == FileReading::in_order ? "in order" : "by number";
 }
@@ -64,73 +60,43 @@ class RowReader final : public RowStage {
   std::unique_ptr<Stage> all_;
 };
 
-std::vector<NodePtr> inputs_of(const FileNames& names) {
-  return names.dataset ? std::vector<NodePtr>{names.dataset} : std::vector<NodePtr>{};
-}
-
 }  // namespace
 
-FileNames FileNames::of(const Dataset& names, std::string_view op) {
+void check_names(const Dataset& names, std::string_view op) {
   const ElementSpec* spec = names.node()->known_spec();
   const bool may_be_names =
       spec == nullptr || (spec->fields.size() == 1 && spec->fields[0].dtype == kString &&
                           (!spec->fields[0].sizes || spec->fields[0].sizes->empty()));
   COHORT_CHECK(may_be_names, ErrorCode::invalid_argument, "[data.", op,
                "] expected file names as scalar strings, got a dataset of ", spec->to_string());
-  return {names.node(), {}};
 }
 
-FileNames FileNames::of(const StringTensor& names) { return {slices_of(names.values()), {}}; }
-
-FileNames FileNames::from(std::vector<NodePtr> inputs, AttributeReader& attributes,
-                          std::string_view op) {
-  if (attributes.has("files")) {
-    COHORT_CHECK(inputs.empty(), ErrorCode::data_loss, "[data.", op,
-                 "] expected no input beside a list of files, got ", inputs.size());
-    return {nullptr, attributes.texts("files")};
+void check_names(const SerializedOp& op, std::string_view name) {
+  if (op.attributes.has("files")) {
+    COHORT_CHECK(op.inputs.empty(), ErrorCode::data_loss, "[data.", name,
+                 "] expected no input beside a list of files, got ", op.inputs.size());
+  } else {
+    COHORT_CHECK(op.inputs.size() == 1, ErrorCode::data_loss, "[data.", name,
+                 "] expected one input, the names of files, got ", op.inputs.size());
   }
-  COHORT_CHECK(inputs.size() == 1, ErrorCode::data_loss, "[data.", op,
-               "] expected one input, the names of files, got ", inputs.size());
-  return {std::move(inputs[0]), {}};
 }
 
-FileOptions file_options_from(AttributeReader& attributes) {
-  return {.compression = parse_compression(attributes.text("compression")),
-          .num_parallel_reads = attributes.integer("num_parallel_reads"),
-          .buffer_bytes = attributes.integer("buffer_bytes")};
+std::int64_t parallel_reads(std::int64_t number) {
+  if (number != kAutotune) return number;
+  return std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kParallelReadsMax);
 }
 
-FileReaderNode::FileReaderNode(std::string_view op, FileNames names, FileOptions options)
-    : Node(op, inputs_of(names)), list_(std::move(names.list)), options_(options) {
-  COHORT_CHECK(
-      options.num_parallel_reads >= kAutotune && options.num_parallel_reads <= kParallelReadsMax,
-      ErrorCode::invalid_argument, "[data.", op, "] expected num_parallel_reads of 0 to ",
-      kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
-  COHORT_CHECK(options.buffer_bytes > 0, ErrorCode::invalid_argument, "[data.", op,
-               "] expected buffer_bytes > 0, got ", options.buffer_bytes);
-  // The order of the elements depends on it, so the graph stores the number that this machine
-  // chooses.
-  if (options_.num_parallel_reads == kAutotune) {
-    options_.num_parallel_reads =
-        std::clamp<std::int64_t>(std::thread::hardware_concurrency(), 1, kParallelReadsMax);
-  }
-  if (inputs().empty()) list_source_ = slices_of(list_);
+FileReaderNode::FileReaderNode(std::string_view op, std::vector<NodePtr> inputs,
+                               const FileList& list, const FileOptions& options)
+    : Node(op, std::move(inputs)), options_(options) {
+  COHORT_CHECK(options.num_parallel_reads >= 0 && options.num_parallel_reads <= kParallelReadsMax,
+               ErrorCode::invalid_argument, "[data.", op, "] expected num_parallel_reads of 0 to ",
+               kParallelReadsMax, " or kAutotune, got ", options.num_parallel_reads);
+  if (list) list_source_ = Dataset::from_tensor_slices(StringTensor(*list)).node();
 }
 
-Attributes FileReaderNode::attributes() const {
-  Attributes all{{"compression", std::string(name_of(options_.compression))},
-                 {"num_parallel_reads", options_.num_parallel_reads},
-                 {"buffer_bytes", options_.buffer_bytes}};
-  if (list_source_) {
-    Nest::Items files;
-    for (const std::string& name : list_) files.emplace_back(name);
-    all.emplace("files", Nest::list(std::move(files)));
-  }
-  return all;
-}
-
-FileNames FileReaderNode::names_in(std::vector<NodePtr> inputs) const {
-  return {inputs.empty() ? nullptr : std::move(inputs[0]), list_};
+BufferedReader FileReaderNode::open_reader(const std::string& path) const {
+  return {open_stream(path, options_.compression, op()), options_.buffer_bytes};
 }
 
 std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) const {

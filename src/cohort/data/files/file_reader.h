@@ -4,38 +4,23 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/data/dataset.h"
+#include "cohort/data/files/buffered_reader.h"
 #include "cohort/data/files/file_scanner.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/node.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/raw_readers.h"
 #include "cohort/data/rows/row_store.h"
 
 namespace cohort::data {
 
-// The source of file names: a dataset, or a list in the op itself, which auto-sharding by file
-// cannot shard.
-struct FileNames {
-  NodePtr dataset;                // of scalar strings
-  std::vector<std::string> list;  // if `dataset` is null
-
-  // invalid_argument if the spec of `names` is known and is not a scalar string.
-  static FileNames of(const Dataset& names, std::string_view op);
-  // All names, in row-major order, for a tensor of any shape.
-  static FileNames of(const StringTensor& names);
-  static FileNames from(std::vector<NodePtr> inputs, AttributeReader& attributes,
-                        std::string_view op);
-};
-
 // How a run reads its files; by number if possible. Part of a saved position: never renumber.
 enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
-
-FileOptions file_options_from(AttributeReader& attributes);
 
 // A file of a reader. A value type.
 struct ListedFile {
@@ -54,14 +39,26 @@ class ValueBatch {
   virtual Fields take() = 0;
 };
 
+using FileList = std::optional<std::vector<std::string>>;
+
+auto& file_part(auto& options) {
+  if constexpr (requires { options.file; }) {
+    return options.file;
+  } else {
+    return options;
+  }
+}
+
 // Reads the files of its input one after the other, or num_parallel_reads of them interleaved. If a
 // file cannot be opened or read further, yields one error, then the next file. Thread-safe.
 class FileReaderNode : public Node {
  public:
-  FileReaderNode(std::string_view op, FileNames names, FileOptions options);
+  // The op's attributes have `files`, or an input yields the names, and `options`: FileOptions, or
+  // options with those as `file`.
+  FileReaderNode(std::string_view op, std::vector<NodePtr> inputs, const auto& given)
+      : FileReaderNode(op, std::move(inputs), given.files, file_part(given.options)) {}
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
-  Attributes attributes() const override;
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   // Opens a file at its beginning.
@@ -85,20 +82,69 @@ class FileReaderNode : public Node {
       const std::vector<ListedFile>& files, const std::shared_ptr<OpenedFiles>& opened) const;
 
   const FileOptions& file_options() const { return options_; }
-  FileNames names() const { return {inputs().empty() ? nullptr : inputs()[0], list_}; }
-  // The names for the copy that with_inputs() makes.
-  FileNames names_in(std::vector<NodePtr> inputs) const;
+  BufferedReader open_reader(const std::string& path) const;
 
  private:
+  FileReaderNode(std::string_view op, std::vector<NodePtr> inputs, const FileList& list,
+                 const FileOptions& options);
   std::shared_ptr<const RowStore> rows(const StageContext& context) const;
   std::unique_ptr<Stage> start_names(const StageContext& context) const;
   std::vector<ListedFile> all_files(const StageContext& context) const;
 
-  std::vector<std::string> list_;
-  NodePtr list_source_;  // the list as a dataset
+  NodePtr list_source_;  // the list as a dataset; null if an input yields the names
   FileOptions options_;
   mutable Mutex mutex_;
   mutable std::shared_ptr<const RowStore> rows_ COHORT_GUARDED_BY(mutex_);
+};
+
+// invalid_argument if the spec of `names` is known and is not a scalar string.
+void check_names(const Dataset& names, std::string_view op);
+// data_loss unless the op has either a list of files or one input.
+void check_names(const SerializedOp& op, std::string_view name);
+// The number that kAutotune stands for: the order of the elements depends on it, so the graph
+// stores the number that this machine chooses.
+std::int64_t parallel_reads(std::int64_t number);
+
+void describe_files(auto& visit, auto& all) {
+  auto& file = file_part(all.options);
+  visit("compression", file.compression);
+  visit("num_parallel_reads", file.num_parallel_reads);
+  visit("buffer_bytes", file.buffer_bytes, kPositive);
+  visit.optional("files", all.files, std::nullopt);
+}
+
+// The base of such ops, whose attributes begin with `files` and `options`.
+template <class Self, class A>
+class FileReaderOp : public OpNode<Self, A, FileReaderNode> {
+  using Op = OpNode<Self, A, FileReaderNode>;
+  using Options = decltype(A::options);
+
+ public:
+  FileReaderOp(std::vector<NodePtr> inputs, A given) : Op(std::move(inputs), fixed(given)) {}
+
+  static Dataset of(const Dataset& files, Options options) {
+    check_names(files, A::kOp);
+    return Op::over(files.node(), {std::nullopt, std::move(options)});
+  }
+  // All names, in row-major order, of a tensor of any shape.
+  static Dataset of(const StringTensor& files, Options options) {
+    return of(Dataset::from_tensor_slices(StringTensor(files.values())), std::move(options));
+  }
+  // With the list in the op itself, which auto-sharding by file cannot shard.
+  static Dataset raw(const StringTensor& files, Options options) {
+    return Op::source({files.values(), std::move(options)});
+  }
+  static NodePtr read(SerializedOp& op, A given = {}) {
+    check_names(op, A::kOp);
+    return Op::read(op, std::move(given));
+  }
+
+ private:
+  static A fixed(A given) {
+    std::int64_t& reads = file_part(given.options).num_parallel_reads;
+    reads = parallel_reads(reads);
+    return given;
+  }
 };
 
 }  // namespace cohort::data

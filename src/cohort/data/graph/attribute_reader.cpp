@@ -49,6 +49,24 @@ std::vector<std::string> AttributeReader::texts(const std::string& name) {
 
 ElementSpec AttributeReader::spec(const std::string& name) { return spec_of(nest(name)); }
 
+void AttributeReader::operator()(const char* name, std::vector<std::int64_t>& value) {
+  for (const Nest& item : nest(name).items()) value.push_back(item.integer());
+}
+
+void AttributeReader::operator()(const char* name, at::ScalarType& value) {
+  const std::int64_t dtype = integer(name);
+  COHORT_CHECK(dtype >= 0 && dtype < static_cast<std::int64_t>(at::ScalarType::NumOptions),
+               ErrorCode::data_loss, "[data.", op_, "] expected a dtype, got ", dtype);
+  value = static_cast<at::ScalarType>(dtype);
+}
+
+void AttributeReader::operator()(const char* name, char& value) {
+  const std::string& letters = text(name);
+  COHORT_CHECK(letters.size() == 1, ErrorCode::data_loss, "[data.", op_, "] expected a ", name,
+               " of one character, got '", letters, "'");
+  value = letters[0];
+}
+
 void AttributeReader::expect_all_read() const {
   for (const auto& [name, unused] : attributes_) {
     COHORT_CHECK(std::find(read_.begin(), read_.end(), name) != read_.end(), ErrorCode::data_loss,

@@ -6,6 +6,8 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/mutex.h"
@@ -22,12 +24,9 @@ using DatasetFunctionPtr = std::shared_ptr<const DatasetFunction>;
 // The node of such an op. Thread-safe.
 class FlatMapBase : public Node {
  public:
-  // `spec` is the spec of the made datasets, if known.
-  FlatMapBase(std::string_view op, NodePtr input, DatasetFunctionPtr function,
-              std::optional<ElementSpec> spec)
-      : Node(op, {std::move(input)}),
-        function_(std::move(function)),
-        known_spec_(std::move(spec)) {}
+  // The op's attributes have a `function` and the `spec` of the made datasets, if known.
+  FlatMapBase(std::string_view op, std::vector<NodePtr> inputs, const auto& given)
+      : Node(op, std::move(inputs)), function_(given.function), known_spec_(given.spec) {}
 
   const DatasetFunction* dataset_function() const override { return function_.get(); }
   Nest structure() const override;
@@ -39,8 +38,6 @@ class FlatMapBase : public Node {
   ElementSpec make_spec() const override;
   // The serialized function, for read_dataset_function(), and `spec`.
   Attributes function_attributes() const;
-  const DatasetFunctionPtr& function() const { return function_; }
-  const std::optional<ElementSpec>& known_spec() const { return known_spec_; }
 
  private:
   DatasetFunctionPtr function_;

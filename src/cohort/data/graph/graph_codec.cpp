@@ -37,7 +37,7 @@ std::vector<NodePtr> ops_of(const NodePtr& sink,
 NodePtr make_node(const Op& op, std::vector<NodePtr> inputs, const Attributes& attributes) {
   try {
     AttributeReader reader(op.name, attributes);
-    NodePtr node = op.make(std::move(inputs), reader);
+    NodePtr node = op.make({std::move(inputs), reader});
     reader.expect_all_read();
     return node;
   } catch (const Error& error) {

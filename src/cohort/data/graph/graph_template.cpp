@@ -229,7 +229,7 @@ NodePtr GraphTemplate::graph_of(const Fields& element) const {
     Attributes attributes = filled(step.attributes, element).entries();
     if (step.source) add_source(step.op, step.source, attributes);
     AttributeReader reader(step.op, attributes);
-    nodes.push_back(find_op(step.op)->make(std::move(inputs), reader));
+    nodes.push_back(find_op(step.op)->make({std::move(inputs), reader}));
     reader.expect_all_read();
   }
   return nodes.back();

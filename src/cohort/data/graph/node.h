@@ -173,6 +173,9 @@ class Node : public std::enable_shared_from_this<Node> {
  public:
   // invalid_argument if the graph is then larger than the limits.
   Node(std::string_view op, std::vector<NodePtr> inputs);
+  // For OpNode, whose other bases use some of the attributes.
+  Node(std::string_view op, std::vector<NodePtr> inputs, const auto&)
+      : Node(op, std::move(inputs)) {}
   virtual ~Node() = default;
   Node(const Node&) = delete;
   Node& operator=(const Node&) = delete;

@@ -2,31 +2,41 @@
 // batch: batch_size elements stacked along a new first dimension.
 #include <algorithm>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/reordering_op.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kBatchName = "batch";
 // With num_parallel_calls. An op of its own as in tf, whose rewrites do not see its batch size.
-constexpr std::string_view kParallelName = "parallel_batch";
+constexpr std::string_view kParallelBatchName = "parallel_batch";
 
-class BatchStage final : public Stage {
+struct BatchAttributes {
+  static constexpr std::string_view kOp = "batch";
+  std::int64_t size = 0;
+  BatchOptions options = {};
+  static void describe_serial(auto& visit, auto& all) {
+    visit("batch_size", all.size, kPositive);
+    visit("drop_remainder", all.options.drop_remainder);
+  }
+  static void describe(auto& visit, auto& all) {
+    describe_serial(visit, all);
+    describe_parallel(visit, all.options);
+  }
+};
+
+class BatchStage final : public InputStage<BatchAttributes> {
  public:
-  BatchStage(const Node& node, std::unique_ptr<Stage> input, std::int64_t size, bool drop_remainder)
-      : Stage(node), input_(std::move(input)), size_(size), drop_remainder_(drop_remainder) {}
+  BatchStage(const Node& node, const BatchAttributes& given, std::unique_ptr<Stage> input,
+             std::int64_t size)
+      : InputStage(node, given, std::move(input)), size_(size) {}
 
   bool next(Fields& fields) override {
     try {
-      const std::int64_t got = input_->next_batch(size_, fields);
-      return got == size_ || (got > 0 && !drop_remainder_);
+      const std::int64_t got = input().next_batch(size_, fields);
+      return got == size_ || (got > 0 && !given().options.drop_remainder);
     } catch (const UnevenBatch& uneven) {
-      if (drop_remainder_ && uneven.size() < size_) return false;
+      if (given().options.drop_remainder && uneven.size() < size_) return false;
       Error error(uneven);  // its size is none of a batch of these batches
       const ElementSpec* elements = node().input().known_spec();
       if (elements != nullptr) throw std::move(error).during("batching " + elements->to_string());
@@ -34,57 +44,35 @@ class BatchStage final : public Stage {
     }
   }
 
-  void save(ByteWriter& writer) const override { input_->save(writer); }
-  void restore(ByteReader& reader) override { input_->restore(reader); }
-
  private:
-  std::unique_ptr<Stage> input_;
   std::int64_t size_;
-  bool drop_remainder_;
 };
 
-class BatchNode final : public Node, public ReorderingOp {
+class BatchNode final : public ReorderingNode<BatchNode, BatchAttributes> {
  public:
-  BatchNode(NodePtr input, std::int64_t size, BatchOptions options)
-      : Node(options.num_parallel_calls == 0 ? kBatchName : kParallelName, {std::move(input)}),
-        ReorderingOp(options.num_parallel_calls, options.deterministic),
-        size_(size),
-        options_(options) {
-    COHORT_CHECK(size > 0, ErrorCode::invalid_argument,
-                 "[data.batch] expected batch_size > 0, got ", size);
-    COHORT_CHECK(options.num_parallel_calls >= 0 || options.num_parallel_calls == kAutotune,
-                 ErrorCode::invalid_argument,
-                 "[data.batch] expected num_parallel_calls >= 0 or kAutotune, got ",
-                 options.num_parallel_calls);
-  }
+  BatchNode(std::vector<NodePtr> inputs, BatchAttributes given)
+      : ReorderingNode(std::move(inputs), given,
+                       given.options.num_parallel_calls == 0 ? given.kOp : kParallelBatchName) {}
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
-    return n < 0 ? n : n / size_ + (!options_.drop_remainder && n % size_ != 0 ? 1 : 0);
-  }
-
-  Attributes attributes() const override {
-    Attributes all = {{"batch_size", size_}, {"drop_remainder", options_.drop_remainder}};
-    if (options_.num_parallel_calls != 0) add_parallel_attributes(all);
-    return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<BatchNode>(std::move(inputs[0]), size_, options_);
+    return n < 0 ? n
+                 : n / given().size +
+                       (!given().options.drop_remainder && n % given().size != 0 ? 1 : 0);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    std::int64_t size = size_;
-    if (context.purpose() == Purpose::short_preview && !options_.drop_remainder) {
+    std::int64_t size = given().size;
+    if (context.purpose() == Purpose::short_preview && !given().options.drop_remainder) {
       const std::int64_t n = input().cardinality();
-      if (n > 0 && n % size_ != 0) size = n % size_;
+      if (n > 0 && n % given().size != 0) size = n % given().size;
     }
     std::unique_ptr<Stage> from = input().start(context.input(0));
     // tf runs a map and its batch as one op, in which an error costs the batch.
     const std::string_view before = input().op();
     const bool is_of_map = before == "map" || before == "map_field" || before == "typed_map";
-    if (options_.num_parallel_calls != 0 || !is_of_map) from->stop_at_errors();
-    return std::make_unique<BatchStage>(*this, std::move(from), size, options_.drop_remainder);
+    if (given().options.num_parallel_calls != 0 || !is_of_map) from->stop_at_errors();
+    return run<BatchStage>(std::move(from), size);
   }
 
  protected:
@@ -92,32 +80,25 @@ class BatchNode final : public Node, public ReorderingOp {
     ElementSpec spec = input().spec();
     for (TensorSpec& field : spec.fields) {
       if (field.sizes)
-        field.sizes->insert(field.sizes->begin(), options_.drop_remainder ? size_ : -1);
+        field.sizes->insert(field.sizes->begin(),
+                            given().options.drop_remainder ? given().size : -1);
     }
     return spec;
   }
-
- private:
-  std::int64_t size_;
-  BatchOptions options_;
 };
 
 }  // namespace
 
-NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<BatchNode>(
-      std::move(inputs[0]), attributes.integer("batch_size"),
-      BatchOptions{.drop_remainder = attributes.boolean("drop_remainder")});
+NodePtr make_batch(SerializedOp op) {
+  BatchAttributes given;
+  BatchAttributes::describe_serial(op.attributes, given);
+  return std::make_shared<BatchNode>(std::move(op.inputs), given);
 }
 
-NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  BatchOptions options{.drop_remainder = attributes.boolean("drop_remainder"),
-                       .num_parallel_calls = attributes.integer("num_parallel_calls")};
-  COHORT_CHECK(options.num_parallel_calls != 0, ErrorCode::invalid_argument,
+NodePtr make_parallel_batch(SerializedOp op) {
+  COHORT_CHECK(op.attributes.integer("num_parallel_calls") != 0, ErrorCode::invalid_argument,
                "[data.batch] expected num_parallel_calls != 0 of a parallel batch, got 0");
-  if (attributes.has("deterministic")) options.deterministic = attributes.boolean("deterministic");
-  return std::make_shared<BatchNode>(std::move(inputs[0]), attributes.integer("batch_size"),
-                                     options);
+  return BatchNode::read(op);
 }
 
 }  // namespace cohort::data
@@ -125,7 +106,8 @@ NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attrib
 namespace cohort {
 
 Dataset Dataset::batch(std::int64_t batch_size, BatchOptions options) const {
-  return Dataset(std::make_shared<data::BatchNode>(node_, batch_size, options));
+  if (options.num_parallel_calls == 0) options.deterministic.reset();
+  return data::BatchNode::over(node_, {batch_size, options});
 }
 
 }  // namespace cohort

@@ -4,21 +4,22 @@
 #include <exception>
 #include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/cache/cache_file.h"
 #include "cohort/data/cache/file_cache_stage.h"
 #include "cohort/data/cache/memory_cache.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/files/file_access.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
+
+struct CacheAttributes {
+  static constexpr std::string_view kOp = kCacheName;
+  std::string file = {};  // empty: in memory
+  static void describe(auto& visit, auto& all) { visit("file", all.file); }
+};
 
 Fields copy_of(const Fields& element) {
   Fields copies;
@@ -33,20 +34,11 @@ void write_cached(ByteWriter& writer, std::int64_t row) { writer.zigzag(row); }
 void read_cached(ByteReader& reader, Fields& element) { element = read_fields(reader); }
 void read_cached(ByteReader& reader, std::int64_t& row) { row = reader.zigzag(); }
 
-class CacheNode final : public Node {
+class CacheNode final : public OpNode<CacheNode, CacheAttributes> {
  public:
-  CacheNode(NodePtr input, std::string file)
-      : Node(kCacheName, {std::move(input)}), file_(std::move(file)) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return input().cardinality(); }
-  Attributes attributes() const override { return {{"file", file_}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<CacheNode>(std::move(inputs[0]), file_);
-  }
-
-  const std::string& file() const { return file_; }
-
   template <class T>
   MemoryCache<T>& memory() const {
     if constexpr (std::is_same_v<T, Fields>) {
@@ -60,7 +52,6 @@ class CacheNode final : public Node {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
  private:
-  std::string file_;  // empty: in memory
   mutable MemoryCache<Fields> elements_;
   mutable MemoryCache<std::int64_t> rows_;
 };
@@ -151,10 +142,10 @@ class MemoryPass {
   bool is_filling_ = false;
 };
 
-class MemoryCacheStage final : public Stage {
+class MemoryCacheStage final : public InputStage<CacheAttributes> {
  public:
   MemoryCacheStage(const CacheNode& node, std::unique_ptr<Stage> input)
-      : Stage(node), pass_(node), input_(std::move(input)) {}
+      : InputStage(node, node.given(), std::move(input)), pass_(node) {}
 
   bool next(Fields& fields) override {
     if (const std::vector<Fields>* kept = pass_.kept()) {
@@ -163,7 +154,7 @@ class MemoryCacheStage final : public Stage {
       pass_.advance(1);
       return true;
     }
-    if (!input_->next(fields)) {
+    if (!input().next(fields)) {
       pass_.complete();
       return false;
     }
@@ -195,26 +186,23 @@ class MemoryCacheStage final : public Stage {
 
   void save(ByteWriter& writer) const override {
     pass_.save(writer);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     pass_.restore(reader, [](const Fields&) {});
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
   MemoryPass<Fields> pass_;
-  std::unique_ptr<Stage> input_;
 };
 
 // Caches row numbers instead of elements.
-class RowCacheStage final : public RowStage {
+class RowCacheStage final : public RowInputStage<CacheAttributes> {
  public:
   RowCacheStage(const CacheNode& node, std::unique_ptr<Stage> input)
-      : RowStage(node), pass_(node), input_(std::move(input)) {}
-
-  const RowStore& store() const override { return input_->rows()->store(); }
+      : RowInputStage(node, node.given(), std::move(input)), pass_(node) {}
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     if (const std::vector<std::int64_t>* kept = pass_.kept()) {
@@ -224,7 +212,7 @@ class RowCacheStage final : public RowStage {
       pass_.advance(count);
       return count;
     }
-    const std::size_t got = input_->rows()->next_rows(rows);
+    const std::size_t got = input_rows().next_rows(rows);
     for (std::size_t i = 0; i < got; ++i) pass_.keep(rows[i]);
     if (got < rows.size() && pass_.kept() == nullptr) pass_.complete();
     return got;
@@ -232,7 +220,7 @@ class RowCacheStage final : public RowStage {
 
   void save(ByteWriter& writer) const override {
     pass_.save(writer);
-    input_->save(writer);
+    RowInputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
@@ -240,21 +228,20 @@ class RowCacheStage final : public RowStage {
     pass_.restore(reader, [&](std::int64_t row) {
       if (row < 0 || row >= size) reader.fail("a row of the source");
     });
-    input_->restore(reader);
+    RowInputStage::restore(reader);
   }
 
  private:
   MemoryPass<std::int64_t> pass_;
-  std::unique_ptr<Stage> input_;
 };
 
 std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const {
   // A preview must not fill the cache.
   if (context.purpose() != Purpose::run) return input().start(context.input(0));
-  if (!file_.empty()) {
+  if (!given().file.empty()) {
     CachePaths paths{
-        .whole = allowed_path(cache_path(file_), context.options(), kCacheName),
-        .partial = allowed_path(partial_cache_path(file_), context.options(), kCacheName)};
+        .whole = allowed_path(cache_path(given().file), context.options(), kCacheName),
+        .partial = allowed_path(partial_cache_path(given().file), context.options(), kCacheName)};
     return start_file_cache(*this, context, std::move(paths));
   }
   std::unique_ptr<Stage> from = input().start(context.input(0));
@@ -264,16 +251,14 @@ std::unique_ptr<Stage> CacheNode::make_stage(const StageContext& context) const 
 
 }  // namespace
 
-NodePtr make_cache(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<CacheNode>(std::move(inputs[0]), attributes.text("file"));
-}
+NodePtr make_cache(SerializedOp op) { return CacheNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::cache(std::string file) const {
-  return Dataset(std::make_shared<data::CacheNode>(node_, std::move(file)));
+  return data::CacheNode::over(node_, {std::move(file)});
 }
 
 }  // namespace cohort

@@ -3,17 +3,16 @@
 #include <array>
 #include <limits>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kConcatenateName = "concatenate";
+struct ConcatenateAttributes {
+  static constexpr std::string_view kOp = "concatenate";
+  static void describe(auto&, auto&) {}
+};
 
 class ConcatenateStage final : public Stage {
  public:
@@ -84,10 +83,9 @@ class ConcatenateStage final : public Stage {
   std::size_t current_ = 0;
 };
 
-class ConcatenateNode final : public Node {
+class ConcatenateNode final : public OpNode<ConcatenateNode, ConcatenateAttributes> {
  public:
-  ConcatenateNode(NodePtr first, NodePtr second)
-      : Node(kConcatenateName, {std::move(first), std::move(second)}) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t a = inputs()[0]->cardinality();
@@ -96,12 +94,6 @@ class ConcatenateNode final : public Node {
     if (a < 0 || b < 0) return kUnknownCardinality;
     std::int64_t sum = 0;
     return __builtin_add_overflow(a, b, &sum) ? std::numeric_limits<std::int64_t>::max() : sum;
-  }
-
-  Attributes attributes() const override { return {}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ConcatenateNode>(std::move(inputs[0]), std::move(inputs[1]));
   }
 
   Nest structure() const override { return input().structure(); }
@@ -129,9 +121,7 @@ class ConcatenateNode final : public Node {
 
 }  // namespace
 
-NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader&) {
-  return std::make_shared<ConcatenateNode>(std::move(inputs[0]), std::move(inputs[1]));
-}
+NodePtr make_concatenate(SerializedOp op) { return ConcatenateNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -141,7 +131,7 @@ Dataset Dataset::concatenate(const Dataset& other) const {
   const ElementSpec* mine = node_->known_spec();
   const ElementSpec* others = other.node_->known_spec();
   if (mine != nullptr && others != nullptr) data::ConcatenateNode::common(*mine, *others);
-  return Dataset(std::make_shared<data::ConcatenateNode>(node_, other.node_));
+  return data::ConcatenateNode::over({node_, other.node_}, {});
 }
 
 }  // namespace cohort

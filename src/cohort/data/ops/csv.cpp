@@ -4,17 +4,28 @@
 #include <limits>
 #include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/data/files/csv_row.h"
 #include "cohort/data/files/csv_values.h"
 #include "cohort/data/files/file_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kCsvName = "csv";
+struct CsvAttributes {
+  static constexpr std::string_view kOp = "csv";
+  FileList files = {};
+  CsvOptions options = {};  // the columns are serialized as spec and defaults
+  static void describe(auto& visit, auto& all) {
+    describe_files(visit, all);
+    visit("select_columns", all.options.select_columns);
+    visit("header", all.options.header);
+    visit("delimiter", all.options.delimiter);
+    visit("na_value", all.options.na_value);
+    visit.optional("max_row_bytes", all.options.max_row_bytes, CsvOptions().max_row_bytes,
+                   kPositive);
+  }
+};
 
 // Whether T has this number: an integer exactly, a real number rounded.
 template <class T>
@@ -54,7 +65,7 @@ void check_default(const CsvColumn& column, std::size_t number) {
   check_range(column, number);
 }
 
-void check(const CsvOptions& options) {
+const CsvOptions& checked(const CsvOptions& options) {
   COHORT_CHECK(!options.columns.empty(), ErrorCode::invalid_argument,
                "[data.csv] expected at least one column, got none");
   for (std::size_t i = 0; i < options.columns.size(); ++i) {
@@ -77,9 +88,7 @@ void check(const CsvOptions& options) {
                ErrorCode::invalid_argument,
                "[data.csv] expected a delimiter that is no quote and ends no line, got character ",
                static_cast<int>(options.delimiter));
-  COHORT_CHECK(options.max_row_bytes > 0, ErrorCode::invalid_argument,
-               "[data.csv] expected max_row_bytes > 0, got ", options.max_row_bytes);
-  if (options.select_columns.empty()) return;
+  if (options.select_columns.empty()) return options;
   COHORT_CHECK(options.select_columns.size() == options.columns.size(), ErrorCode::invalid_argument,
                "[data.csv] expected as many columns as select_columns, ",
                options.select_columns.size(), ", got ", options.columns.size());
@@ -90,43 +99,26 @@ void check(const CsvOptions& options) {
                  number, " behind ", last);
     last = number;
   }
-}
-
-CsvOptions checked(CsvOptions options) {
-  check(options);
   return options;
 }
 
-class CsvNode final : public FileReaderNode {
+class CsvNode final : public FileReaderOp<CsvNode, CsvAttributes> {
  public:
-  CsvNode(FileNames names, CsvOptions options)
-      : FileReaderNode(kCsvName, std::move(names), options.file),
-        options_(checked(std::move(options))),
-        rows_(options_) {}
+  CsvNode(std::vector<NodePtr> inputs, CsvAttributes given)
+      : FileReaderOp(std::move(inputs), std::move(given)), rows_(checked(options_)) {}
 
   // Not that of the file names.
   Nest structure() const override { return spec().structure; }
 
   Attributes attributes() const override {
-    Attributes all = FileReaderNode::attributes();
+    Attributes all = FileReaderOp::attributes();
     Nest::Items defaults;
     for (const CsvColumn& column : options_.columns) {
       defaults.push_back(column.default_value.value_or(Nest()));
     }
-    Nest::Items selected(options_.select_columns.begin(), options_.select_columns.end());
     all.emplace("spec", nest_of(make_spec()));
     all.emplace("defaults", Nest::list(std::move(defaults)));
-    all.emplace("select_columns", Nest::list(std::move(selected)));
-    all.emplace("header", options_.header);
-    all.emplace("delimiter", std::string(1, options_.delimiter));
-    all.emplace("na_value", options_.na_value);
-    if (options_.max_row_bytes != CsvOptions().max_row_bytes)
-      all.emplace("max_row_bytes", options_.max_row_bytes);
     return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<CsvNode>(names_in(std::move(inputs)), options_);
   }
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
@@ -164,7 +156,7 @@ class CsvNode final : public FileReaderNode {
     return options_.columns.size() == 1 && takes_first && options_.columns[0].default_value;
   }
 
-  CsvOptions options_;
+  const CsvOptions& options_ = given().options;
   CsvRowReader rows_;
 };
 
@@ -181,27 +173,10 @@ std::vector<CsvColumn> columns_from(AttributeReader& attributes) {
   return columns;
 }
 
-CsvOptions options_from(AttributeReader& attributes) {
-  CsvOptions options{.columns = columns_from(attributes),
-                     .header = attributes.boolean("header"),
-                     .na_value = attributes.text("na_value")};
-  const std::string& delimiter = attributes.text("delimiter");
-  COHORT_CHECK(delimiter.size() == 1, ErrorCode::data_loss,
-               "[data.csv] expected a delimiter of one character, got '", delimiter, "'");
-  options.delimiter = delimiter[0];
-  for (const Nest& number : attributes.nest("select_columns").items()) {
-    options.select_columns.push_back(number.integer());
-  }
-  if (attributes.has("max_row_bytes")) options.max_row_bytes = attributes.integer("max_row_bytes");
-  options.file = file_options_from(attributes);
-  return options;
-}
-
 }  // namespace
 
-NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  FileNames names = FileNames::from(std::move(inputs), attributes, kCsvName);
-  return std::make_shared<CsvNode>(std::move(names), options_from(attributes));
+NodePtr make_csv(SerializedOp op) {
+  return CsvNode::read(op, {.options = {.columns = columns_from(op.attributes)}});
 }
 
 }  // namespace cohort::data
@@ -209,7 +184,7 @@ NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 namespace cohort {
 
 Dataset Dataset::csv(StringTensor files, CsvOptions options) {
-  return Dataset(std::make_shared<data::CsvNode>(data::FileNames::of(files), std::move(options)));
+  return data::CsvNode::of(files, std::move(options));
 }
 
 }  // namespace cohort

@@ -5,19 +5,19 @@
 #include <limits>
 #include <optional>
 
-#include "cohort/core/error.h"
 #include "cohort/core/random.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/functions/map_function.h"
-#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/graph/spec_inference.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kFilterName = "filter";
+struct FilterAttributes {
+  static constexpr std::string_view kOp = "filter";
+  std::shared_ptr<const MapFunction> predicate = {};
+  static void describe(auto&, auto&) {}
+};
 
 void check(const MapFunction::Result& result, const std::string& name) {
   COHORT_CHECK(result.fields.size() == 1 && result.structure.is_leaf() &&
@@ -26,26 +26,21 @@ void check(const MapFunction::Result& result, const std::string& name) {
                "', got ", describe(specs_of(result.fields)));
 }
 
-class FilterNode final : public Node, public HasMapFunction {
+class FilterNode final : public OpNode<FilterNode, FilterAttributes>, public HasMapFunction {
  public:
-  FilterNode(NodePtr input, std::shared_ptr<const MapFunction> predicate)
-      : Node(kFilterName, {std::move(input)}), predicate_(std::move(predicate)) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
   Attributes attributes() const override {
-    Attributes all = predicate_->attributes(*this);
+    Attributes all = map_function().attributes(*this);
     // "spec" is the spec of the function's result, which for a predicate is a bool.
     if (all.contains("spec")) {
       all["spec"] = nest_of(ElementSpec::tuple({{at::kBool, std::vector<std::int64_t>{}}}));
     }
     return all;
   }
-  Attributes identity() const override { return {{"name", predicate_->name()}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<FilterNode>(std::move(inputs[0]), predicate_);
-  }
+  Attributes identity() const override { return {{"name", map_function().name()}}; }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
@@ -60,27 +55,23 @@ class FilterNode final : public Node, public HasMapFunction {
       const CallScope scope(kRandomOfPreviews, 0);
       const std::optional<Fields> example = zeros_of(*elements);
       if (!example) return;
-      result = predicate_->call(elements->structure, *example, 0);
+      result = map_function().call(elements->structure, *example, 0);
     } catch (...) {
       return;
     }
-    check(result, predicate_->name());
+    check(result, map_function().name());
   }
 
-  const MapFunction& map_function() const override { return *predicate_; }
-
- private:
-  std::shared_ptr<const MapFunction> predicate_;
+  const MapFunction& map_function() const override { return *given().predicate; }
 };
 
-class FilterStage final : public Stage {
+class FilterStage final : public InputStage<FilterAttributes> {
  public:
   // Ends after it rejected `passed_over_max` elements in a row.
-  FilterStage(const FilterNode& node, std::unique_ptr<Stage> input, const CallRandom& random,
-              std::int64_t passed_over_max)
-      : Stage(node),
+  FilterStage(const FilterNode& node, const FilterAttributes& given, std::unique_ptr<Stage> input,
+              const CallRandom& random, std::int64_t passed_over_max)
+      : InputStage(node, given, std::move(input)),
         filter_(node),
-        input_(std::move(input)),
         random_(random),
         passed_over_max_(passed_over_max) {}
 
@@ -88,7 +79,7 @@ class FilterStage final : public Stage {
     for (std::int64_t passed_over = 0; passed_over < passed_over_max_; ++passed_over) {
       check_cancelled();
       const std::uint64_t index = next_index_++;
-      if (!input_->next(fields)) return false;
+      if (!input().next(fields)) return false;
       if (keeps(fields, index)) return true;
     }
     return false;
@@ -97,13 +88,13 @@ class FilterStage final : public Stage {
   void save(ByteWriter& writer) const override {
     writer.u64(random_.seed);
     writer.varint(next_index_);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     random_.seed = reader.u64();
     next_index_ = reader.varint();
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
@@ -128,7 +119,6 @@ class FilterStage final : public Stage {
   }
 
   const FilterNode& filter_;
-  std::unique_ptr<Stage> input_;
   CallRandom random_;
   std::int64_t passed_over_max_;
   std::uint64_t next_index_ = 0;
@@ -140,14 +130,14 @@ std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const
   constexpr std::int64_t kPreviewedMax = 10'000;
   const bool is_bounded = context.purpose() != Purpose::run && has_endless_input(*this);
   return std::make_unique<FilterStage>(
-      *this, input().start(context.input(0)), random_of(*predicate_, *this, context),
+      *this, given(), input().start(context.input(0)), random_of(map_function(), *this, context),
       is_bounded ? kPreviewedMax : std::numeric_limits<std::int64_t>::max());
 }
 
 }  // namespace
 
-NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<FilterNode>(std::move(inputs[0]), read_map_function(attributes));
+NodePtr make_filter(SerializedOp op) {
+  return FilterNode::read(op, {read_map_function(op.attributes)});
 }
 
 }  // namespace cohort::data
@@ -155,8 +145,8 @@ NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 namespace cohort {
 
 Dataset Dataset::filter(Function predicate) const {
-  const auto node =
-      std::make_shared<data::FilterNode>(node_, data::local_function(std::move(predicate)));
+  const auto node = std::make_shared<data::FilterNode>(
+      std::vector{node_}, data::FilterAttributes{data::local_function(std::move(predicate))});
   node->check_predicate();
   return Dataset(node);
 }

@@ -1,15 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // fixed_length_record: chunks of equal length from files. Reads uncompressed files by number.
-#include "cohort/core/error.h"
 #include "cohort/data/files/chunk_scanner.h"
 #include "cohort/data/files/file_reader.h"
 #include "cohort/data/files/file_rows.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kFixedLengthRecordName = "fixed_length_record";
+struct FixedLengthAttributes {
+  static constexpr std::string_view kOp = "fixed_length_record";
+  FileList files = {};
+  FixedLengthOptions options = {};
+  static void describe(auto& visit, auto& all) {
+    describe_files(visit, all);
+    visit("record_bytes", all.options.record_bytes, kPositive);
+    visit("header_bytes", all.options.header_bytes);
+    visit("footer_bytes", all.options.footer_bytes);
+  }
+};
 
 class ChunkRows final : public FileRows {
  public:
@@ -22,13 +31,11 @@ class ChunkRows final : public FileRows {
   }
 };
 
-class FixedLengthNode final : public FileReaderNode {
+class FixedLengthNode final : public FileReaderOp<FixedLengthNode, FixedLengthAttributes> {
  public:
-  FixedLengthNode(FileNames names, FixedLengthOptions options)
-      : FileReaderNode(kFixedLengthRecordName, std::move(names), options.file), options_(options) {
-    COHORT_CHECK(options.record_bytes > 0, ErrorCode::invalid_argument,
-                 "[data.fixed_length_record] expected record_bytes > 0, got ",
-                 options.record_bytes);
+  FixedLengthNode(std::vector<NodePtr> inputs, FixedLengthAttributes given)
+      : FileReaderOp(std::move(inputs), std::move(given)) {
+    const FixedLengthOptions& options = this->given().options;
     COHORT_CHECK(options.header_bytes >= 0 && options.footer_bytes >= 0,
                  ErrorCode::invalid_argument,
                  "[data.fixed_length_record] expected header_bytes and footer_bytes of at least 0, "
@@ -36,23 +43,8 @@ class FixedLengthNode final : public FileReaderNode {
                  options.header_bytes, " and ", options.footer_bytes);
   }
 
-  Attributes attributes() const override {
-    Attributes all = FileReaderNode::attributes();
-    all.emplace("record_bytes", options_.record_bytes);
-    all.emplace("header_bytes", options_.header_bytes);
-    all.emplace("footer_bytes", options_.footer_bytes);
-    return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<FixedLengthNode>(names_in(std::move(inputs)), options_);
-  }
-
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<ChunkScanner>(
-        BufferedReader(open_stream(path, file_options().compression, kFixedLengthRecordName),
-                       file_options().buffer_bytes),
-        layout(), path, kFixedLengthRecordName);
+    return std::make_unique<ChunkScanner>(open_reader(path), layout(), path, op());
   }
 
  protected:
@@ -61,44 +53,33 @@ class FixedLengthNode final : public FileReaderNode {
       const std::shared_ptr<OpenedFiles>& opened) const override {
     std::vector<RowFile> files;
     for (const auto& [name, path] : listed) {
-      if (opened)
-        opened->note_size(name, path, kFixedLengthRecordName);  // the number of rows depends on it
-      const std::uint64_t file_bytes = RegularFile::open(path, kFixedLengthRecordName).size();
+      if (opened) opened->note_size(name, path, op());  // the number of rows depends on it
+      const std::uint64_t file_bytes = RegularFile::open(path, op()).size();
       files.push_back({.path = path,
                        .name = name,
                        .file_bytes = file_bytes,
                        .first = layout().header_bytes,
                        .row_bytes = layout().chunk_bytes,
-                       .count = layout().count(file_bytes, path, kFixedLengthRecordName)});
+                       .count = layout().count(file_bytes, path, op())});
     }
-    return files.empty()
-               ? nullptr
-               : std::make_shared<ChunkRows>(std::move(files), kFixedLengthRecordName, opened);
+    return files.empty() ? nullptr : std::make_shared<ChunkRows>(std::move(files), op(), opened);
   }
 
  private:
   ChunkLayout layout() const {
-    return {.header_bytes = static_cast<std::uint64_t>(options_.header_bytes),
-            .chunk_bytes = static_cast<std::uint64_t>(options_.record_bytes),
-            .footer_bytes = static_cast<std::uint64_t>(options_.footer_bytes)};
+    const FixedLengthOptions& options = given().options;
+    return {.header_bytes = static_cast<std::uint64_t>(options.header_bytes),
+            .chunk_bytes = static_cast<std::uint64_t>(options.record_bytes),
+            .footer_bytes = static_cast<std::uint64_t>(options.footer_bytes)};
   }
-
-  FixedLengthOptions options_;
 };
 
 }  // namespace
 
-NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  FileNames names = FileNames::from(std::move(inputs), attributes, kFixedLengthRecordName);
-  return std::make_shared<FixedLengthNode>(
-      std::move(names), FixedLengthOptions{.record_bytes = attributes.integer("record_bytes"),
-                                           .header_bytes = attributes.integer("header_bytes"),
-                                           .footer_bytes = attributes.integer("footer_bytes"),
-                                           .file = file_options_from(attributes)});
-}
+NodePtr make_fixed_length_record(SerializedOp op) { return FixedLengthNode::read(op); }
 
 Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions options) {
-  return Dataset(std::make_shared<FixedLengthNode>(FileNames{nullptr, files.values()}, options));
+  return FixedLengthNode::raw(files, options);
 }
 
 }  // namespace cohort::data
@@ -106,12 +87,11 @@ Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions op
 namespace cohort {
 
 Dataset Dataset::fixed_length_record(const Dataset& files, FixedLengthOptions options) {
-  return Dataset(std::make_shared<data::FixedLengthNode>(
-      data::FileNames::of(files, data::kFixedLengthRecordName), options));
+  return data::FixedLengthNode::of(files, options);
 }
 
 Dataset Dataset::fixed_length_record(StringTensor files, FixedLengthOptions options) {
-  return Dataset(std::make_shared<data::FixedLengthNode>(data::FileNames::of(files), options));
+  return data::FixedLengthNode::of(files, options);
 }
 
 }  // namespace cohort

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // from_generator: elements that the user's code generates.
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/functions/call_scope.h"
 #include "cohort/data/functions/nest_to_tensor.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kFromGeneratorName = "from_generator";
 
 using MakeGenerator = std::function<Generator()>;
 
@@ -90,7 +83,7 @@ class GeneratorStage final : public Stage {
 class GeneratorNode final : public Node {
  public:
   GeneratorNode(MakeGenerator make, ElementSpec spec)
-      : Node(kFromGeneratorName, {}), make_(std::move(make)), spec_(std::move(spec)) {
+      : Node("from_generator", {}), make_(std::move(make)), spec_(std::move(spec)) {
     COHORT_CHECK(make_ != nullptr, ErrorCode::invalid_argument,
                  "[data.from_generator] expected a function that makes a generator, got an empty "
                  "one");
@@ -125,7 +118,7 @@ class GeneratorNode final : public Node {
 
 }  // namespace
 
-NodePtr make_from_generator(std::vector<NodePtr>, AttributeReader&) {
+NodePtr make_from_generator(SerializedOp) {
   internal::throw_error(ErrorCode::data_loss,
                         "[data.deserialize] expected ops that can be shipped, got from_generator");
 }

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // from_tensor_slices: element i is row i of every tensor of a nest.
 #include "cohort/core/computed.h"
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kFromTensorSlicesName = "from_tensor_slices";
 
 at::Tensor checked(const at::Tensor& tensor, std::int64_t size, std::size_t field) {
   COHORT_CHECK(tensor.is_cpu(), ErrorCode::invalid_argument,
@@ -37,7 +31,7 @@ ElementSpec checked_spec(const Nest& tensors) {
 class SlicesNode final : public Node {
  public:
   explicit SlicesNode(const Nest& tensors)
-      : Node(kFromTensorSlicesName, {}), spec_of_all_(checked_spec(tensors)) {
+      : Node("from_tensor_slices", {}), spec_of_all_(checked_spec(tensors)) {
     const std::vector<at::Tensor> given = tensors.flatten_tensors();
     COHORT_CHECK(!given.empty(), ErrorCode::invalid_argument,
                  "[data.from_tensor_slices] expected at least one tensor, got an empty nest");
@@ -69,8 +63,8 @@ class SlicesNode final : public Node {
 
 }  // namespace
 
-NodePtr make_from_tensor_slices(std::vector<NodePtr>, AttributeReader& attributes) {
-  return std::make_shared<SlicesNode>(attributes.nest("tensors"));
+NodePtr make_from_tensor_slices(SerializedOp op) {
+  return std::make_shared<SlicesNode>(op.attributes.nest("tensors"));
 }
 
 }  // namespace cohort::data

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // from_tensors: a whole nest as the only element.
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/functions/nest_to_tensor.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kFromTensorsName = "from_tensors";
 
 // Adds a first dimension of size 1.
 at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
@@ -26,7 +20,7 @@ at::Tensor as_row(const at::Tensor& tensor, std::size_t field) {
 class TensorsNode final : public Node {
  public:
   explicit TensorsNode(const Nest& element)
-      : Node(kFromTensorsName, {}),
+      : Node("from_tensors", {}),
         element_(with_tensors(element)),
         spec_(ElementSpec::of(element_)) {
     COHORT_CHECK(!spec_.fields.empty(), ErrorCode::invalid_argument,
@@ -57,8 +51,8 @@ class TensorsNode final : public Node {
 
 }  // namespace
 
-NodePtr make_from_tensors(std::vector<NodePtr>, AttributeReader& attributes) {
-  return std::make_shared<TensorsNode>(attributes.nest("element"));
+NodePtr make_from_tensors(SerializedOp op) {
+  return std::make_shared<TensorsNode>(op.attributes.nest("element"));
 }
 
 }  // namespace cohort::data

@@ -2,25 +2,29 @@
 // idx: images and labels of two IDX files (MNIST's format) as one source, sharded by index.
 #include <filesystem>
 
-#include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/files/file_access.h"
 #include "cohort/data/files/idx_file.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kIdxName = "idx";
 
 // The headers of the files when the graph was built.
 struct IdxShape {
   std::int64_t count = 0;
   ElementSpec element;
+};
+
+struct IdxAttributes {
+  static constexpr std::string_view kOp = "idx";
+  std::vector<std::string> paths;  // absolute
+  IdxShape shape;
+  static void describe(auto& visit, auto& all) {
+    visit("files", all.paths);
+    visit("count", all.shape.count);
+    visit("spec", all.shape.element);
+  }
 };
 
 void check_labels(const IdxFile& images, const IdxFile& labels) {
@@ -49,10 +53,10 @@ IdxShape shape_of(const std::vector<IdxFile>& files) {
   return {.count = files[0].all.sizes->front(), .element = ElementSpec::tuple(std::move(fields))};
 }
 
-class IdxNode final : public Node {
+class IdxNode final : public OpNode<IdxNode, IdxAttributes> {
  public:
-  IdxNode(std::vector<std::string> paths, IdxShape shape)
-      : Node(kIdxName, {}), paths_(std::move(paths)), shape_(std::move(shape)) {
+  IdxNode(std::vector<NodePtr> inputs, IdxAttributes given)
+      : OpNode(std::move(inputs), std::move(given)) {
     COHORT_CHECK(shape_.count >= 0 && !paths_.empty() && paths_.size() <= 2 &&
                      shape_.element.fields.size() == paths_.size(),
                  ErrorCode::invalid_argument,
@@ -62,22 +66,12 @@ class IdxNode final : public Node {
 
   std::int64_t cardinality() const override { return shape_.count; }
 
-  Attributes attributes() const override {
-    Nest::Items paths;
-    for (const std::string& path : paths_) paths.emplace_back(path);
-    return {{"files", Nest::list(std::move(paths))},
-            {"count", shape_.count},
-            {"spec", nest_of(shape_.element)}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
-
   // Every run checks whether it may open the files; the first one that may reads them for all.
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::vector<std::string> paths;
     for (const std::string& path : paths_) {
-      paths.push_back(allowed_path(path, context.options(), kIdxName));
-      note_opened(context, path, paths.back(), kIdxName);
+      paths.push_back(allowed_path(path, context.options(), IdxAttributes::kOp));
+      note_opened(context, path, paths.back(), IdxAttributes::kOp);
     }
     const Lock lock(mutex_);
     if (!store_) store_ = open_store(paths);
@@ -101,18 +95,15 @@ class IdxNode final : public Node {
     return std::make_shared<ColumnStore>(found.count, std::move(columns));
   }
 
-  std::vector<std::string> paths_;  // absolute
-  IdxShape shape_;
+  const std::vector<std::string>& paths_ = given().paths;
+  const IdxShape& shape_ = given().shape;
   mutable Mutex mutex_;
   mutable std::shared_ptr<const RowStore> store_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace
 
-NodePtr make_idx(std::vector<NodePtr>, AttributeReader& attributes) {
-  IdxShape shape{.count = attributes.integer("count"), .element = attributes.spec("spec")};
-  return std::make_shared<IdxNode>(attributes.texts("files"), std::move(shape));
-}
+NodePtr make_idx(SerializedOp op) { return IdxNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -121,12 +112,13 @@ namespace cohort {
 Dataset Dataset::idx(IdxFiles files) {
   COHORT_CHECK(!files.images.empty(), ErrorCode::invalid_argument,
                "[data.idx] expected a path in .images, got an empty one");
-  std::vector<std::string> paths;
+  data::IdxAttributes idx;
   for (const std::string& path : {files.images, files.labels}) {
-    if (!path.empty()) paths.push_back(std::filesystem::absolute(path).lexically_normal().string());
+    if (path.empty()) continue;
+    idx.paths.push_back(std::filesystem::absolute(path).lexically_normal().string());
   }
-  data::IdxShape shape = data::shape_of(data::open_files(paths));
-  return Dataset(std::make_shared<data::IdxNode>(std::move(paths), std::move(shape)));
+  idx.shape = data::shape_of(data::open_files(idx.paths));
+  return data::IdxNode::source(std::move(idx));
 }
 
 }  // namespace cohort

@@ -1,26 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // ignore_errors: skips elements that are errors.
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kIgnoreErrorsName = "ignore_errors";
+struct IgnoreErrorsAttributes {
+  static constexpr std::string_view kOp = "ignore_errors";
+  static void describe(auto&, auto&) {}
+};
 
-class IgnoreErrorsStage final : public Stage {
+class IgnoreErrorsStage final : public InputStage<IgnoreErrorsAttributes> {
  public:
-  IgnoreErrorsStage(const Node& node, std::unique_ptr<Stage> input)
-      : Stage(node), input_(std::move(input)) {}
+  using InputStage::InputStage;
 
   bool next(Fields& fields) override {
     while (true) {
       check_cancelled();
       try {
-        return input_->next(fields);
+        return input().next(fields);
       } catch (...) {
         const Error error = current_error();
         const ErrorCode code = error.code();
@@ -33,48 +31,32 @@ class IgnoreErrorsStage final : public Stage {
       }
     }
   }
-
-  void save(ByteWriter& writer) const override { input_->save(writer); }
-  void restore(ByteReader& reader) override { input_->restore(reader); }
-
- private:
-  std::unique_ptr<Stage> input_;
 };
 
-class IgnoreErrorsNode final : public Node {
+class IgnoreErrorsNode final : public OpNode<IgnoreErrorsNode, IgnoreErrorsAttributes> {
  public:
-  explicit IgnoreErrorsNode(NodePtr input) : Node(kIgnoreErrorsName, {std::move(input)}) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     return input().cardinality() == kInfiniteCardinality ? kInfiniteCardinality
                                                          : kUnknownCardinality;
   }
 
-  Attributes attributes() const override { return {}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<IgnoreErrorsNode>(std::move(inputs[0]));
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     std::unique_ptr<Stage> from = input().start(context.input(0));
     if (from->rows() != nullptr && !from->rows()->store().can_fail()) return from;
-    return std::make_unique<IgnoreErrorsStage>(*this, std::move(from));
+    return run<IgnoreErrorsStage>(std::move(from));
   }
 };
 
 }  // namespace
 
-NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader&) {
-  return std::make_shared<IgnoreErrorsNode>(std::move(inputs[0]));
-}
+NodePtr make_ignore_errors(SerializedOp op) { return IgnoreErrorsNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
-Dataset Dataset::ignore_errors() const {
-  return Dataset(std::make_shared<data::IgnoreErrorsNode>(node_));
-}
+Dataset Dataset::ignore_errors() const { return data::IgnoreErrorsNode::over(node_, {}); }
 
 }  // namespace cohort

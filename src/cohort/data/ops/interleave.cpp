@@ -3,17 +3,25 @@
 #include <algorithm>
 #include <thread>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/graph/flat_map_base.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/parallel_calls.h"
 #include "cohort/data/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kInterleaveName = "interleave";
+struct InterleaveAttributes {
+  static constexpr std::string_view kOp = "interleave";
+  DatasetFunctionPtr function = {};
+  std::optional<ElementSpec> spec = {};
+  InterleaveOptions options = {};
+  static void describe(auto& visit, auto& all) {
+    visit("cycle_length", all.options.cycle_length, AtLeast{1, "> 0 or kAutotune"});
+    visit("block_length", all.options.block_length, kPositive);
+    describe_parallel(visit, all.options);
+  }
+};
 
 // The order depends on cycle_length, so that of this machine travels with the graph.
 InterleaveOptions resolved(InterleaveOptions options) {
@@ -24,19 +32,12 @@ InterleaveOptions resolved(InterleaveOptions options) {
   return options;
 }
 
-class InterleaveNode final : public FlatMapBase, public ReorderingOp {
+class InterleaveNode final
+    : public ReorderingNode<InterleaveNode, InterleaveAttributes, FlatMapBase> {
  public:
-  InterleaveNode(NodePtr input, DatasetFunctionPtr function, std::optional<ElementSpec> spec,
-                 const InterleaveOptions& options)
-      : FlatMapBase(kInterleaveName, std::move(input), std::move(function), std::move(spec)),
-        ReorderingOp(options.num_parallel_calls, options.deterministic),
-        options_(options) {
-    COHORT_CHECK(options.cycle_length > 0, ErrorCode::invalid_argument,
-                 "[data.interleave] expected cycle_length > 0 or kAutotune, got ",
-                 options.cycle_length);
-    COHORT_CHECK(options.block_length > 0, ErrorCode::invalid_argument,
-                 "[data.interleave] expected block_length > 0, got ", options.block_length);
-    check_parallel_calls(options.num_parallel_calls, kInterleaveName);
+  InterleaveNode(std::vector<NodePtr> inputs, const InterleaveAttributes& given)
+      : ReorderingNode(std::move(inputs), given) {
+    const InterleaveOptions& options = given.options;
     COHORT_CHECK(options.num_parallel_calls <= options.cycle_length, ErrorCode::invalid_argument,
                  "[data.interleave] expected num_parallel_calls of at most cycle_length, ",
                  options.cycle_length, ", got ", options.num_parallel_calls);
@@ -49,44 +50,34 @@ class InterleaveNode final : public FlatMapBase, public ReorderingOp {
 
   Attributes attributes() const override {
     Attributes all = function_attributes();
-    all.merge(identity());
-    add_parallel_attributes(all);
+    all.merge(ReorderingNode::attributes());
     return all;
   }
   Attributes identity() const override {
-    return {{"cycle_length", options_.cycle_length}, {"block_length", options_.block_length}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<InterleaveNode>(std::move(inputs[0]), function(), known_spec(),
-                                            options_);
+    return {{"cycle_length", given().options.cycle_length},
+            {"block_length", given().options.block_length}};
   }
 
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    const InterleaveOrder order{.cycle_length = options_.cycle_length,
-                                .block_length = options_.block_length};
-    if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+    const InterleaveOptions& options = given().options;
+    const InterleaveOrder order{.cycle_length = options.cycle_length,
+                                .block_length = options.block_length};
+    if (options.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
       return start_interleave(*this, context, order);
     }
     return start_parallel_interleave(
         *this, context, order,
-        {.calls = options_.num_parallel_calls,
-         .is_deterministic = context.is_deterministic(options_.deterministic)});
+        {.calls = options.num_parallel_calls,
+         .is_deterministic = context.is_deterministic(options.deterministic)});
   }
-
- private:
-  InterleaveOptions options_;
 };
 
 }  // namespace
 
-NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  InterleaveOptions options{.cycle_length = attributes.integer("cycle_length"),
-                            .block_length = attributes.integer("block_length")};
-  read_parallel_attributes(attributes, options);
-  return std::make_shared<InterleaveNode>(std::move(inputs[0]), read_dataset_function(attributes),
-                                          attributes.spec("spec"), options);
+NodePtr make_interleave(SerializedOp op) {
+  return InterleaveNode::read(op,
+                              {read_dataset_function(op.attributes), op.attributes.spec("spec")});
 }
 
 }  // namespace cohort::data
@@ -95,10 +86,9 @@ namespace cohort {
 
 Dataset Dataset::interleave_with(std::shared_ptr<const data::DatasetFunction> fn,
                                  InterleaveOptions options) const {
-  auto node = std::make_shared<data::InterleaveNode>(node_, std::move(fn), std::nullopt,
-                                                     data::resolved(options));
-  node->dataset_function()->check(node->input(), node->op());
-  return Dataset(std::move(node));
+  const Dataset all = data::InterleaveNode::over(node_, {fn, {}, data::resolved(options)});
+  fn->check(*node_, data::InterleaveAttributes::kOp);
+  return all;
 }
 
 }  // namespace cohort

@@ -4,14 +4,12 @@
 
 #include <optional>
 
-#include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/once.h"
 #include "cohort/core/random.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/functions/map_function.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/graph/spec_inference.h"
-#include "cohort/data/ops/op_registry.h"
 #include "cohort/data/parallel/parallel_calls.h"
 #include "cohort/data/parallel/reordering_op.h"
 #include "cohort/data/positions/numbered_stage.h"
@@ -20,8 +18,6 @@
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kMapName = "map";
 
 // The sizes on which both agree; -1 or nullopt elsewhere.
 TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& name) {
@@ -36,32 +32,28 @@ TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& n
   return both;
 }
 
-class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
- public:
-  enum class Origin { here, wire };
+enum class MapOrigin { here, wire };
 
-  MapNode(NodePtr input, std::shared_ptr<const MapFunction> function, MapOptions options,
-          Origin origin)
-      : Node(kMapName, {std::move(input)}),
-        ReorderingOp(options.num_parallel_calls, options.deterministic),
-        function_(std::move(function)),
-        options_(std::move(options)),
-        origin_(origin) {
-    check_parallel_calls(options_.num_parallel_calls, kMapName);
-  }
+struct MapAttributes {
+  static constexpr std::string_view kOp = "map";
+  std::shared_ptr<const MapFunction> function = {};
+  MapOptions options = {};
+  MapOrigin origin = MapOrigin::here;
+  static void describe(auto& visit, auto& all) { describe_parallel(visit, all.options); }
+};
+
+class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasMapFunction {
+ public:
+  using ReorderingNode::ReorderingNode;
 
   std::int64_t cardinality() const override { return input().cardinality(); }
 
   Attributes attributes() const override {
-    Attributes all = function_->attributes(*this);
-    add_parallel_attributes(all);
+    Attributes all = map_function().attributes(*this);
+    all.merge(ReorderingNode::attributes());
     return all;
   }
-  Attributes identity() const override { return {{"name", function_->name()}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapNode>(std::move(inputs[0]), function_, options_, origin_);
-  }
+  Attributes identity() const override { return {{"name", map_function().name()}}; }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
@@ -73,8 +65,8 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
     return spec().structure;
   }
 
-  const MapFunction& map_function() const override { return *function_; }
-  bool has_given_spec() const override { return options_.output_spec.has_value(); }
+  const MapFunction& map_function() const override { return *given().function; }
+  bool has_given_spec() const override { return given().options.output_spec.has_value(); }
 
   void note_structure(const Nest& structure) const {
     const Lock lock(mutex_);
@@ -83,12 +75,12 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
 
  protected:
   ElementSpec make_spec() const override {
-    if (options_.output_spec) return *options_.output_spec;
+    if (given().options.output_spec) return *given().options.output_spec;
     try {
       return learned_spec();
     } catch (...) {
       throw current_error().during(
-          "finding the element spec of " + map_function_named(function_->name()) +
+          "finding the element spec of " + map_function_named(map_function().name()) +
           " with the first elements; where they may be bad, set MapOptions::output_spec");
     }
   }
@@ -98,16 +90,16 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
     const c10::NoGradGuard no_grad;
     const CallScope scope(kRandomOfPreviews, 0);
     IterationOptions options;
-    if (origin_ == Origin::wire)
+    if (given().origin == MapOrigin::wire)
       options.data_dirs.emplace();  // a peer's graph opens nothing before it is run
     const std::vector<Fields> examples = draw_examples(input(), Purpose::preview, options);
     const Nest structure = input().structure();
-    const MapFunction::Result first = function_->call(structure, examples[0], 0);
+    const MapFunction::Result first = map_function().call(structure, examples[0], 0);
     ElementSpec spec{.structure = first.structure, .fields = specs_of(first.fields)};
-    if (examples.size() > 1) merge(spec, function_->call(structure, examples[1], 0));
+    if (examples.size() > 1) merge(spec, map_function().call(structure, examples[1], 0));
     if (specs_of(examples[0]) == input().spec().fields) return spec;
     try {
-      merge(spec, function_->call(structure, with_other_sizes(examples[0], input().spec()), 0));
+      merge(spec, map_function().call(structure, with_other_sizes(examples[0], input().spec()), 0));
     } catch (...) {
       // Made for this size alone: nothing is known of others.
       for (TensorSpec& field : spec.fields) field.sizes.reset();
@@ -117,15 +109,13 @@ class MapNode final : public Node, public HasMapFunction, public ReorderingOp {
 
   void merge(ElementSpec& spec, const MapFunction::Result& result) const {
     Nest::check_same_structure(spec.structure, result.structure,
-                               "the result of '" + function_->name() + "'");
+                               "the result of '" + map_function().name() + "'");
     for (std::size_t i = 0; i < spec.fields.size(); ++i) {
-      spec.fields[i] = common(spec.fields[i], TensorSpec::of(result.fields[i]), function_->name());
+      spec.fields[i] =
+          common(spec.fields[i], TensorSpec::of(result.fields[i]), map_function().name());
     }
   }
 
-  std::shared_ptr<const MapFunction> function_;
-  MapOptions options_;
-  Origin origin_;
   mutable Mutex mutex_;
   mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
 };
@@ -214,13 +204,13 @@ class MapStage final : public NumberedStage {
 };
 
 std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
-  if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+  if (given().options.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
     return std::make_unique<MapStage>(*this, input().start(context.input(0)), context);
   }
   const StageContext before = context.with_own_cancellation();
   const auto calls =
       std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
-  const CallRandom random = random_of(*function_, *this, before);
+  const CallRandom random = random_of(map_function(), *this, before);
   return start_parallel_calls(
       *this, before.cancellation(), input().start(before.input(0)),
       [calls, is_own = random.is_own, entry = entry_of(*this, context)](
@@ -228,21 +218,18 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
         const ScopedWork working(entry);
         (*calls)(fields, index, {.seed = seed, .is_own = is_own});
       },
-      {.calls = options_.num_parallel_calls,
-       .is_deterministic = context.is_deterministic(options_.deterministic),
+      {.calls = given().options.num_parallel_calls,
+       .is_deterministic = context.is_deterministic(given().options.deterministic),
        .seed = random.seed},
       context.dataset_options());
 }
 
 }  // namespace
 
-NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  std::shared_ptr<const MapFunction> function = read_map_function(attributes);
-  MapOptions options;
-  if (attributes.has("spec")) options.output_spec = attributes.spec("spec");
-  read_parallel_attributes(attributes, options);
-  return std::make_shared<MapNode>(std::move(inputs[0]), std::move(function), std::move(options),
-                                   MapNode::Origin::wire);
+NodePtr make_map(SerializedOp op) {
+  MapAttributes given{.function = read_map_function(op.attributes), .origin = MapOrigin::wire};
+  if (op.attributes.has("spec")) given.options.output_spec = op.attributes.spec("spec");
+  return MapNode::read(op, std::move(given));
 }
 
 }  // namespace cohort::data
@@ -250,8 +237,7 @@ NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes) {
 namespace cohort {
 
 Dataset Dataset::map(Function fn, MapOptions options) const {
-  return Dataset(std::make_shared<data::MapNode>(node_, data::local_function(std::move(fn)),
-                                                 std::move(options), data::MapNode::Origin::here));
+  return data::MapNode::over(node_, {data::local_function(std::move(fn)), std::move(options)});
 }
 
 }  // namespace cohort

@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // map_field: a field function of each element.
-#include "cohort/core/error.h"
 #include "cohort/core/once.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/field_kernels/field_kernel.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/graph/spec_inference.h"
-#include "cohort/data/ops/op_registry.h"
 #include "cohort/data/parallel/parallel_calls.h"
 #include "cohort/data/parallel/reordering_op.h"
 #include "cohort/data/positions/numbered_stage.h"
@@ -15,20 +13,20 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kMapFieldName = "map_field";
+struct MapFieldAttributes {
+  static constexpr std::string_view kOp = "map_field";
+  FieldFunction function;
+  MapOptions options = {};
+  static void describe(auto& visit, auto& all) { describe_parallel(visit, all.options); }
+};
 
-class MapFieldNode final : public Node, public ReorderingOp {
+class MapFieldNode final : public ReorderingNode<MapFieldNode, MapFieldAttributes> {
  public:
-  MapFieldNode(NodePtr input, FieldFunction function, MapOptions options)
-      : Node(kMapFieldName, {std::move(input)}),
-        ReorderingOp(options.num_parallel_calls, options.deterministic),
-        function_(std::move(function)),
-        field_(function_.field().to_string()),
-        options_(std::move(options)) {
-    check_parallel_calls(options_.num_parallel_calls, kMapFieldName);
-    COHORT_CHECK(!options_.output_spec, ErrorCode::invalid_argument,
+  MapFieldNode(std::vector<NodePtr> inputs, MapFieldAttributes given)
+      : ReorderingNode(std::move(inputs), std::move(given)) {
+    COHORT_CHECK(!this->given().options.output_spec, ErrorCode::invalid_argument,
                  "[data.map_field] expected no .output_spec, since a field function has one, got ",
-                 options_.output_spec->to_string());
+                 this->given().options.output_spec->to_string());
   }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
@@ -42,12 +40,8 @@ class MapFieldNode final : public Node, public ReorderingOp {
     }
     all.emplace("field", Nest::list(std::move(path)));
     all.emplace("function", std::string(function_.kernel()->name()));
-    add_parallel_attributes(all);
+    all.merge(ReorderingNode::attributes());
     return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<MapFieldNode>(std::move(inputs[0]), function_, options_);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
@@ -67,9 +61,8 @@ class MapFieldNode final : public Node, public ReorderingOp {
   ElementSpec make_spec() const override { return spec_over(input().spec()); }
 
  private:
-  FieldFunction function_;
-  std::string field_;
-  MapOptions options_;
+  const FieldFunction& function_ = given().function;
+  const std::string field_ = function_.field().to_string();
 };
 
 // The function as the stages of one run call it. Thread-safe.
@@ -133,7 +126,7 @@ class MapFieldStage final : public NumberedStage {
 std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) const {
   auto calls = std::make_shared<MapFieldCalls>(*this, function_.kernel()->opened(context),
                                                context.selection());
-  if (options_.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
+  if (given().options.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
     return std::make_unique<MapFieldStage>(*this, input().start(context.input(0)),
                                            std::move(calls));
   }
@@ -145,8 +138,8 @@ std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) con
         const ScopedWork working(entry);
         (*calls)(fields, index);
       },
-      {.calls = options_.num_parallel_calls,
-       .is_deterministic = context.is_deterministic(options_.deterministic),
+      {.calls = given().options.num_parallel_calls,
+       .is_deterministic = context.is_deterministic(given().options.deterministic),
        .seed = context.random_seed()},
       context.dataset_options());
 }
@@ -165,13 +158,9 @@ FieldPath read_path(AttributeReader& attributes) {
 
 }  // namespace
 
-NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  FieldPath path = read_path(attributes);
-  MapOptions options;
-  read_parallel_attributes(attributes, options);
-  return std::make_shared<MapFieldNode>(
-      std::move(inputs[0]), FieldFunction(std::move(path), read_field_kernel(attributes)),
-      std::move(options));
+NodePtr make_map_field(SerializedOp op) {
+  FieldPath path = read_path(op.attributes);
+  return MapFieldNode::read(op, {FieldFunction(std::move(path), read_field_kernel(op.attributes))});
 }
 
 }  // namespace cohort::data
@@ -179,7 +168,8 @@ NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes)
 namespace cohort {
 
 Dataset Dataset::map(const data::FieldFunction& function, MapOptions options) const {
-  auto node = std::make_shared<data::MapFieldNode>(node_, function, std::move(options));
+  auto node = std::make_shared<data::MapFieldNode>(
+      std::vector{node_}, data::MapFieldAttributes{function, std::move(options)});
   if (const ElementSpec* spec = node_->known_spec()) node->spec_over(*spec);
   return Dataset(std::move(node));
 }

@@ -7,43 +7,14 @@
 
 namespace cohort::data {
 
-NodePtr make_assertion(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_cache(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_concatenate(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_csv(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_filter(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_flat_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_from_generator(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_fixed_length_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_from_tensor_slices(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_from_tensors(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_idx(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_ignore_errors(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_interleave(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_map_field(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_padded_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_parallel_batch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_parse_example(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_range(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_rebatch_split(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_shard_by_index(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_take(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_typed_map(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_unbatch(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_unique(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_with_spec(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_text_line(std::vector<NodePtr> inputs, AttributeReader& attributes);
-NodePtr make_tf_record(std::vector<NodePtr> inputs, AttributeReader& attributes);
+using MakeOp = NodePtr(SerializedOp op);
+MakeOp make_assertion, make_batch, make_cache, make_concatenate, make_csv, make_filter,
+    make_flat_map, make_from_generator, make_fixed_length_record, make_from_tensor_slices,
+    make_from_tensors, make_idx, make_ignore_errors, make_interleave, make_map, make_map_field,
+    make_options, make_padded_batch, make_parallel_batch, make_parse_example, make_prefetch,
+    make_range, make_rebatch, make_rebatch_split, make_repeat, make_shard, make_shard_by_index,
+    make_shuffle, make_skip, make_take, make_typed_map, make_unbatch, make_unique, make_with_spec,
+    make_zip, make_text_line, make_tf_record;
 
 std::span<const Op> op_registry() {
   static constexpr std::array kOps{

@@ -38,7 +38,7 @@ struct Op {
   BatchRule batch_rule;
   // Throws data_loss or invalid_argument for invalid attributes. Must not open files: a peer's
   // paths are checked against IterationOptions::data_dirs when the graph runs.
-  NodePtr (*make)(std::vector<NodePtr> inputs, AttributeReader& attributes);
+  NodePtr (*make)(SerializedOp op);
   std::size_t input_count;  // or kAnyInputCount: make() checks it
   // kCannotFail: iteration throws only what an input throws, and yields exactly cardinality()
   // elements: the op runs no user function and opens no file, and its spec is right.

@@ -1,18 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // options: sets DatasetOptions for the pipeline before it.
-#include "cohort/data/dataset_options.h"
-
-#include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/dataset_options.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
-
-constexpr std::string_view kOptionsName = "options";
 
 // Calls visit(name, member) for every field.
 template <class Visit>
@@ -30,30 +23,14 @@ void for_each_field(Visit visit) {
   visit("apply_default_optimizations", &O::apply_default_optimizations);
 }
 
-// Converts a field to an attribute and back.
-Nest to_nest(bool value) { return value; }
-Nest to_nest(std::int64_t value) { return value; }
-template <class E>
-requires std::is_enum_v<E> Nest to_nest(E value) { return static_cast<std::int64_t>(value); }
-template <class T>
-Nest to_nest(const std::optional<T>& value) {
-  return value ? to_nest(*value) : Nest();
-}
-
-template <class T>
-struct From {
-  static T nest(const Nest& value) {
-    if constexpr (std::is_same_v<T, bool>) {
-      return value.boolean();
-    } else {
-      return static_cast<T>(value.integer());
-    }
-  }
-};
-template <class T>
-struct From<std::optional<T>> {
-  static std::optional<T> nest(const Nest& value) {
-    return value.is_null() ? std::nullopt : std::optional<T>(From<T>::nest(value));
+struct OptionsAttributes {
+  static constexpr std::string_view kOp = "options";
+  DatasetOptions options = {};
+  static void describe(auto& visit, auto& all) {
+    static const DatasetOptions kDefaults;
+    for_each_field([&](const char* name, auto member) {
+      visit.optional(name, all.options.*member, kDefaults.*member);
+    });
   }
 };
 
@@ -75,49 +52,26 @@ void check(const DatasetOptions& options) {
                options.private_threadpool_size.value_or(0));
 }
 
-class OptionsNode final : public Node {
+class OptionsNode final : public OpNode<OptionsNode, OptionsAttributes> {
  public:
-  OptionsNode(NodePtr input, const DatasetOptions& options)
-      : Node(kOptionsName, {std::move(input)}), options_(options) {
-    check(options);
+  OptionsNode(std::vector<NodePtr> inputs, const OptionsAttributes& given)
+      : OpNode(std::move(inputs), given) {
+    check(given.options);
   }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
 
-  Attributes attributes() const override {
-    static const DatasetOptions kDefaults;
-    Attributes all;
-    for_each_field([&](const char* name, auto member) {
-      if (options_.*member != kDefaults.*member) all.emplace(name, to_nest(options_.*member));
-    });
-    return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<OptionsNode>(std::move(inputs[0]), options_);
-  }
-
-  DatasetOptions options() const override { return input().options().merged(options_); }
+  DatasetOptions options() const override { return input().options().merged(given().options); }
 
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     return input().start(context.input(0));
   }
-
- private:
-  DatasetOptions options_;
 };
 
 }  // namespace
 
-NodePtr make_options(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  DatasetOptions options;
-  for_each_field([&](const char* name, auto member) {
-    using Field = std::remove_reference_t<decltype(options.*member)>;
-    if (attributes.has(name)) options.*member = From<Field>::nest(attributes.nest(name));
-  });
-  return std::make_shared<OptionsNode>(std::move(inputs[0]), options);
-}
+NodePtr make_options(SerializedOp op) { return OptionsNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -137,7 +91,7 @@ DatasetOptions DatasetOptions::merged(const DatasetOptions& later) const {
 }
 
 Dataset Dataset::with_options(const DatasetOptions& options) const {
-  return Dataset(std::make_shared<data::OptionsNode>(node_, options));
+  return data::OptionsNode::over(node_, {options});
 }
 
 }  // namespace cohort

@@ -2,31 +2,30 @@
 // parse_example: the features of serialized tf.train.Examples as tensors.
 #include <algorithm>
 
-#include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kParseExampleName = "parse_example";
+struct ParseExampleAttributes {
+  static constexpr std::string_view kOp = "parse_example";
+  std::shared_ptr<const ExampleParser> parser = {};
+  static void describe(auto&, auto&) {}
+};
 
-class ParseExampleStage final : public Stage {
+class ParseExampleStage final : public InputStage<ParseExampleAttributes> {
  public:
-  ParseExampleStage(const Node& node, std::unique_ptr<Stage> input, const ExampleParser& parser,
-                    bool parses_batches)
-      : Stage(node), input_(std::move(input)), parser_(parser), parses_batches_(parses_batches) {}
+  ParseExampleStage(const Node& node, const ParseExampleAttributes& given,
+                    std::unique_ptr<Stage> input, bool parses_batches)
+      : InputStage(node, given, std::move(input)), parses_batches_(parses_batches) {}
 
   bool next(Fields& fields) override {
     Fields serialized;
     if (next_pending_ < pending_.numel()) {
       serialized.push_back(pending_.row(next_pending_++));
-    } else if (!input_->next(serialized)) {
+    } else if (!input().next(serialized)) {
       return false;
     }
     fields = parsed(serialized);
@@ -35,7 +34,7 @@ class ParseExampleStage final : public Stage {
 
   void stop_at_errors() override {
     Stage::stop_at_errors();
-    input_->stop_at_errors();
+    input().stop_at_errors();
   }
 
   // Parses a whole batch at once if the result is the stack of the parsed elements. If one element
@@ -46,7 +45,7 @@ class ParseExampleStage final : public Stage {
       return Stage::next_batch(count, batch);
     }
     Fields serialized;
-    const std::int64_t size = input_->next_batch(count, serialized);
+    const std::int64_t size = input().next_batch(count, serialized);
     if (size == 0) return 0;
     try {
       batch = parsed(serialized);
@@ -62,13 +61,13 @@ class ParseExampleStage final : public Stage {
   std::int64_t skip(std::int64_t count) override {
     const std::int64_t held = std::min(count, pending_.numel() - next_pending_);
     next_pending_ += held;
-    return held + input_->skip(count - held);
+    return held + input().skip(count - held);
   }
 
   void save(ByteWriter& writer) const override {
     writer.varint(static_cast<std::uint64_t>(pending_.numel() - next_pending_));
     for (std::int64_t i = next_pending_; i < pending_.numel(); ++i) writer.text(pending_[i]);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
@@ -77,7 +76,7 @@ class ParseExampleStage final : public Stage {
     const auto count = static_cast<std::int64_t>(texts.size());
     pending_ = StringTensor({count}, std::move(texts));
     next_pending_ = 0;
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
@@ -86,28 +85,25 @@ class ParseExampleStage final : public Stage {
                  ErrorCode::invalid_argument,
                  "[data.parse_example] expected elements of serialized examples, got ",
                  serialized.size(), " fields");
-    return parser_.parse_fields(StringTensor::of(serialized[0]));
+    return given().parser->parse_fields(StringTensor::of(serialized[0]));
   }
 
-  std::unique_ptr<Stage> input_;
-  const ExampleParser& parser_;  // the node's
   bool parses_batches_;
   // Elements drawn for a batch with a bad element, from next_pending_ on not parsed yet.
   StringTensor pending_{{0}, std::vector<std::string>()};
   std::int64_t next_pending_ = 0;
 };
 
-class ParseExampleNode final : public Node {
+class ParseExampleNode final : public OpNode<ParseExampleNode, ParseExampleAttributes> {
  public:
-  ParseExampleNode(NodePtr input, std::shared_ptr<const ExampleParser> parser)
-      : Node(kParseExampleName, {std::move(input)}), parser_(std::move(parser)) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return input().cardinality(); }
-  Nest structure() const override { return parser_->element_spec().structure; }
+  Nest structure() const override { return given().parser->element_spec().structure; }
 
   Attributes attributes() const override {
     Nest::Map features;
-    for (const auto& [name, feature] : parser_->features()) {
+    for (const auto& [name, feature] : given().parser->features()) {
       const TensorSpec values{feature.dtype, feature.sizes};
       features.emplace(name, Nest::map({{"spec", nest_of(ElementSpec::tuple({values}))},
                                         {"default", feature.default_value.value_or(Nest())},
@@ -116,22 +112,18 @@ class ParseExampleNode final : public Node {
     return {{"features", Nest::map(std::move(features))}};
   }
 
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ParseExampleNode>(std::move(inputs[0]), parser_);
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    const FeatureSpecs& features = parser_->features();
+    const FeatureSpecs& features = given().parser->features();
     const bool has_variable = std::any_of(features.begin(), features.end(), [](const auto& entry) {
       return entry.second.is_variable_length;
     });
-    return std::make_unique<ParseExampleStage>(*this, input().start(context.input(0)), *parser_,
-                                               !has_variable && !features.empty());
+    return run<ParseExampleStage>(input().start(context.input(0)),
+                                  !has_variable && !features.empty());
   }
 
  protected:
   ElementSpec make_spec() const override {
-    ElementSpec spec = parser_->element_spec();
+    ElementSpec spec = given().parser->element_spec();
     const std::optional<std::vector<std::int64_t>>& examples = input().spec().fields.at(0).sizes;
     for (TensorSpec& field : spec.fields) {
       if (!examples) {
@@ -142,9 +134,6 @@ class ParseExampleNode final : public Node {
     }
     return spec;
   }
-
- private:
-  std::shared_ptr<const ExampleParser> parser_;
 };
 
 FeatureSpec feature_from(const std::string& name, const Nest& attributes) {
@@ -164,13 +153,12 @@ FeatureSpec feature_from(const std::string& name, const Nest& attributes) {
 
 }  // namespace
 
-NodePtr make_parse_example(std::vector<NodePtr> inputs, AttributeReader& attributes) {
+NodePtr make_parse_example(SerializedOp op) {
   FeatureSpecs features;
-  for (const auto& [name, feature] : attributes.nest("features").entries()) {
+  for (const auto& [name, feature] : op.attributes.nest("features").entries()) {
     features.emplace(name, feature_from(name, feature));
   }
-  return std::make_shared<ParseExampleNode>(
-      std::move(inputs[0]), std::make_shared<const ExampleParser>(std::move(features)));
+  return ParseExampleNode::read(op, {std::make_shared<const ExampleParser>(std::move(features))});
 }
 
 }  // namespace cohort::data
@@ -186,8 +174,7 @@ Dataset Dataset::parse_example(const std::map<std::string, FeatureSpec>& feature
                "[data.parse_example] expected serialized examples, one string or a batch of them "
                "an element, got ",
                spec->to_string());
-  return Dataset(std::make_shared<data::ParseExampleNode>(
-      node_, std::make_shared<const ExampleParser>(features)));
+  return data::ParseExampleNode::over(node_, {std::make_shared<const ExampleParser>(features)});
 }
 
 }  // namespace cohort

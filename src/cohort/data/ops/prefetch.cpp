@@ -7,21 +7,24 @@
 #include <stop_token>
 #include <thread>
 
-#include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/spin.h"
 #include "cohort/core/start_thread.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/item.h"
-#include "cohort/data/stages/stage.h"
 #include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kPrefetchName = "prefetch";
+struct PrefetchAttributes {
+  static constexpr std::string_view kOp = "prefetch";
+  std::int64_t buffer_size = 0;
+  static void describe(auto& visit, auto& all) {
+    visit("buffer_size", all.buffer_size, AtLeast{-1, ">= -1 (-1: tuned, 0: none)"});
+  }
+};
+
 constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
 constexpr auto kAwake = std::chrono::microseconds(50);
 constexpr int kWaitsToSleep = 16;
@@ -176,51 +179,36 @@ class PrefetchStage final : public Stage {
   std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
-class PrefetchNode final : public Node {
+class PrefetchNode final : public OpNode<PrefetchNode, PrefetchAttributes> {
  public:
-  PrefetchNode(NodePtr input, std::int64_t buffer_size)
-      : Node(kPrefetchName, {std::move(input)}), buffer_size_(buffer_size) {
-    COHORT_CHECK(buffer_size >= -1, ErrorCode::invalid_argument,
-                 "[data.prefetch] expected buffer_size >= -1 (-1: tuned, 0: none), got ",
-                 buffer_size);
-  }
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return input().cardinality(); }
-  Attributes attributes() const override { return {{"buffer_size", buffer_size_}}; }
   Attributes identity() const override { return {}; }  // the buffer's size changes no element
 
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<PrefetchNode>(std::move(inputs[0]), buffer_size_);
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    if (context.purpose() != Purpose::run || buffer_size_ == 0)
+    if (context.purpose() != Purpose::run || given().buffer_size == 0)
       return input().start(context.input(0));
     const StageContext before = context.with_own_cancellation();
     std::unique_ptr<Stage> from = input().start(before.input(0));
     // Computing row numbers is cheaper than passing them between threads.
     if (from->rows() != nullptr) return from;
-    const std::int64_t elements = buffer_size_ < 0 ? kTunedElements : buffer_size_;
+    const std::int64_t elements = given().buffer_size < 0 ? kTunedElements : given().buffer_size;
     return std::make_unique<PrefetchStage>(*this, before.cancellation(), std::move(from),
                                            static_cast<std::size_t>(elements));
   }
-
- private:
-  std::int64_t buffer_size_;
 };
 
 }  // namespace
 
-NodePtr make_prefetch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<PrefetchNode>(std::move(inputs[0]), attributes.integer("buffer_size"));
-}
+NodePtr make_prefetch(SerializedOp op) { return PrefetchNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::prefetch(std::int64_t buffer_size) const {
-  return Dataset(std::make_shared<data::PrefetchNode>(node_, buffer_size));
+  return data::PrefetchNode::over(node_, {buffer_size});
 }
 
 }  // namespace cohort

@@ -5,16 +5,22 @@
 
 #include <limits>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kRangeName = "range";
+struct RangeAttributes {
+  static constexpr std::string_view kOp = "range";
+  std::int64_t stop = 0;
+  RangeOptions options = {};
+  static void describe(auto& visit, auto& all) {
+    visit("start", all.options.start);
+    visit("stop", all.stop);
+    visit("step", all.options.step);
+    visit("dtype", all.options.dtype);
+  }
+};
 
 __extension__ using Wide = __int128;
 
@@ -81,14 +87,14 @@ bool holds(at::ScalarType dtype, std::int64_t value) {
   }
 }
 
-class RangeNode final : public Node {
+class RangeNode final : public OpNode<RangeNode, RangeAttributes> {
  public:
-  RangeNode(std::int64_t stop, const RangeOptions& options)
-      : Node(kRangeName, {}),
-        stop_(stop),
-        options_(options),
-        store_(std::make_shared<RangeStore>(options.start, options.step,
-                                            checked_count(stop, options), options.dtype)) {
+  RangeNode(std::vector<NodePtr> inputs, const RangeAttributes& range)
+      : OpNode(std::move(inputs), range),
+        store_(std::make_shared<RangeStore>(range.options.start, range.options.step,
+                                            checked_count(range.stop, range.options),
+                                            range.options.dtype)) {
+    const RangeOptions& options = range.options;
     const std::int64_t last = store_->size() > 0 ? store_->value(store_->size() - 1) : 0;
     COHORT_CHECK(
         store_->size() == 0 || (holds(options.dtype, options.start) && holds(options.dtype, last)),
@@ -100,18 +106,10 @@ class RangeNode final : public Node {
   // As tf: a range up to the largest int64 is infinite.
   std::int64_t cardinality() const override {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
-    const bool is_endless = store_->size() == kMost || (options_.step > 0 && stop_ == kMost);
+    const bool is_endless =
+        store_->size() == kMost || (given().options.step > 0 && given().stop == kMost);
     return is_endless && store_->size() > 0 ? kInfiniteCardinality : store_->size();
   }
-
-  Attributes attributes() const override {
-    return {{"start", options_.start},
-            {"stop", stop_},
-            {"step", options_.step},
-            {"dtype", static_cast<std::int64_t>(options_.dtype)}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr>) const override { return shared_from_this(); }
 
   std::unique_ptr<Stage> make_stage(const StageContext&) const override {
     return start_rows(*this, store_);
@@ -119,7 +117,7 @@ class RangeNode final : public Node {
 
  protected:
   ElementSpec make_spec() const override {
-    return ElementSpec::tuple({{options_.dtype, std::vector<std::int64_t>{}}});
+    return ElementSpec::tuple({{given().options.dtype, std::vector<std::int64_t>{}}});
   }
 
  private:
@@ -135,29 +133,19 @@ class RangeNode final : public Node {
     return count_of(options.start, stop, options.step);
   }
 
-  std::int64_t stop_;
-  RangeOptions options_;
   std::shared_ptr<const RangeStore> store_;
 };
 
 }  // namespace
 
-NodePtr make_range(std::vector<NodePtr>, AttributeReader& attributes) {
-  const std::int64_t dtype = attributes.integer("dtype");
-  COHORT_CHECK(dtype >= 0 && dtype < static_cast<std::int64_t>(at::ScalarType::NumOptions),
-               ErrorCode::data_loss, "[data.range] expected a dtype, got ", dtype);
-  return std::make_shared<RangeNode>(attributes.integer("stop"),
-                                     RangeOptions{.start = attributes.integer("start"),
-                                                  .step = attributes.integer("step"),
-                                                  .dtype = static_cast<at::ScalarType>(dtype)});
-}
+NodePtr make_range(SerializedOp op) { return RangeNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::range(std::int64_t stop, RangeOptions options) {
-  return Dataset(std::make_shared<data::RangeNode>(stop, options));
+  return data::RangeNode::source({stop, options});
 }
 
 }  // namespace cohort

@@ -3,19 +3,22 @@
 #include <algorithm>
 #include <deque>
 
-#include "cohort/core/error.h"
 #include "cohort/data/batching/rebatching.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kRebatchName = "rebatch";
+struct RebatchAttributes {
+  static constexpr std::string_view kOp = "rebatch";
+  std::vector<std::int64_t> sizes;
+  bool drop_remainder = false;
+  static void describe(auto& visit, auto& all) {
+    visit("sizes", all.sizes);
+    visit("drop_remainder", all.drop_remainder);
+  }
+};
 
 void check_batches(const ElementSpec& spec, std::string_view op) {
   for (std::size_t i = 0; i < spec.fields.size(); ++i) {
@@ -32,7 +35,7 @@ class HeldRows {
 
   // invalid_argument if the rows' shapes differ from the held ones; then it adds nothing.
   void add(Fields batch) {
-    const std::int64_t rows = row_count(batch, kRebatchName);
+    const std::int64_t rows = row_count(batch, RebatchAttributes::kOp);
     if (rows == 0) return;
     if (!parts_.empty()) check(batch);
     parts_.push_back({std::move(batch), 0, rows});
@@ -108,11 +111,9 @@ class HeldRows {
   std::int64_t count_ = 0;
 };
 
-class RebatchStage final : public Stage {
+class RebatchStage final : public InputStage<RebatchAttributes> {
  public:
-  RebatchStage(const Node& node, std::unique_ptr<Stage> input,
-               const std::vector<std::int64_t>& sizes, bool drop_remainder)
-      : Stage(node), input_(std::move(input)), sizes_(sizes), drop_remainder_(drop_remainder) {}
+  using InputStage::InputStage;
 
   bool next(Fields& fields) override {
     if (is_at_end_) return false;
@@ -124,7 +125,7 @@ class RebatchStage final : public Stage {
     }
     read(size);
     const bool is_full = held_.count() >= size;
-    if (!is_full && (drop_remainder_ || held_.count() == 0)) return false;
+    if (!is_full && (given().drop_remainder || held_.count() == 0)) return false;
     fields = held_.take(std::min(size, held_.count()));
     if (is_full) advance();
     return true;
@@ -134,7 +135,7 @@ class RebatchStage final : public Stage {
     writer.u8(is_at_end_ ? 1 : 0);
     writer.varint(position_);
     held_.save(writer);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
@@ -142,7 +143,7 @@ class RebatchStage final : public Stage {
     position_ = reader.varint();
     if (position_ >= sizes_.size()) reader.fail("a position in the list of sizes");
     held_.restore(reader);
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
@@ -152,75 +153,53 @@ class RebatchStage final : public Stage {
     while (held_.count() < rows && !is_at_end_) {
       check_cancelled();
       Fields batch;
-      is_at_end_ = !input_->next(batch);
+      is_at_end_ = !input().next(batch);
       if (!is_at_end_) held_.add(std::move(batch));
     }
   }
 
-  std::unique_ptr<Stage> input_;
-  const std::vector<std::int64_t>& sizes_;  // of the node
-  bool drop_remainder_;
+  const std::vector<std::int64_t>& sizes_ = given().sizes;
   HeldRows held_;
   std::uint64_t position_ = 0;
   bool is_at_end_ = false;  // the input has ended; only held rows are left
 };
 
-class RebatchNode final : public Node {
+class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
  public:
-  RebatchNode(NodePtr input, std::vector<std::int64_t> sizes, bool drop_remainder)
-      : Node(kRebatchName, {std::move(input)}),
-        sizes_(std::move(sizes)),
-        drop_remainder_(drop_remainder) {
-    for (const std::int64_t size : sizes_) {
+  RebatchNode(std::vector<NodePtr> inputs, RebatchAttributes given)
+      : OpNode(std::move(inputs), std::move(given)) {
+    const std::vector<std::int64_t>& sizes = this->given().sizes;
+    for (const std::int64_t size : sizes) {
       COHORT_CHECK(size >= 0, ErrorCode::invalid_argument,
                    "[data.rebatch] expected sizes >= 0, got ", size);
     }
-    COHORT_CHECK(std::any_of(sizes_.begin(), sizes_.end(), [](std::int64_t s) { return s > 0; }),
+    COHORT_CHECK(std::any_of(sizes.begin(), sizes.end(), [](std::int64_t s) { return s > 0; }),
                  ErrorCode::invalid_argument, "[data.rebatch] expected at least one size > 0, got ",
-                 sizes_.size(), " sizes without one");
+                 sizes.size(), " sizes without one");
   }
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
-  Attributes attributes() const override {
-    return {{"sizes", Nest::list(Nest::Items(sizes_.begin(), sizes_.end()))},
-            {"drop_remainder", drop_remainder_}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<RebatchNode>(std::move(inputs[0]), sizes_, drop_remainder_);
-  }
-
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return std::make_unique<RebatchStage>(*this, input().start(context.input(0)), sizes_,
-                                          drop_remainder_);
+    return run<RebatchStage>(context);
   }
 
   ElementSpec make_spec() const override {
     ElementSpec spec = input().spec();
-    check_batches(spec, kRebatchName);
-    const std::int64_t size = sizes_[0];
-    const bool is_one_size = std::count(sizes_.begin(), sizes_.end(), size) ==
-                             static_cast<std::ptrdiff_t>(sizes_.size());
+    check_batches(spec, RebatchAttributes::kOp);
+    const std::vector<std::int64_t>& sizes = given().sizes;
+    const std::int64_t size = sizes[0];
+    const bool is_one_size =
+        std::count(sizes.begin(), sizes.end(), size) == static_cast<std::ptrdiff_t>(sizes.size());
     for (TensorSpec& field : spec.fields) {
       if (!field.sizes) continue;
       std::int64_t& rows = field.sizes->front();
-      rows = is_one_size && (drop_remainder_ || (rows >= 0 && rows % size == 0)) ? size : -1;
+      rows = is_one_size && (given().drop_remainder || (rows >= 0 && rows % size == 0)) ? size : -1;
     }
     return spec;
   }
-
- private:
-  std::vector<std::int64_t> sizes_;
-  bool drop_remainder_;
 };
-
-std::vector<std::int64_t> integers_of(const Nest& list) {
-  std::vector<std::int64_t> values;
-  for (const Nest& item : list.items()) values.push_back(item.integer());
-  return values;
-}
 
 }  // namespace
 
@@ -228,20 +207,17 @@ void check_batches(const Node& input, std::string_view op) {
   if (const ElementSpec* spec = input.known_spec()) check_batches(*spec, op);
 }
 
-NodePtr make_rebatch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<RebatchNode>(std::move(inputs[0]), integers_of(attributes.nest("sizes")),
-                                       attributes.boolean("drop_remainder"));
-}
+NodePtr make_rebatch(SerializedOp op) { return RebatchNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::rebatch(std::vector<std::int64_t> sizes, RebatchOptions options) const {
-  const auto node =
-      std::make_shared<data::RebatchNode>(node_, std::move(sizes), options.drop_remainder);
-  data::check_batches(*node_, data::kRebatchName);
-  return Dataset(node);
+  const Dataset regrouped =
+      data::RebatchNode::over(node_, {std::move(sizes), options.drop_remainder});
+  data::check_batches(*node_, data::RebatchAttributes::kOp);
+  return regrouped;
 }
 
 }  // namespace cohort

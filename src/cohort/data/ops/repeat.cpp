@@ -3,17 +3,17 @@
 #include <limits>
 #include <optional>
 
-#include "cohort/core/error.h"
 #include "cohort/data/batching/batch_builder.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kRepeatName = "repeat";
+struct RepeatAttributes {
+  static constexpr std::string_view kOp = "repeat";
+  std::int64_t count = 0;  // < 0: forever
+  static void describe(auto& visit, auto& all) { visit("count", all.count); }
+};
 
 // The current epoch. Used only from a repeat's stage.
 class Epochs {
@@ -154,51 +154,38 @@ class ElementRepeat final : public Stage {
   Epochs epochs_;
 };
 
-class RepeatNode final : public Node {
+class RepeatNode final : public OpNode<RepeatNode, RepeatAttributes> {
  public:
-  RepeatNode(NodePtr input, std::int64_t count)
-      : Node(kRepeatName, {std::move(input)}), count_(count) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
-    if (n == 0 || count_ == 0) return 0;
-    if (count_ < 0) return kInfiniteCardinality;
+    if (n == 0 || given().count == 0) return 0;
+    if (given().count < 0) return kInfiniteCardinality;
     if (n < 0) return n;
     std::int64_t product = 0;
-    return __builtin_mul_overflow(n, count_, &product) ? std::numeric_limits<std::int64_t>::max()
-                                                       : product;
-  }
-
-  Attributes attributes() const override { return {{"count", count_}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<RepeatNode>(std::move(inputs[0]), count_);
+    return __builtin_mul_overflow(n, given().count, &product)
+               ? std::numeric_limits<std::int64_t>::max()
+               : product;
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    Epochs epochs(input(), context, count_);
+    Epochs epochs(input(), context, given().count);
     if (epochs.current() != nullptr && epochs.current()->rows() != nullptr) {
       return std::make_unique<RowRepeat>(*this, std::move(epochs));
     }
     return std::make_unique<ElementRepeat>(*this, std::move(epochs));
   }
-
- private:
-  std::int64_t count_;
 };
 
 }  // namespace
 
-NodePtr make_repeat(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<RepeatNode>(std::move(inputs[0]), attributes.integer("count"));
-}
+NodePtr make_repeat(SerializedOp op) { return RepeatNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
-Dataset Dataset::repeat(std::int64_t count) const {
-  return Dataset(std::make_shared<data::RepeatNode>(node_, count));
-}
+Dataset Dataset::repeat(std::int64_t count) const { return data::RepeatNode::over(node_, {count}); }
 
 }  // namespace cohort

@@ -3,18 +3,22 @@
 #include <deque>
 #include <exception>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/item.h"
 #include "cohort/data/sharding/shard_node.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kShardName = "shard";
+struct ShardAttributes {
+  static constexpr std::string_view kOp = "shard";
+  Shard shard;
+  static void describe(auto& visit, auto& all) {
+    visit("num_shards", all.shard.count);
+    visit("index", all.shard.index);
+    visit.optional("require_non_empty", all.shard.require_non_empty, false);
+  }
+};
 
 [[noreturn]] void refuse_too_few(const Shard& shard, std::int64_t got) {
   internal::throw_error(
@@ -25,22 +29,15 @@ constexpr std::string_view kShardName = "shard";
       "of Dataset::shard() may be empty");
 }
 
-class RowShard final : public RowStage {
+class RowShard final : public RowInputStage<ShardAttributes> {
  public:
-  RowShard(const Node& node, std::unique_ptr<Stage> input, Shard shard)
-      : RowStage(node),
-        input_(std::move(input)),
-        shard_(shard),
-        gap_(shard.index),
-        must_look_ahead_(shard.require_non_empty) {}
-
-  const RowStore& store() const override { return input_->rows()->store(); }
+  using RowInputStage::RowInputStage;
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
-    RowStream& input = *input_->rows();
+    RowStream& from = input_rows();
     for (std::size_t i = 0; i < rows.size(); ++i) {
-      input.skip_rows(static_cast<std::size_t>(gap_));
-      if (input.next_rows(rows.subspan(i, 1)) == 0) return i;
+      from.skip_rows(static_cast<std::size_t>(gap_));
+      if (from.next_rows(rows.subspan(i, 1)) == 0) return i;
       gap_ = must_look_ahead_ ? look_ahead() : shard_.count - 1;
     }
     return rows.size();
@@ -49,14 +46,14 @@ class RowShard final : public RowStage {
   void save(ByteWriter& writer) const override {
     writer.zigzag(gap_);
     writer.u8(must_look_ahead_ ? 1 : 0);
-    input_->save(writer);
+    RowInputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     gap_ = reader.zigzag();
     if (gap_ != shard_.index && gap_ != shard_.count - 1) reader.fail("a shard's gap");
     must_look_ahead_ = reader.u8() != 0;
-    input_->restore(reader);
+    RowInputStage::restore(reader);
   }
 
  private:
@@ -66,21 +63,19 @@ class RowShard final : public RowStage {
     must_look_ahead_ = false;
     const std::int64_t others = shard_.count - 1 - shard_.index;
     const auto got =
-        static_cast<std::int64_t>(input_->rows()->skip_rows(static_cast<std::size_t>(others)));
+        static_cast<std::int64_t>(input_rows().skip_rows(static_cast<std::size_t>(others)));
     if (got < others) refuse_too_few(shard_, shard_.index + 1 + got);
     return shard_.index;
   }
 
-  std::unique_ptr<Stage> input_;
-  Shard shard_;
-  std::int64_t gap_;  // elements of other shards before the next one of this shard
-  bool must_look_ahead_;
+  const Shard& shard_ = given().shard;
+  std::int64_t gap_ = shard_.index;  // elements of other shards before the next one of this shard
+  bool must_look_ahead_ = shard_.require_non_empty;
 };
 
-class ElementShard final : public Stage {
+class ElementShard final : public InputStage<ShardAttributes> {
  public:
-  ElementShard(const Node& node, std::unique_ptr<Stage> input, Shard shard)
-      : Stage(node), input_(std::move(input)), shard_(shard) {}
+  using InputStage::InputStage;
 
   bool next(Fields& fields) override {
     if (!pending_.empty()) {
@@ -92,7 +87,7 @@ class ElementShard final : public Stage {
       check_cancelled();
       const bool is_ours = position_ % shard_.count == shard_.index;
       ++position_;  // also if next() throws: the error replaces the element
-      if (!input_->next(fields)) return false;
+      if (!input().next(fields)) return false;
       if (is_ours) break;
     }
     if (shard_.require_non_empty) look_ahead();
@@ -103,7 +98,7 @@ class ElementShard final : public Stage {
     writer.zigzag(position_);
     writer.varint(pending_.size());
     for (const Item& error : pending_) write_item(writer, error);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
@@ -114,7 +109,7 @@ class ElementShard final : public Stage {
       pending_.push_back(read_item(reader));
       if (!pending_.back().error) reader.fail("an error");
     }
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
@@ -126,7 +121,7 @@ class ElementShard final : public Stage {
       check_cancelled();
       bool has_next = true;
       try {
-        has_next = input_->next(unused);
+        has_next = input().next(unused);
       } catch (...) {
         pending_.push_back({.error = std::current_exception()});
       }
@@ -134,15 +129,16 @@ class ElementShard final : public Stage {
     }
   }
 
-  std::unique_ptr<Stage> input_;
-  Shard shard_;
+  const Shard& shard_ = given().shard;
   std::int64_t position_ = 0;
   std::deque<Item> pending_;  // errors that look_ahead() met
 };
 
-class ShardNode final : public Node {
+class ShardNode final : public OpNode<ShardNode, ShardAttributes> {
  public:
-  ShardNode(NodePtr input, Shard shard) : Node(kShardName, {std::move(input)}), shard_(shard) {
+  ShardNode(std::vector<NodePtr> inputs, const ShardAttributes& given)
+      : OpNode(std::move(inputs), given) {
+    const Shard& shard = given.shard;
     if (is_hint()) return;
     COHORT_CHECK(shard.count > 0, ErrorCode::invalid_argument,
                  "[data.shard] expected num_shards > 0, got ", shard.count);
@@ -151,22 +147,14 @@ class ShardNode final : public Node {
                  shard.index);
   }
 
-  bool is_hint() const { return shard_.count == kShardHint; }
+  bool is_hint() const { return given().shard.count == kShardHint; }
 
   std::int64_t cardinality() const override {
     if (is_hint()) return kUnknownCardinality;
     const std::int64_t n = input().cardinality();
-    return n < 0 ? n : n / shard_.count + (shard_.index < n % shard_.count ? 1 : 0);
-  }
-
-  Attributes attributes() const override {
-    Attributes all = {{"num_shards", shard_.count}, {"index", shard_.index}};
-    if (shard_.require_non_empty) all.emplace("require_non_empty", true);
-    return all;
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShardNode>(std::move(inputs[0]), shard_);
+    return n < 0
+               ? n
+               : n / given().shard.count + (given().shard.index < n % given().shard.count ? 1 : 0);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
@@ -174,19 +162,16 @@ class ShardNode final : public Node {
                  "[data.shard] expected a number of shards, got the place holder "
                  "shard(kShardHint, …); distribute the dataset with AutoShardPolicy::hint");
     std::unique_ptr<Stage> from = input().start(context.input(0));
-    if (is_hint() || shard_.count == 1) return from;
-    if (from->rows() != nullptr) return std::make_unique<RowShard>(*this, std::move(from), shard_);
-    return std::make_unique<ElementShard>(*this, std::move(from), shard_);
+    if (is_hint() || given().shard.count == 1) return from;
+    if (from->rows() != nullptr) return run<RowShard>(std::move(from));
+    return run<ElementShard>(std::move(from));
   }
-
- private:
-  Shard shard_;
 };
 
 }  // namespace
 
 NodePtr shard_node(NodePtr input, Shard shard) {
-  return std::make_shared<ShardNode>(std::move(input), shard);
+  return ShardNode::over(std::move(input), {shard}).node();
 }
 
 bool is_shard_hint(const Node& node) {
@@ -194,20 +179,14 @@ bool is_shard_hint(const Node& node) {
   return shard != nullptr && shard->is_hint();
 }
 
-NodePtr make_shard(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  Shard shard{.count = attributes.integer("num_shards"), .index = attributes.integer("index")};
-  if (attributes.has("require_non_empty")) {
-    shard.require_non_empty = attributes.boolean("require_non_empty");
-  }
-  return shard_node(std::move(inputs[0]), shard);
-}
+NodePtr make_shard(SerializedOp op) { return ShardNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::shard(std::int64_t num_shards, std::int64_t index) const {
-  return Dataset(data::shard_node(node_, {.count = num_shards, .index = index}));
+  return data::ShardNode::over(node_, {{.count = num_shards, .index = index}});
 }
 
 Dataset Dataset::shard(const InputContext& input) const {

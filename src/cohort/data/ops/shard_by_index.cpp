@@ -5,22 +5,29 @@
 // splits batches and the input's shapes are not static. Only rewrites use it.
 #include <algorithm>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/index_shard_layout.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kShardByIndexName = "shard_by_index";
 // Limits for attributes from a peer, so that products do not overflow and tables stay small.
 constexpr std::int64_t kBatchSizeMax = std::int64_t{1} << 40;
 constexpr std::int64_t kPartsMax = 1 << 20;
+
+struct ShardByIndexAttributes {
+  static constexpr std::string_view kOp = "shard_by_index";
+  IndexShard shard;
+  static void describe(auto& visit, auto& all) {
+    visit("batch_size", all.shard.batch_size);
+    visit("drop_remainder", all.shard.drop_remainder);
+    visit("parts", all.shard.parts);
+    visit("num_shards", all.shard.num_shards);
+    visit("index", all.shard.index);
+  }
+};
 
 // Whether an empty mini-batch can be made from the spec alone.
 bool is_static(const ElementSpec& spec) {
@@ -28,13 +35,13 @@ bool is_static(const ElementSpec& spec) {
                      [](const TensorSpec& field) { return field.is_static(); });
 }
 
-class ShardByIndexStage final : public Stage {
+class ShardByIndexStage final : public InputStage<ShardByIndexAttributes> {
  public:
   // `input` yields only this worker's elements.
-  ShardByIndexStage(const Node& node, std::unique_ptr<Stage> input, const IndexShard& shard,
+  ShardByIndexStage(const Node& node, const ShardByIndexAttributes& given,
+                    std::unique_ptr<Stage> input, const IndexShard& shard,
                     std::shared_ptr<const IndexShardLayout> layout)
-      : Stage(node),
-        input_(std::move(input)),
+      : InputStage(node, given, std::move(input)),
         shard_(shard),
         layout_(std::move(layout)),
         minibatch_(shard.index) {}
@@ -43,13 +50,13 @@ class ShardByIndexStage final : public Stage {
     if (!layout_->has(minibatch_)) return false;
     const std::int64_t length = layout_->rows(minibatch_).length();
     minibatch_ += shard_.num_shards;  // also if the input throws
-    if (shard_.batch_size == 0) return input_->next(fields);
+    if (shard_.batch_size == 0) return input().next(fields);
     if (length == 0) {
       fields = empty_batch_of(spec());
       return true;
     }
     try {
-      return input_->next_batch(length, fields) > 0;
+      return input().next_batch(length, fields) > 0;
     } catch (const UnevenBatch& uneven) {
       throw Error(uneven);  // its size is that of a mini-batch, not of a batch of elements
     }
@@ -57,7 +64,7 @@ class ShardByIndexStage final : public Stage {
 
   void save(ByteWriter& writer) const override {
     writer.zigzag(minibatch_);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
@@ -65,20 +72,20 @@ class ShardByIndexStage final : public Stage {
     if (minibatch_ < 0 || minibatch_ % shard_.num_shards != shard_.index) {
       reader.fail("a shard's mini-batch");
     }
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
-  std::unique_ptr<Stage> input_;
   IndexShard shard_;
   std::shared_ptr<const IndexShardLayout> layout_;
   std::int64_t minibatch_;  // the next of this worker
 };
 
-class ShardByIndexNode final : public Node {
+class ShardByIndexNode final : public OpNode<ShardByIndexNode, ShardByIndexAttributes> {
  public:
-  ShardByIndexNode(NodePtr input, const IndexShard& shard)
-      : Node(kShardByIndexName, {std::move(input)}), shard_(shard) {
+  ShardByIndexNode(std::vector<NodePtr> inputs, const ShardByIndexAttributes& given)
+      : OpNode(std::move(inputs), given) {
+    const IndexShard& shard = given.shard;
     COHORT_CHECK(shard.batch_size >= 0 && shard.batch_size < kBatchSizeMax && shard.parts >= 1 &&
                      shard.parts <= kPartsMax &&
                      (shard.batch_size > 0 || (shard.parts == 1 && !shard.drop_remainder)),
@@ -97,18 +104,6 @@ class ShardByIndexNode final : public Node {
     const std::int64_t n = input().cardinality();
     const std::int64_t all = n < 0 ? n : IndexShardLayout(shard_, n).minibatches();
     return all < 0 ? all : all / shard_.num_shards + (shard_.index < all % shard_.num_shards);
-  }
-
-  Attributes attributes() const override {
-    return {{"batch_size", shard_.batch_size},
-            {"drop_remainder", shard_.drop_remainder},
-            {"parts", shard_.parts},
-            {"num_shards", shard_.num_shards},
-            {"index", shard_.index}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShardByIndexNode>(std::move(inputs[0]), shard_);
   }
 
  protected:
@@ -134,7 +129,7 @@ class ShardByIndexNode final : public Node {
     if (is_short) shard.batch_size = n % shard.batch_size;
     auto layout = std::make_shared<const IndexShardLayout>(shard, n);
     std::unique_ptr<Stage> from = input().start(context.input(0).selecting(layout));
-    return std::make_unique<ShardByIndexStage>(*this, std::move(from), shard, std::move(layout));
+    return run<ShardByIndexStage>(std::move(from), shard, std::move(layout));
   }
 
  private:
@@ -152,18 +147,11 @@ class ShardByIndexNode final : public Node {
     return sharded(std::move(node), shard_.num_shards, shard_.index);
   }
 
-  IndexShard shard_;
+  const IndexShard& shard_ = given().shard;
 };
 
 }  // namespace
 
-NodePtr make_shard_by_index(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<ShardByIndexNode>(
-      std::move(inputs[0]), IndexShard{.batch_size = attributes.integer("batch_size"),
-                                       .drop_remainder = attributes.boolean("drop_remainder"),
-                                       .parts = attributes.integer("parts"),
-                                       .num_shards = attributes.integer("num_shards"),
-                                       .index = attributes.integer("index")});
-}
+NodePtr make_shard_by_index(SerializedOp op) { return ShardByIndexNode::read(op); }
 
 }  // namespace cohort::data

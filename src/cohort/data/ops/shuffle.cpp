@@ -4,20 +4,25 @@
 #include <atomic>
 #include <limits>
 
-#include "cohort/core/error.h"
 #include "cohort/core/random.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/row_buffer.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kShuffleName = "shuffle";
 constexpr std::size_t kRowsAtOnce = 4096;
+
+struct ShuffleAttributes {
+  static constexpr std::string_view kOp = "shuffle";
+  std::int64_t buffer_size = 0;
+  ShuffleOptions options = {};
+  static void describe(auto& visit, auto& all) {
+    visit("buffer_size", all.buffer_size);
+    visit("seed", all.options.seed);
+    visit("reshuffle_each_iteration", all.options.reshuffle_each_iteration);
+  }
+};
 
 // A counter-based generator of uniform random numbers. A value type.
 class Draws {
@@ -44,16 +49,17 @@ class Draws {
   std::uint64_t count_ = 0;
 };
 
-class ShuffleNode final : public Node {
+class ShuffleNode final : public OpNode<ShuffleNode, ShuffleAttributes> {
  public:
-  ShuffleNode(NodePtr input, std::int64_t buffer_size, const ShuffleOptions& options)
-      : Node(kShuffleName, {std::move(input)}), buffer_size_(buffer_size), options_(options) {
+  ShuffleNode(std::vector<NodePtr> inputs, const ShuffleAttributes& shuffle)
+      : OpNode(std::move(inputs), shuffle) {
+    const std::int64_t buffer_size = shuffle.buffer_size;
     COHORT_CHECK(
         buffer_size > 0 || buffer_size == kUnknownCardinality, ErrorCode::invalid_argument,
         "[data.shuffle] expected buffer_size > 0, or kUnknownCardinality for the whole input, got ",
         buffer_size);
     COHORT_CHECK(
-        buffer_size > 0 || this->input().cardinality() != kInfiniteCardinality,
+        buffer_size > 0 || input().cardinality() != kInfiniteCardinality,
         ErrorCode::invalid_argument,
         "[data.shuffle] expected a finite input to shuffle as a whole, got an infinite one; "
         "shuffle() before repeat()");
@@ -61,21 +67,11 @@ class ShuffleNode final : public Node {
 
   std::int64_t cardinality() const override { return input().cardinality(); }
 
-  Attributes attributes() const override {
-    return {{"buffer_size", buffer_size_},
-            {"seed", options_.seed ? Nest(*options_.seed) : Nest()},
-            {"reshuffle_each_iteration", options_.reshuffle_each_iteration}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ShuffleNode>(std::move(inputs[0]), buffer_size_, options_);
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   std::size_t buffer_size() const {
-    return buffer_size_ > 0 ? static_cast<std::size_t>(buffer_size_)
-                            : std::numeric_limits<std::size_t>::max();
+    return given().buffer_size > 0 ? static_cast<std::size_t>(given().buffer_size)
+                                   : std::numeric_limits<std::size_t>::max();
   }
 
   // The number of this op's iteration that the pipeline runs. Epochs of a repeat are counted
@@ -94,18 +90,16 @@ class ShuffleNode final : public Node {
 
   std::uint64_t order_seed(const StageContext& context) const {
     std::uint64_t seed = process_seed_;
-    if (options_.seed) {
-      seed = static_cast<std::uint64_t>(*options_.seed);
+    if (given().options.seed) {
+      seed = static_cast<std::uint64_t>(*given().options.seed);
     } else if (context.options().seed != 0) {
       seed = mix_seed(context.options().seed, context.path());
     }
-    if (!options_.reshuffle_each_iteration) return seed;
+    if (!given().options.reshuffle_each_iteration) return seed;
     return mix_seed(mix_seed(seed, iteration(context)), context.epoch());
   }
 
  private:
-  std::int64_t buffer_size_;
-  ShuffleOptions options_;
   std::uint64_t process_seed_ = draw_number();
   // The number of pipelines started so far, so that each shuffles in another order.
   mutable std::atomic<std::uint64_t> iterations_ = 0;
@@ -278,21 +272,14 @@ std::unique_ptr<Stage> ShuffleNode::make_stage(const StageContext& context) cons
 
 }  // namespace
 
-NodePtr make_shuffle(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  ShuffleOptions options{
-      .seed = std::nullopt,
-      .reshuffle_each_iteration = attributes.boolean("reshuffle_each_iteration")};
-  if (!attributes.nest("seed").is_null()) options.seed = attributes.integer("seed");
-  return std::make_shared<ShuffleNode>(std::move(inputs[0]), attributes.integer("buffer_size"),
-                                       options);
-}
+NodePtr make_shuffle(SerializedOp op) { return ShuffleNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::shuffle(std::int64_t buffer_size, ShuffleOptions options) const {
-  return Dataset(std::make_shared<data::ShuffleNode>(node_, buffer_size, options));
+  return data::ShuffleNode::over(node_, {buffer_size, options});
 }
 
 }  // namespace cohort

@@ -5,99 +5,88 @@
 #include <string>
 #include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/positions/left_count.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kSkipName = "skip";
+struct SkipAttributes {
+  static constexpr std::string_view kOp = "skip";
+  std::int64_t count = 0;  // < 0: all
+  static void describe(auto& visit, auto& all) { visit("count", all.count); }
+};
 
-class RowSkip final : public RowStage {
+// The position of both kinds of stages.
+template <class Base>
+class SkipPosition : public Base {
  public:
-  RowSkip(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
-      : RowStage(node), input_(std::move(input)), left_(count) {}
+  using Base::Base;
 
-  const RowStore& store() const override { return input_->rows()->store(); }
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    Base::save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader, SkipAttributes::kOp);
+    Base::restore(reader);
+  }
+
+ protected:
+  std::int64_t left_ = Base::given().count;
+};
+
+class RowSkip final : public SkipPosition<RowInputStage<SkipAttributes>> {
+ public:
+  using SkipPosition::SkipPosition;
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     skip();
-    return input_->rows()->next_rows(rows);
+    return input_rows().next_rows(rows);
   }
 
   std::size_t skip_rows(std::size_t count) override {
     skip();
-    return input_->rows()->skip_rows(count);
-  }
-
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, kSkipName);
-    input_->restore(reader);
+    return input_rows().skip_rows(count);
   }
 
  private:
   void skip() {
-    if (left_ > 0) input_->rows()->skip_rows(static_cast<std::size_t>(left_));
+    if (left_ > 0) input_rows().skip_rows(static_cast<std::size_t>(left_));
     left_ = 0;
   }
-
-  std::unique_ptr<Stage> input_;
-  std::int64_t left_;
 };
 
-class ElementSkip final : public Stage {
+class ElementSkip final : public SkipPosition<InputStage<SkipAttributes>> {
  public:
-  ElementSkip(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
-      : Stage(node), input_(std::move(input)), left_(count) {}
+  using SkipPosition::SkipPosition;
 
   // Throws an error in a skipped element, so that no error is lost silently.
   bool next(Fields& fields) override {
     while (left_ > 0) {
       check_cancelled();
       --left_;
-      if (!input_->next(fields)) left_ = 0;
+      if (!input().next(fields)) left_ = 0;
     }
-    return input_->next(fields);
+    return input().next(fields);
   }
 
   void stop_at_errors() override {
     Stage::stop_at_errors();
-    input_->stop_at_errors();
+    input().stop_at_errors();
   }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    return left_ > 0 ? Stage::next_batch(count, batch) : input_->next_batch(count, batch);
+    return left_ > 0 ? Stage::next_batch(count, batch) : input().next_batch(count, batch);
   }
 
   std::int64_t skip(std::int64_t count) override {
-    if (left_ > 0) input_->skip(std::exchange(left_, 0));
-    return input_->skip(count);
+    if (left_ > 0) input().skip(std::exchange(left_, 0));
+    return input().skip(count);
   }
-
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, kSkipName);
-    input_->restore(reader);
-  }
-
- private:
-  std::unique_ptr<Stage> input_;
-  std::int64_t left_;
 };
 
 // The stage of skip(-1), which does not read its input, since that may be infinite.
@@ -109,33 +98,23 @@ class NoElements final : public Stage {
   void restore(ByteReader&) override {}
 };
 
-class SkipNode final : public Node {
+class SkipNode final : public OpNode<SkipNode, SkipAttributes> {
  public:
-  SkipNode(NodePtr input, std::int64_t count)
-      : Node(kSkipName, {std::move(input)}), count_(count) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
     if (n < 0) return n;
-    return count_ < 0 ? 0 : n - std::min(n, count_);
-  }
-
-  Attributes attributes() const override { return {{"count", count_}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<SkipNode>(std::move(inputs[0]), count_);
+    return given().count < 0 ? 0 : n - std::min(n, given().count);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    if (count_ < 0) return std::make_unique<NoElements>(*this);
+    if (given().count < 0) return std::make_unique<NoElements>(*this);
     std::unique_ptr<Stage> from = input().start(context.input(0));
-    if (count_ == 0) return from;
-    if (from->rows() != nullptr) return std::make_unique<RowSkip>(*this, std::move(from), count_);
-    return std::make_unique<ElementSkip>(*this, std::move(from), count_);
+    if (given().count == 0) return from;
+    if (from->rows() != nullptr) return run<RowSkip>(std::move(from));
+    return run<ElementSkip>(std::move(from));
   }
-
- private:
-  std::int64_t count_;
 };
 
 // Whether another iteration, or another process, may skip other elements, because a shuffle before
@@ -169,18 +148,16 @@ void warn_of_division(const std::string& pipeline) {
 
 }  // namespace
 
-NodePtr make_skip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<SkipNode>(std::move(inputs[0]), attributes.integer("count"));
-}
+NodePtr make_skip(SerializedOp op) { return SkipNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
 Dataset Dataset::skip(std::int64_t count) const {
-  const auto node = std::make_shared<data::SkipNode>(node_, count);
-  if (count > 0 && data::divides_at_random(*node_)) data::warn_of_division(node->pipeline());
-  return Dataset(node);
+  const Dataset rest = data::SkipNode::over(node_, {count});
+  if (count > 0 && data::divides_at_random(*node_)) data::warn_of_division(rest.node()->pipeline());
+  return rest;
 }
 
 }  // namespace cohort

@@ -2,17 +2,17 @@
 // take: the first `count` elements.
 #include <algorithm>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/positions/left_count.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kTakeName = "take";
+struct TakeAttributes {
+  static constexpr std::string_view kOp = "take";
+  std::int64_t count = 0;  // < 0: all
+  static void describe(auto& visit, auto& all) { visit("count", all.count); }
+};
 
 bool fills_cache_file(const Node& node) {
   if (node.op() == "cache" && node.attributes().find("file")->second.text() != "") return true;
@@ -20,31 +20,28 @@ bool fills_cache_file(const Node& node) {
                      [](const NodePtr& input) { return fills_cache_file(*input); });
 }
 
-class RowTake final : public RowStage {
+class RowTake final : public RowInputStage<TakeAttributes> {
  public:
-  RowTake(const Node& node, std::unique_ptr<Stage> input, std::int64_t count)
-      : RowStage(node), input_(std::move(input)), left_(count) {}
-
-  const RowStore& store() const override { return input_->rows()->store(); }
+  using RowInputStage::RowInputStage;
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     const std::size_t wanted = std::min(rows.size(), static_cast<std::size_t>(left_));
-    return took(wanted, input_->rows()->next_rows(rows.first(wanted)));
+    return took(wanted, input_rows().next_rows(rows.first(wanted)));
   }
 
   std::size_t skip_rows(std::size_t count) override {
     const std::size_t wanted = std::min(count, static_cast<std::size_t>(left_));
-    return took(wanted, input_->rows()->skip_rows(wanted));
+    return took(wanted, input_rows().skip_rows(wanted));
   }
 
   void save(ByteWriter& writer) const override {
     writer.zigzag(left_);
-    input_->save(writer);
+    RowInputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader, kTakeName);
-    input_->restore(reader);
+    left_ = read_left(reader, node().op());
+    RowInputStage::restore(reader);
   }
 
  private:
@@ -53,8 +50,7 @@ class RowTake final : public RowStage {
     return got;
   }
 
-  std::unique_ptr<Stage> input_;
-  std::int64_t left_;
+  std::int64_t left_ = given().count;
 };
 
 class ElementTake final : public Stage {
@@ -89,7 +85,7 @@ class ElementTake final : public Stage {
   }
 
   void restore(ByteReader& reader) override {
-    left_ = read_left(reader, kTakeName);
+    left_ = read_left(reader, node().op());
     if (left_ == 0) {
       end();
       return;
@@ -113,47 +109,33 @@ class ElementTake final : public Stage {
   std::int64_t left_;
 };
 
-class TakeNode final : public Node {
+class TakeNode final : public OpNode<TakeNode, TakeAttributes> {
  public:
-  TakeNode(NodePtr input, std::int64_t count)
-      : Node(kTakeName, {std::move(input)}), count_(count) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
-    if (count_ < 0 || n == kUnknownCardinality) return n;
-    return n == kInfiniteCardinality ? count_ : std::min(n, count_);
-  }
-
-  Attributes attributes() const override { return {{"count", count_}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<TakeNode>(std::move(inputs[0]), count_);
+    if (given().count < 0 || n == kUnknownCardinality) return n;
+    return n == kInfiniteCardinality ? given().count : std::min(n, given().count);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     const StageContext of_input = context.input(0);
     std::unique_ptr<Stage> from = input().start(of_input);
-    if (count_ < 0) return from;
-    if (from->rows() != nullptr) return std::make_unique<RowTake>(*this, std::move(from), count_);
-    return std::make_unique<ElementTake>(*this, of_input, std::move(from), count_);
+    if (given().count < 0) return from;
+    if (from->rows() != nullptr) return run<RowTake>(std::move(from));
+    return std::make_unique<ElementTake>(*this, of_input, std::move(from), given().count);
   }
-
- private:
-  std::int64_t count_;
 };
 
 }  // namespace
 
-NodePtr make_take(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<TakeNode>(std::move(inputs[0]), attributes.integer("count"));
-}
+NodePtr make_take(SerializedOp op) { return TakeNode::read(op); }
 
 }  // namespace cohort::data
 
 namespace cohort {
 
-Dataset Dataset::take(std::int64_t count) const {
-  return Dataset(std::make_shared<data::TakeNode>(node_, count));
-}
+Dataset Dataset::take(std::int64_t count) const { return data::TakeNode::over(node_, {count}); }
 
 }  // namespace cohort

@@ -1,16 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // tf_record: the records of TFRecord files. Reads them by number if every file has an index.
-#include "cohort/core/error.h"
 #include "cohort/data/files/file_reader.h"
 #include "cohort/data/files/file_rows.h"
 #include "cohort/data/files/record_index.h"
 #include "cohort/data/files/record_scanner.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kTfRecordName = "tf_record";
+struct TfRecordAttributes {
+  static constexpr std::string_view kOp = "tf_record";
+  FileList files = {};
+  FileOptions options = {};
+  static void describe(auto& visit, auto& all) { describe_files(visit, all); }
+};
 
 class RecordRows final : public FileRows {
  public:
@@ -31,20 +35,12 @@ class RecordRows final : public FileRows {
   }
 };
 
-class TfRecordNode final : public FileReaderNode {
+class TfRecordNode final : public FileReaderOp<TfRecordNode, TfRecordAttributes> {
  public:
-  TfRecordNode(FileNames names, FileOptions options)
-      : FileReaderNode(kTfRecordName, std::move(names), options) {}
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<TfRecordNode>(names_in(std::move(inputs)), file_options());
-  }
+  using FileReaderOp::FileReaderOp;
 
   std::unique_ptr<FileScanner> open(const std::string& path) const override {
-    return std::make_unique<RecordScanner>(
-        BufferedReader(open_stream(path, file_options().compression, kTfRecordName),
-                       file_options().buffer_bytes),
-        path, kTfRecordName);
+    return std::make_unique<RecordScanner>(open_reader(path), path, op());
   }
 
  protected:
@@ -53,31 +49,27 @@ class TfRecordNode final : public FileReaderNode {
       const std::shared_ptr<OpenedFiles>& opened) const override {
     std::vector<RowFile> files;
     for (const auto& [name, path] : listed) {
-      if (opened) opened->note_size(name, path, kTfRecordName);  // the number of rows depends on it
-      const std::uint64_t file_bytes = RegularFile::open(path, kTfRecordName).size();
+      if (opened) opened->note_size(name, path, op());  // the number of rows depends on it
+      const std::uint64_t file_bytes = RegularFile::open(path, op()).size();
       std::optional<RecordIndex> index = load_record_index(index_path(path), file_bytes);
       if (!index) return nullptr;
-      if (opened) opened->note(index_path(name), index_path(path), kTfRecordName);
+      if (opened) opened->note(index_path(name), index_path(path), op());
       files.push_back({.path = path,
                        .name = name,
                        .file_bytes = file_bytes,
                        .count = index->offsets.size(),
                        .offsets = std::move(index->offsets)});
     }
-    return files.empty() ? nullptr
-                         : std::make_shared<RecordRows>(std::move(files), kTfRecordName, opened);
+    return files.empty() ? nullptr : std::make_shared<RecordRows>(std::move(files), op(), opened);
   }
 };
 
 }  // namespace
 
-NodePtr make_tf_record(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<TfRecordNode>(
-      FileNames::from(std::move(inputs), attributes, kTfRecordName), file_options_from(attributes));
-}
+NodePtr make_tf_record(SerializedOp op) { return TfRecordNode::read(op); }
 
 Dataset raw_tf_record(const StringTensor& files, FileOptions options) {
-  return Dataset(std::make_shared<TfRecordNode>(FileNames{nullptr, files.values()}, options));
+  return TfRecordNode::raw(files, options);
 }
 
 }  // namespace cohort::data
@@ -85,12 +77,11 @@ Dataset raw_tf_record(const StringTensor& files, FileOptions options) {
 namespace cohort {
 
 Dataset Dataset::tf_record(const Dataset& files, FileOptions options) {
-  return Dataset(std::make_shared<data::TfRecordNode>(
-      data::FileNames::of(files, data::kTfRecordName), options));
+  return data::TfRecordNode::of(files, options);
 }
 
 Dataset Dataset::tf_record(StringTensor files, FileOptions options) {
-  return Dataset(std::make_shared<data::TfRecordNode>(data::FileNames::of(files), options));
+  return data::TfRecordNode::of(files, options);
 }
 
 }  // namespace cohort

@@ -2,18 +2,19 @@
 // typed_map: a C++ function of numbers over scalar fields, a batch at a time.
 #include <ATen/ops/empty.h>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/functions/call_scope.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/positions/numbered_stage.h"
 #include "cohort/data/sharding/selection.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kTypedMapName = "typed_map";
+struct TypedMapAttributes {
+  static constexpr std::string_view kOp = "typed_map";
+  std::shared_ptr<const TypedFunction> function = {};
+  static void describe(auto&, auto&) {}
+};
 
 void check(const TypedFunction& function, const ElementSpec& spec) {
   COHORT_CHECK(function.inputs.size() == spec.fields.size(), ErrorCode::invalid_argument,
@@ -99,11 +100,11 @@ class TypedMapStage final : public NumberedStage {
   Fields results_;
 };
 
-class TypedMapNode final : public Node {
+class TypedMapNode final : public OpNode<TypedMapNode, TypedMapAttributes> {
  public:
-  TypedMapNode(NodePtr from, std::shared_ptr<const TypedFunction> function)
-      : Node(kTypedMapName, {std::move(from)}), function_(std::move(function)) {
-    check(*function_, input().spec());
+  TypedMapNode(std::vector<NodePtr> inputs, TypedMapAttributes given)
+      : OpNode(std::move(inputs), std::move(given)) {
+    check(*this->given().function, input().spec());
   }
 
   std::int64_t cardinality() const override { return input().cardinality(); }
@@ -116,34 +117,27 @@ class TypedMapNode final : public Node {
   }
   Attributes identity() const override { return {{"spec", nest_of(spec())}}; }
 
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<TypedMapNode>(std::move(inputs[0]), function_);
-  }
-
   Nest structure() const override { return spec().structure; }
 
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return std::make_unique<TypedMapStage>(*this, *function_, input().start(context.input(0)),
-                                           context);
+    return std::make_unique<TypedMapStage>(*this, *given().function,
+                                           input().start(context.input(0)), context);
   }
 
   ElementSpec make_spec() const override {
     std::vector<TensorSpec> fields;
-    for (const c10::ScalarType type : function_->outputs) {
+    for (const c10::ScalarType type : given().function->outputs) {
       fields.push_back({type, std::vector<std::int64_t>{}});
     }
-    if (!function_->returns_tuple || fields.size() > 1) return ElementSpec::tuple(fields);
+    if (!given().function->returns_tuple || fields.size() > 1) return ElementSpec::tuple(fields);
     return {.structure = Nest::tuple({Nest(0)}), .fields = std::move(fields)};
   }
-
- private:
-  std::shared_ptr<const TypedFunction> function_;
 };
 
 }  // namespace
 
-NodePtr make_typed_map(std::vector<NodePtr>, AttributeReader&) {
+NodePtr make_typed_map(SerializedOp) {
   internal::throw_error(ErrorCode::data_loss,
                         "[data.deserialize] expected ops that can be shipped, got a map function "
                         "of numbers");
@@ -154,8 +148,8 @@ NodePtr make_typed_map(std::vector<NodePtr>, AttributeReader&) {
 namespace cohort {
 
 Dataset Dataset::map_typed(data::TypedFunction function) const {
-  return Dataset(std::make_shared<data::TypedMapNode>(
-      node_, std::make_shared<const data::TypedFunction>(std::move(function))));
+  return data::TypedMapNode::over(
+      node_, {std::make_shared<const data::TypedFunction>(std::move(function))});
 }
 
 }  // namespace cohort

@@ -6,24 +6,24 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/error.h"
 #include "cohort/data/batching/batch_builder.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/graph/nest_codec.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kUnbatchName = "unbatch";
+struct UnbatchAttributes {
+  static constexpr std::string_view kOp = "unbatch";
+  std::int64_t batch_size = -1;  // the number of rows of every batch; -1: unknown
+  static void describe(auto& visit, auto& all) {
+    visit("batch_size", all.batch_size, AtLeast{-1, ">= -1"});
+  }
+};
 
-class UnbatchStage final : public Stage {
+class UnbatchStage final : public InputStage<UnbatchAttributes> {
  public:
-  UnbatchStage(const Node& node, std::unique_ptr<Stage> input)
-      : Stage(node), input_(std::move(input)) {}
+  using InputStage::InputStage;
 
   bool next(Fields& fields) override {
     if (!find_batch()) return false;
@@ -83,12 +83,12 @@ class UnbatchStage final : public Stage {
       for (const at::Tensor& field : batch_) left.push_back(narrow_rows(field, row_, count_));
     }
     write_fields(writer, left);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     set_batch(read_fields(reader));
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
@@ -116,7 +116,7 @@ class UnbatchStage final : public Stage {
       check_cancelled();
       set_batch({});
       Fields batch;
-      if (!input_->next(batch)) return false;
+      if (!input().next(batch)) return false;
       set_batch(std::move(batch));
     }
     return true;
@@ -126,45 +126,33 @@ class UnbatchStage final : public Stage {
     row_ = 0;
     count_ = 0;
     batch_.clear();
-    count_ = row_count(batch, kUnbatchName);
+    count_ = row_count(batch, UnbatchAttributes::kOp);
     for (at::Tensor& field : batch) {
       batch_.push_back(StringTensor::is(field) ? field : field.contiguous());
     }
   }
 
-  std::unique_ptr<Stage> input_;
   Fields batch_;
   std::int64_t row_ = 0;
   std::int64_t count_ = 0;
 };
 
-class UnbatchNode final : public Node {
+class UnbatchNode final : public OpNode<UnbatchNode, UnbatchAttributes> {
  public:
-  // `batch_size` is the number of rows of every batch, or -1 if it is unknown.
-  UnbatchNode(NodePtr input, std::int64_t batch_size)
-      : Node(kUnbatchName, {std::move(input)}), batch_size_(batch_size) {
-    COHORT_CHECK(batch_size >= -1, ErrorCode::invalid_argument,
-                 "[data.unbatch] expected batch_size >= -1, got ", batch_size);
-  }
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
     if (n < 0) return n;
-    if (batch_size_ < 0) return kUnknownCardinality;
+    if (given().batch_size < 0) return kUnknownCardinality;
     std::int64_t product = 0;
-    return __builtin_mul_overflow(n, batch_size_, &product)
+    return __builtin_mul_overflow(n, given().batch_size, &product)
                ? std::numeric_limits<std::int64_t>::max()
                : product;
   }
 
-  Attributes attributes() const override { return {{"batch_size", batch_size_}}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<UnbatchNode>(std::move(inputs[0]), batch_size_);
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return std::make_unique<UnbatchStage>(*this, input().start(context.input(0)));
+    return run<UnbatchStage>(context);
   }
 
   // The static number of rows, or -1.
@@ -194,16 +182,11 @@ class UnbatchNode final : public Node {
     }
     return spec;
   }
-
- private:
-  std::int64_t batch_size_;
 };
 
 }  // namespace
 
-NodePtr make_unbatch(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<UnbatchNode>(std::move(inputs[0]), attributes.integer("batch_size"));
-}
+NodePtr make_unbatch(SerializedOp op) { return UnbatchNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -211,8 +194,8 @@ namespace cohort {
 
 Dataset Dataset::unbatch() const {
   const ElementSpec* spec = node_->known_spec();
-  const std::int64_t batch_size = spec != nullptr ? data::UnbatchNode::checked_rows(*spec) : -1;
-  return Dataset(std::make_shared<data::UnbatchNode>(node_, batch_size));
+  return data::UnbatchNode::over(node_,
+                                 {spec != nullptr ? data::UnbatchNode::checked_rows(*spec) : -1});
 }
 
 }  // namespace cohort

@@ -2,16 +2,15 @@
 // unique: each distinct element, where it first occurs.
 #include <unordered_set>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
-#include "cohort/data/stages/stage.h"
+#include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kUniqueName = "unique";
+struct UniqueAttributes {
+  static constexpr std::string_view kOp = "unique";
+  static void describe(auto&, auto&) {}
+};
 
 bool is_comparable(at::ScalarType dtype) {
   return dtype == at::kInt || dtype == at::kLong || dtype == kString;
@@ -33,13 +32,12 @@ std::string key_of(const Fields& fields) {
   return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
 }
 
-class UniqueStage final : public Stage {
+class UniqueStage final : public InputStage<UniqueAttributes> {
  public:
-  UniqueStage(const Node& node, std::unique_ptr<Stage> input)
-      : Stage(node), input_(std::move(input)) {}
+  using InputStage::InputStage;
 
   bool next(Fields& fields) override {
-    while (input_->next(fields)) {
+    while (input().next(fields)) {
       if (seen_.insert(key_of(fields)).second) return true;
       check_cancelled();
     }
@@ -49,41 +47,32 @@ class UniqueStage final : public Stage {
   void save(ByteWriter& writer) const override {
     writer.varint(seen_.size());
     for (const std::string& key : seen_) writer.text(key);
-    input_->save(writer);
+    InputStage::save(writer);
   }
 
   void restore(ByteReader& reader) override {
     seen_.clear();
     for (std::size_t left = reader.count(); left > 0; --left) seen_.insert(reader.text());
-    input_->restore(reader);
+    InputStage::restore(reader);
   }
 
  private:
-  std::unique_ptr<Stage> input_;
   std::unordered_set<std::string> seen_;
 };
 
-class UniqueNode final : public Node {
+class UniqueNode final : public OpNode<UniqueNode, UniqueAttributes> {
  public:
-  explicit UniqueNode(NodePtr input) : Node(kUniqueName, {std::move(input)}) {}
+  using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
-  Attributes attributes() const override { return {}; }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<UniqueNode>(std::move(inputs[0]));
-  }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return std::make_unique<UniqueStage>(*this, input().start(context.input(0)));
+    return run<UniqueStage>(context);
   }
 };
 
 }  // namespace
 
-NodePtr make_unique(std::vector<NodePtr> inputs, AttributeReader&) {
-  return std::make_shared<UniqueNode>(std::move(inputs[0]));
-}
+NodePtr make_unique(SerializedOp op) { return UniqueNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -91,7 +80,7 @@ namespace cohort {
 
 Dataset Dataset::unique() const {
   if (const ElementSpec* spec = node_->known_spec()) data::check(*spec);
-  return Dataset(std::make_shared<data::UniqueNode>(node_));
+  return data::UniqueNode::over(node_, {});
 }
 
 }  // namespace cohort

@@ -4,17 +4,17 @@
 #include <exception>
 #include <limits>
 
-#include "cohort/core/error.h"
-#include "cohort/data/dataset.h"
-#include "cohort/data/graph/attribute_reader.h"
-#include "cohort/data/ops/op_registry.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
-#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kZipName = "zip";
+struct ZipAttributes {
+  static constexpr std::string_view kOp = "zip";
+  std::vector<std::string> keys = {};  // of a map, sorted; empty: makes tuples
+  static void describe(auto& visit, auto& all) { visit("keys", all.keys); }
+};
 
 using Stages = std::vector<std::unique_ptr<Stage>>;
 
@@ -94,18 +94,18 @@ class ZipStage final : public Stage {
   bool is_at_end_ = false;
 };
 
-class ZipNode final : public Node {
+class ZipNode final : public OpNode<ZipNode, ZipAttributes> {
  public:
-  // `keys` are the sorted keys of a map; empty: makes tuples.
-  ZipNode(std::vector<NodePtr> inputs, std::vector<std::string> keys)
-      : Node(kZipName, std::move(inputs)), keys_(std::move(keys)) {
+  ZipNode(std::vector<NodePtr> inputs, ZipAttributes given)
+      : OpNode(std::move(inputs), std::move(given)) {
     COHORT_CHECK(!this->inputs().empty(), ErrorCode::invalid_argument,
                  "[data.zip] expected at least one dataset, got none");
-    COHORT_CHECK(keys_.empty() || (keys_.size() == this->inputs().size() &&
-                                   std::is_sorted(keys_.begin(), keys_.end()) &&
-                                   std::adjacent_find(keys_.begin(), keys_.end()) == keys_.end()),
+    const std::vector<std::string>& keys = this->given().keys;
+    COHORT_CHECK(keys.empty() || (keys.size() == this->inputs().size() &&
+                                  std::is_sorted(keys.begin(), keys.end()) &&
+                                  std::adjacent_find(keys.begin(), keys.end()) == keys.end()),
                  ErrorCode::invalid_argument, "[data.zip] expected ", this->inputs().size(),
-                 " different keys in order, got ", keys_.size());
+                 " different keys in order, got ", keys.size());
   }
 
   std::int64_t cardinality() const override {
@@ -116,14 +116,6 @@ class ZipNode final : public Node {
       if (n >= 0) least = least < 0 ? n : std::min(least, n);
     }
     return least;
-  }
-
-  Attributes attributes() const override {
-    return {{"keys", Nest::list(Nest::Items(keys_.begin(), keys_.end()))}};
-  }
-
-  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
-    return std::make_shared<ZipNode>(std::move(inputs), keys_);
   }
 
   Nest structure() const override {
@@ -159,20 +151,17 @@ class ZipNode final : public Node {
     std::int64_t field = 0;
     const auto number = [&field](const Nest&) { return Nest(field++); };
     for (Nest& structure : structures) structure = structure.map_leaves(number);
-    if (keys_.empty()) return Nest::tuple(std::move(structures));
+    const std::vector<std::string>& keys = given().keys;
+    if (keys.empty()) return Nest::tuple(std::move(structures));
     Nest::Map entries;
-    for (std::size_t i = 0; i < keys_.size(); ++i) entries.emplace(keys_[i], structures[i]);
+    for (std::size_t i = 0; i < keys.size(); ++i) entries.emplace(keys[i], structures[i]);
     return Nest::map(std::move(entries));
   }
-
-  std::vector<std::string> keys_;
 };
 
 }  // namespace
 
-NodePtr make_zip(std::vector<NodePtr> inputs, AttributeReader& attributes) {
-  return std::make_shared<ZipNode>(std::move(inputs), attributes.texts("keys"));
-}
+NodePtr make_zip(SerializedOp op) { return ZipNode::read(op); }
 
 }  // namespace cohort::data
 
@@ -181,17 +170,17 @@ namespace cohort {
 Dataset Dataset::zip(const std::vector<Dataset>& datasets) {
   std::vector<data::NodePtr> inputs;
   for (const Dataset& dataset : datasets) inputs.push_back(dataset.node());
-  return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::vector<std::string>()));
+  return data::ZipNode::over(std::move(inputs), {});
 }
 
 Dataset Dataset::zip(const std::map<std::string, Dataset>& datasets) {
   std::vector<data::NodePtr> inputs;
-  std::vector<std::string> keys;
+  data::ZipAttributes zip;
   for (const auto& [key, dataset] : datasets) {
-    keys.push_back(key);
+    zip.keys.push_back(key);
     inputs.push_back(dataset.node());
   }
-  return Dataset(std::make_shared<data::ZipNode>(std::move(inputs), std::move(keys)));
+  return data::ZipNode::over(std::move(inputs), std::move(zip));
 }
 
 // As in tf, not an op of its own.

@@ -248,11 +248,6 @@ std::size_t parallel_calls_max(const DatasetOptions& options) {
   return static_cast<std::size_t>(std::min(most, kThreadsMax));
 }
 
-void check_parallel_calls(std::int64_t calls, std::string_view op) {
-  COHORT_CHECK(calls >= 0 || calls == kAutotune, ErrorCode::invalid_argument, "[data.", op,
-               "] expected num_parallel_calls >= 0 or kAutotune, got ", calls);
-}
-
 std::unique_ptr<Stage> start_parallel_calls(const Node& node,
                                             std::shared_ptr<Cancellation> cancellation,
                                             std::unique_ptr<Stage> input, ElementFunction function,

@@ -28,9 +28,6 @@ inline constexpr std::int64_t kThreadsMax = 256;
 // The maximum number of threads with kAutotune.
 std::size_t parallel_calls_max(const DatasetOptions& options);
 
-// invalid_argument, naming `op`, if `calls` is not a valid num_parallel_calls.
-void check_parallel_calls(std::int64_t calls, std::string_view op);
-
 // `cancellation` is the input's; the stage cancels it when it is destroyed. `of_dataset`: the
 // pipeline's options.
 std::unique_ptr<Stage> start_parallel_calls(const Node& node,

@@ -36,7 +36,7 @@ NodePtr make_node(std::string_view name, std::vector<NodePtr> inputs,
   COHORT_CHECK(op != nullptr, ErrorCode::unimplemented, "[data.rewrite] expected an op '", name,
                "', got a build without it");
   AttributeReader reader(op->name, attributes);
-  return op->make(std::move(inputs), reader);
+  return op->make({std::move(inputs), reader});
 }
 
 NodePtr sharded(NodePtr input, std::int64_t num_shards, std::int64_t index) {

@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: Apache-2.0
+// The base of ops whose attributes are the members of a struct, which names each of them once:
+//
+//   struct TakeAttributes {
+//     static constexpr std::string_view kOp = "take";
+//     std::int64_t count = 0;
+//     static void describe(auto& visit, auto& all) { visit("count", all.count); }
+//   };
+//   class TakeNode final : public OpNode<TakeNode, TakeAttributes> { … };
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/error.h"
+#include "cohort/data/dataset.h"
+#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/graph/node.h"
+#include "cohort/data/stages/stage.h"
+
+namespace cohort::data {
+
+// The attribute of a value.
+template <class T>
+Nest attribute_of(const T& value) {
+  if constexpr (std::is_enum_v<T>) {
+    return static_cast<std::int64_t>(value);
+  } else {
+    return value;
+  }
+}
+inline Nest attribute_of(const ElementSpec& spec) { return nest_of(spec); }
+inline Nest attribute_of(Compression value) { return std::string(name_of(value)); }
+inline Nest attribute_of(char value) { return std::string(1, value); }
+template <class T>
+Nest attribute_of(const std::vector<T>& values) {
+  return Nest::list(Nest::Items(values.begin(), values.end()));
+}
+template <class T>
+Nest attribute_of(const std::optional<T>& value) {
+  return value ? attribute_of(*value) : Nest();
+}
+
+// Makes the attributes that an AttributeReader reads.
+class AttributeWriter {
+ public:
+  template <class T>
+  void operator()(const char* name, const T& value, AtLeast = {}) {
+    all_.emplace(name, attribute_of(value));
+  }
+  template <class T>
+  void optional(const char* name, const T& value, const std::type_identity_t<T>& left_out,
+                AtLeast = {}) {
+    if (value != left_out) all_.emplace(name, attribute_of(value));
+  }
+  Attributes take() && { return std::move(all_); }
+
+ private:
+  Attributes all_;
+};
+
+// Throws invalid_argument for a value outside of its range.
+class AttributeCheck {
+ public:
+  explicit AttributeCheck(std::string_view op) : op_(op) {}
+  template <class T>
+  void operator()(const char*, const T&) {}
+  void operator()(const char* name, std::int64_t value, AtLeast range) {
+    COHORT_CHECK(value >= range.least, ErrorCode::invalid_argument, "[data.", op_, "] expected ",
+                 name, " ", range.text, ", got ", value);
+  }
+  template <class T, class... Range>
+  void optional(const char* name, const T& value, const std::type_identity_t<T>&, Range... range) {
+    (*this)(name, value, range...);
+  }
+
+ private:
+  std::string_view op_;
+};
+
+// Self's constructor takes inputs and attributes, as this one. Thread-safe.
+template <class Self, class A, class Base = Node>
+class OpNode : public Base {
+ public:
+  OpNode(std::vector<NodePtr> inputs, A given, std::string_view op = A::kOp)
+      : Base(op, std::move(inputs), given), given_(std::move(given)) {
+    AttributeCheck check(A::kOp);
+    A::describe(check, std::as_const(given_));
+  }
+
+  // For Dataset's methods.
+  static Dataset over(std::vector<NodePtr> inputs, A given) {
+    return Dataset(std::make_shared<Self>(std::move(inputs), std::move(given)));
+  }
+  static Dataset over(NodePtr input, A given) {
+    return over(std::vector{std::move(input)}, std::move(given));
+  }
+  static Dataset source(A given) { return over(std::vector<NodePtr>(), std::move(given)); }
+  // For the factory in op_registry.cpp.
+  static NodePtr read(SerializedOp& op, A given = {}) {
+    A::describe(op.attributes, given);
+    return std::make_shared<Self>(std::move(op.inputs), std::move(given));
+  }
+
+  Attributes attributes() const override {
+    AttributeWriter writer;
+    A::describe(writer, given_);
+    return std::move(writer).take();
+  }
+  NodePtr with_inputs(std::vector<NodePtr> inputs) const override {
+    return std::make_shared<Self>(std::move(inputs), given_);
+  }
+  const A& given() const { return given_; }
+
+ protected:
+  // Starts an InputStage.
+  template <class S, class... More>
+  std::unique_ptr<Stage> run(std::unique_ptr<Stage> from, More&&... more) const {
+    return std::make_unique<S>(*this, given_, std::move(from), std::forward<More>(more)...);
+  }
+  template <class S>
+  std::unique_ptr<Stage> run(const StageContext& context) const {
+    return run<S>(this->input().start(context.input(0)));
+  }
+
+ private:
+  A given_;
+};
+
+// The base of stages with one input. Its position is that of the input; a stage that has more saves
+// that first.
+template <class A, class Base = Stage>
+class InputStage : public Base {
+ public:
+  InputStage(const Node& node, const A& given, std::unique_ptr<Stage> input)
+      : Base(node), given_(given), input_(std::move(input)) {}
+
+  void save(ByteWriter& writer) const override { input_->save(writer); }
+  void restore(ByteReader& reader) override { input_->restore(reader); }
+
+ protected:
+  const A& given() const { return given_; }
+  Stage& input() const { return *input_; }
+
+ private:
+  const A& given_;  // the node's
+  std::unique_ptr<Stage> input_;
+};
+
+// The same for stages that choose and order the rows of their input.
+template <class A>
+class RowInputStage : public InputStage<A, RowStage> {
+ public:
+  using InputStage<A, RowStage>::InputStage;
+  const RowStore& store() const override { return input_rows().store(); }
+
+ protected:
+  RowStream& input_rows() const { return *this->input().rows(); }
+};
+
+}  // namespace cohort::data
