@@ -1,17 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // prefetch: a thread computes some elements ahead.
-#include <atomic>
-#include <chrono>
-#include <deque>
-#include <functional>
-#include <stop_token>
-#include <thread>
+#include <optional>
 
-#include "cohort/core/mutex.h"
-#include "cohort/core/spin.h"
-#include "cohort/core/start_thread.h"
+#include "cohort/data/ahead_reader.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/parallel/item.h"
 #include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
@@ -26,13 +18,10 @@ struct PrefetchAttributes {
 };
 
 constexpr std::int64_t kTunedElements = 8;  // for buffer_size -1
-constexpr auto kAwake = std::chrono::microseconds(50);
-constexpr int kWaitsToSleep = 16;
 
 // At most so many bytes are computed ahead, whatever buffer_size is (but always one element).
-constexpr std::size_t kBytesMax = 256 << 20;
+constexpr std::size_t kBytesAheadMax = 256 << 20;
 
-// Owns its thread. While it runs, only it uses the input. Used from one thread at a time.
 class PrefetchStage final : public Stage {
  public:
   // `cancellation` is the input's; the destructor cancels it.
@@ -41,142 +30,37 @@ class PrefetchStage final : public Stage {
       : Stage(node),
         input_cancellation_(std::move(cancellation)),
         input_(std::move(input)),
-        elements_max_(elements_max),
-        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
+        ahead_("to prefetch elements", *input_, input_cancellation_->token(),
+               {.elements = elements_max, .bytes = kBytesAheadMax}) {}
 
-  ~PrefetchStage() override {
-    input_cancellation_->cancel();
-    stop();
-  }
+  ~PrefetchStage() override { input_cancellation_->cancel(); }
 
   bool next(Fields& fields) override {
     check_cancelled();
-    if (!thread_.joinable()) start();
-    Item item;
+    std::optional<Item> item;
     {
       const ScopedWait waiting;
-      await_briefly();
-      const Lock lock(mutex_);
-      changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
-        return !ready_.empty() || is_at_end_ || is_cancelled();
-      });
-      check_cancelled();
-      if (ready_.empty()) return false;
-      item = std::move(ready_.front());
-      ready_.pop_front();
-      has_news_ = !ready_.empty() || is_at_end_;
-      bytes_ -= item.byte_count();
+      item = ahead_.take();
     }
-    changed_.notify_all();
-    fields = std::move(item).take();
-    return true;
+    check_cancelled();
+    if (item) fields = std::move(*item).take();
+    return item.has_value();
   }
 
-  // Stops the thread and saves the ready elements and the input's position. The next call of next()
-  // starts the thread again.
   void save(ByteWriter& writer) const override {
-    stop();
-    const Lock lock(mutex_);
-    writer.u8(is_at_end_ ? 1 : 0);
-    writer.varint(ready_.size());
-    for (const Item& item : ready_) write_item(writer, item);
-    input_->save(writer);
+    writer.u8(ahead_.is_at_end() ? 1 : 0);
+    ahead_.save(writer);
   }
 
   void restore(ByteReader& reader) override {
-    stop();
-    const Lock lock(mutex_);
-    ready_.clear();
-    bytes_ = 0;
-    is_at_end_ = reader.u8() != 0;
-    for (std::size_t left = reader.count(2); left > 0; --left) push(read_item(reader));
-    has_news_ = !ready_.empty() || is_at_end_;
-    input_->restore(reader);
+    const bool is_at_end = reader.u8() != 0;
+    ahead_.restore(reader, is_at_end);
   }
 
  private:
-  void push(Item item) COHORT_REQUIRES(mutex_) {
-    bytes_ += item.byte_count();
-    ready_.push_back(std::move(item));
-  }
-
-  void start() {
-    {
-      const Lock lock(mutex_);
-      must_stop_ = false;
-      if (is_at_end_) return;
-    }
-    thread_ = start_thread("to prefetch elements", [this] { produce(); });
-  }
-
-  void wake_all() const {
-    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
-    changed_.notify_all();
-  }
-
-  void stop() const {
-    {
-      const Lock lock(mutex_);
-      must_stop_ = true;
-    }
-    changed_.notify_all();
-    if (thread_.joinable()) thread_.join();
-  }
-
-  // Waking takes longer than making a small batch. If nothing arrives while this thread spins, the
-  // next kWaitsToSleep waits sleep at once.
-  void await_briefly() {
-    if (has_news_ || waits_to_sleep_-- > 0) return;
-    waits_to_sleep_ = spin_for(kAwake, [this] { return has_news_.load(); }) ? 0 : kWaitsToSleep;
-  }
-
-  bool has_room() const COHORT_REQUIRES(mutex_) {
-    return ready_.empty() || (ready_.size() < elements_max_ && bytes_ < kBytesMax);
-  }
-
-  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
-
-  bool wait_for_room() {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
-      return must_stop_ || is_cancelled() || has_room();
-    });
-    return !must_stop_ && !is_cancelled();
-  }
-
-  void produce() {
-    while (wait_for_room()) {
-      Item item;
-      bool has_item = true;
-      try {
-        has_item = input_->next(item.fields);
-      } catch (...) {
-        item.error = std::current_exception();
-      }
-      {
-        const Lock lock(mutex_);
-        if (has_item) push(std::move(item));
-        is_at_end_ = !has_item;
-        has_news_ = true;
-      }
-      changed_.notify_all();
-      if (!has_item) return;
-    }
-  }
-
   const std::shared_ptr<Cancellation> input_cancellation_;
   std::unique_ptr<Stage> input_;
-  std::size_t elements_max_;
-  mutable Mutex mutex_;
-  mutable Condition changed_;
-  std::deque<Item> ready_ COHORT_GUARDED_BY(mutex_);
-  std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;
-  bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
-  std::atomic<bool> has_news_{false};  // an element or the end; written under the mutex
-  int waits_to_sleep_ = 0;
-  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
-  mutable std::thread thread_;
-  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
+  AheadReader ahead_;
 };
 
 class PrefetchNode final : public OpNode<PrefetchNode, PrefetchAttributes> {

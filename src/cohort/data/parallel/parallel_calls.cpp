@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <deque>
-#include <stop_token>
 #include <thread>
 
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
-#include "cohort/core/start_thread.h"
 #include "cohort/data/parallel/degree_tuner.h"
 #include "cohort/data/parallel/item.h"
+#include "cohort/data/parallel/work_threads.h"
 #include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
@@ -21,18 +19,18 @@ constexpr std::size_t kBytesMax = 256 << 20;
 
 // Owns its threads. One of them at a time reads the input; each calls the function for the element
 // that it read. Used from one thread at a time.
-class ParallelCalls final : public Stage {
+class ParallelCalls final : public Stage, private WorkThreads {
  public:
   ParallelCalls(const Node& node, std::shared_ptr<Cancellation> cancellation,
                 std::unique_ptr<Stage> input, ElementFunction function,
                 const ParallelCallsOptions& options, std::size_t threads_max)
       : Stage(node),
+        WorkThreads("to process elements in parallel", cancellation->token()),
         input_cancellation_(std::move(cancellation)),
         input_(std::move(input)),
         function_(std::move(function)),
         options_(options),
-        tuner_(threads_max),
-        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
+        tuner_(threads_max) {}
 
   ~ParallelCalls() override {
     input_cancellation_->cancel();
@@ -44,12 +42,11 @@ class ParallelCalls final : public Stage {
     Item item;
     {
       const Lock lock(mutex_);
-      start_missing_threads();
+      if (!is_at_end_) start(degree(), [this] { work(); });  // more if the tuner raised the degree
       const bool has_to_wait = !can_take();
       if (has_to_wait) {
         const ScopedWait waiting;
-        done_.wait(mutex_, Deadline(),
-                   [this]() COHORT_REQUIRES(mutex_) { return can_take() || is_cancelled(); });
+        wait_to_take([this]() COHORT_REQUIRES(mutex_) { return can_take(); });
         check_cancelled();
       }
       if (calls_.empty()) return false;
@@ -105,31 +102,6 @@ class ParallelCalls final : public Stage {
                : static_cast<std::size_t>(std::min(options_.calls, kThreadsMax));
   }
 
-  // Starts further threads when the tuner raises the degree.
-  void start_missing_threads() COHORT_REQUIRES(mutex_) {
-    must_stop_ = false;
-    while (!is_at_end_ && threads_.size() < degree())
-      threads_.push_back(start_thread("to process elements in parallel", [this] { work(); }));
-  }
-
-  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
-
-  void wake_all() const {
-    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
-    room_.notify_all();
-    done_.notify_all();
-  }
-
-  void stop() const {
-    {
-      const Lock lock(mutex_);
-      must_stop_ = true;
-    }
-    room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
-  }
-
   std::deque<std::shared_ptr<Call>>::const_iterator takeable() const COHORT_REQUIRES(mutex_) {
     if (options_.is_deterministic) {
       return !calls_.empty() && calls_.front()->is_done ? calls_.begin() : calls_.end();
@@ -165,10 +137,9 @@ class ParallelCalls final : public Stage {
   // Waits until this thread may read the input; false if it must end.
   bool wait_for_turn() {
     const Lock lock(mutex_);
-    room_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
-      return must_stop_ || is_cancelled() || is_at_end_ || may_read();
-    });
-    if (must_stop_ || is_cancelled() || is_at_end_) return false;
+    if (!wait_for_room([this]() COHORT_REQUIRES(mutex_) { return is_at_end_ || may_read(); }))
+      return false;
+    if (is_at_end_) return false;
     is_reading_ = true;
     ++running_;
     return true;
@@ -194,7 +165,7 @@ class ParallelCalls final : public Stage {
     is_at_end_ = true;
     --running_;
     room_.notify_all();
-    done_.notify_all();
+    ready_to_take_.notify_all();
     return nullptr;
   }
 
@@ -213,7 +184,7 @@ class ParallelCalls final : public Stage {
         finish(*call, std::move(item));
         --running_;
       }
-      done_.notify_one();
+      ready_to_take_.notify_one();
       room_.notify_one();
     }
   }
@@ -222,19 +193,13 @@ class ParallelCalls final : public Stage {
   std::unique_ptr<Stage> input_;  // used by the thread that may read
   ElementFunction function_;
   ParallelCallsOptions options_;
-  mutable Mutex mutex_;
-  mutable Condition room_;                                             // for the threads
-  mutable Condition done_;                                             // for next()
   std::deque<std::shared_ptr<Call>> calls_ COHORT_GUARDED_BY(mutex_);  // in the input's order
   std::uint64_t next_index_ COHORT_GUARDED_BY(mutex_) = 0;
   std::size_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;  // of finished calls
   std::size_t running_ COHORT_GUARDED_BY(mutex_) = 0;
   bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_at_end_ COHORT_GUARDED_BY(mutex_) = false;
-  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
   DegreeTuner tuner_ COHORT_GUARDED_BY(mutex_);
-  mutable std::vector<std::thread> threads_;
-  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
 }  // namespace

@@ -1,17 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <functional>
-#include <stop_token>
-#include <thread>
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/core/mutex.h"
-#include "cohort/core/start_thread.h"
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/parallel/interleave_sources.h"
 #include "cohort/data/parallel/item.h"
 #include "cohort/data/parallel/parallel_calls.h"
+#include "cohort/data/parallel/work_threads.h"
 #include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
@@ -23,13 +19,14 @@ constexpr std::chrono::microseconds kTimeAtOnce(200);
 
 // Yields the order of Interleave. Its threads read the input and the made datasets. Owns its
 // threads. Used from one thread at a time.
-class ParallelInterleave final : public Stage {
+class ParallelInterleave final : public Stage, private WorkThreads {
  public:
   // `context` has the cancellation of the input and of the made datasets; the destructor cancels
   // it.
   ParallelInterleave(const FlatMapBase& node, const StageContext& context,
                      const InterleaveOrder& order, const InterleaveCalls& calls)
       : Stage(node),
+        WorkThreads("to interleave datasets", context.cancellation()->token()),
         input_cancellation_(context.cancellation()),
         threads_max_(static_cast<std::size_t>(calls.calls)),
         opener_(node, context),
@@ -38,8 +35,7 @@ class ParallelInterleave final : public Stage {
         sources_({.order = order,
                   .is_deterministic = calls.is_deterministic,
                   .upcoming_max = threads_max_,
-                  .on_room = [this] { room_.notify_one(); }}),
-        wake_(input_cancellation_->token(), [this] { wake_all(); }) {}
+                  .on_room = [this] { room_.notify_one(); }}) {}
 
   ~ParallelInterleave() override {
     input_cancellation_->cancel();
@@ -51,7 +47,7 @@ class ParallelInterleave final : public Stage {
     Item item;
     {
       const Lock lock(mutex_);
-      start();
+      if (!sources_.is_exhausted()) start(threads_max_, [this] { work(); });
       if (!take(item)) return false;
     }
     room_.notify_one();
@@ -83,36 +79,9 @@ class ParallelInterleave final : public Stage {
       if (taken != InterleaveSources::Taken::nothing_yet)
         return taken == InterleaveSources::Taken::element;
       const ScopedWait waiting;
-      made_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
-        return sources_.can_take() || is_cancelled();
-      });
+      wait_to_take([this]() COHORT_REQUIRES(mutex_) { return sources_.can_take(); });
       check_cancelled();
     }
-  }
-
-  void start() COHORT_REQUIRES(mutex_) {
-    must_stop_ = false;
-    while (!sources_.is_exhausted() && threads_.size() < threads_max_) {
-      threads_.push_back(start_thread("to interleave datasets", [this] { work(); }));
-    }
-  }
-
-  bool is_cancelled() const { return input_cancellation_->is_cancelled(); }
-
-  void wake_all() const {
-    { const Lock lock(mutex_); }  // every thread that checked before the cancellation waits now
-    room_.notify_all();
-    made_.notify_all();
-  }
-
-  void stop() const {
-    {
-      const Lock lock(mutex_);
-      must_stop_ = true;
-    }
-    room_.notify_all();
-    for (std::thread& thread : threads_) thread.join();
-    threads_.clear();
   }
 
   void work() {
@@ -120,12 +89,11 @@ class ParallelInterleave final : public Stage {
       SourcePtr source;
       {
         const Lock lock(mutex_);
-        room_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
-          const bool must_stop = must_stop_ || is_cancelled();
-          source = must_stop ? nullptr : sources_.wanted();
-          return must_stop || source || (!is_reading_ && sources_.wants_input());
-        });
-        if (must_stop_ || is_cancelled()) return;
+        if (!wait_for_room([&]() COHORT_REQUIRES(mutex_) {
+              source = sources_.wanted();
+              return source || (!is_reading_ && sources_.wants_input());
+            }))
+          return;
         if (source) {
           sources_.begin_reading(*source);
         } else {
@@ -157,7 +125,7 @@ class ParallelInterleave final : public Stage {
         sources_.end_input();
       }
     }
-    made_.notify_one();
+    ready_to_take_.notify_one();
     room_.notify_one();
   }
 
@@ -179,7 +147,7 @@ class ParallelInterleave final : public Stage {
       source.is_ended = has_ended || !is_open;
       sources_.end_reading(source, std::move(items));
     }
-    made_.notify_one();
+    ready_to_take_.notify_one();
     room_.notify_one();
   }
 
@@ -200,14 +168,8 @@ class ParallelInterleave final : public Stage {
   DatasetOpener opener_;
   std::unique_ptr<Stage> input_;  // used by the thread that reads it
   StageProfiler::Entry* entry_;
-  mutable Mutex mutex_;
-  mutable Condition room_;  // for the threads
-  mutable Condition made_;  // for next()
   InterleaveSources sources_ COHORT_GUARDED_BY(mutex_);
   bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;
-  mutable bool must_stop_ COHORT_GUARDED_BY(mutex_) = false;
-  mutable std::vector<std::thread> threads_;
-  std::stop_callback<std::function<void()>> wake_;  // must be last: it uses the members above
 };
 
 }  // namespace
