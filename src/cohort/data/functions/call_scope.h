@@ -4,7 +4,10 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
+#include <utility>
 
+#include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/function/generator_scope.h"
@@ -40,5 +43,15 @@ class CallScope {
  private:
   std::optional<function::SeededScope> scope_;
 };
+
+// The current exception, which a user's function threw, with a line of context. An out_of_range
+// error would be taken for the end of the data.
+inline Error call_error(const std::string& during) {
+  Error error = current_error();
+  if (error.code() == ErrorCode::out_of_range) {
+    error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
+  }
+  return std::move(error).during(during);
+}
 
 }  // namespace cohort::data

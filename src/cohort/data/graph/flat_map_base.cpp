@@ -62,13 +62,8 @@ std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uin
     const StageContext context = context_.made_of(index, made->options(), random_.seed);
     return std::make_unique<OpenDataset>(node_, std::move(made), context);
   } catch (...) {
-    Error error = current_error();
-    // An out_of_range error would look like the end of the data.
-    if (error.code() == ErrorCode::out_of_range) {
-      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
-    }
-    throw std::move(error).during("opening the dataset of element " + std::to_string(index) +
-                                  " of " + std::string(node_.op()));
+    throw call_error("opening the dataset of element " + std::to_string(index) + " of " +
+                     std::string(node_.op()));
   }
 }
 

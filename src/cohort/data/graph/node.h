@@ -191,7 +191,8 @@ class Node : public std::enable_shared_from_this<Node> {
   const ElementSpec* known_spec() const;
   // ElementSpec::structure. Runs nothing if an element was already made.
   virtual Nest structure() const;
-  virtual std::int64_t cardinality() const = 0;
+  // That of the input, unless the op says otherwise.
+  virtual std::int64_t cardinality() const { return input().cardinality(); }
   // Throws if the op cannot be serialized, for example because its function cannot be traced.
   virtual Attributes attributes() const = 0;
   // What tells the op from others of its name: the attributes without those that only a trace or a

@@ -38,7 +38,6 @@ class CacheNode final : public OpNode<CacheNode, CacheAttributes> {
  public:
   using OpNode::OpNode;
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
   template <class T>
   MemoryCache<T>& memory() const {
     if constexpr (std::is_same_v<T, Fields>) {

@@ -108,13 +108,8 @@ class FilterStage final : public InputStage<FilterAttributes> {
       check(result, filter_.map_function().name());
       return result.fields[0].item<bool>();
     } catch (...) {
-      Error error = current_error();
-      // out_of_range would be taken for the end of the data.
-      if (error.code() == ErrorCode::out_of_range) {
-        error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
-      }
-      throw std::move(error).during("filtering element " + std::to_string(index) + " with '" +
-                                    filter_.map_function().name() + "'");
+      throw call_error("filtering element " + std::to_string(index) + " with '" +
+                       filter_.map_function().name() + "'");
     }
   }
 

@@ -39,7 +39,7 @@ class GeneratorStage final : public Stage {
         return true;
       }
     } catch (...) {
-      rethrow(index);
+      throw call_error("generating element " + std::to_string(index));
     }
     is_at_end_ = true;
     generator_ = nullptr;  // releases what it owns
@@ -55,15 +55,6 @@ class GeneratorStage final : public Stage {
     COHORT_CHECK(generator != nullptr, ErrorCode::invalid_argument,
                  "[data.from_generator] expected a generator, got an empty function");
     return generator;
-  }
-
-  // Replaces out_of_range, because callers would take it for the end of the data.
-  [[noreturn]] static void rethrow(std::uint64_t index) {
-    Error error = current_error();
-    if (error.code() == ErrorCode::out_of_range) {
-      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
-    }
-    throw std::move(error).during("generating element " + std::to_string(index));
   }
 
   [[noreturn]] static void refuse(std::string_view what) {

@@ -14,7 +14,6 @@
 #include "cohort/data/parallel/reordering_op.h"
 #include "cohort/data/positions/numbered_stage.h"
 #include "cohort/data/sharding/selection.h"
-#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -45,8 +44,6 @@ struct MapAttributes {
 class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasMapFunction {
  public:
   using ReorderingNode::ReorderingNode;
-
-  std::int64_t cardinality() const override { return input().cardinality(); }
 
   Attributes attributes() const override {
     Attributes all = map_function().attributes(*this);
@@ -138,7 +135,8 @@ class MapCalls {
       check(result.structure);
       fields = std::move(result.fields);
     } catch (...) {
-      rethrow(index);
+      throw call_error("mapping element " + std::to_string(index) + " with '" +
+                       map_.map_function().name() + "'");
     }
   }
 
@@ -153,17 +151,6 @@ class MapCalls {
     if (is_first) return;
     Nest::check_same_structure(structure_, structure,
                                "the result of '" + map_.map_function().name() + "'");
-  }
-
-  [[noreturn]] void rethrow(std::uint64_t index) const {
-    const std::string where =
-        "mapping element " + std::to_string(index) + " with '" + map_.map_function().name() + "'";
-    Error error = current_error();
-    // Must not be taken for the end of the data.
-    if (error.code() == ErrorCode::out_of_range) {
-      error = Error(ErrorCode::invalid_argument, error.message(), error.cause());
-    }
-    throw std::move(error).during(where);
   }
 
   const MapNode& map_;  // kept by the stage
@@ -207,21 +194,17 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   if (given().options.num_parallel_calls == 0 || context.purpose() != Purpose::run) {
     return std::make_unique<MapStage>(*this, input().start(context.input(0)), context);
   }
-  const StageContext before = context.with_own_cancellation();
   const auto calls =
       std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
-  const CallRandom random = random_of(map_function(), *this, before);
+  const CallRandom random = random_of(map_function(), *this, context.ahead());
   return start_parallel_calls(
-      *this, before.cancellation(), input().start(before.input(0)),
-      [calls, is_own = random.is_own, entry = entry_of(*this, context)](
-          Fields& fields, std::uint64_t index, std::uint64_t seed) {
-        const ScopedWork working(entry);
+      *this, context,
+      [calls, is_own = random.is_own](Fields& fields, std::uint64_t index, std::uint64_t seed) {
         (*calls)(fields, index, {.seed = seed, .is_own = is_own});
       },
       {.calls = given().options.num_parallel_calls,
        .is_deterministic = context.is_deterministic(given().options.deterministic),
-       .seed = random.seed},
-      context.dataset_options());
+       .seed = random.seed});
 }
 
 }  // namespace

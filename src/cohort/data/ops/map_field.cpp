@@ -8,7 +8,6 @@
 #include "cohort/data/parallel/reordering_op.h"
 #include "cohort/data/positions/numbered_stage.h"
 #include "cohort/data/sharding/selection.h"
-#include "cohort/data/stages/stage_profiler.h"
 
 namespace cohort::data {
 namespace {
@@ -29,7 +28,6 @@ class MapFieldNode final : public ReorderingNode<MapFieldNode, MapFieldAttribute
                  this->given().options.output_spec->to_string());
   }
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
   Nest structure() const override { return input().structure(); }
 
   Attributes attributes() const override {
@@ -130,18 +128,12 @@ std::unique_ptr<Stage> MapFieldNode::make_stage(const StageContext& context) con
     return std::make_unique<MapFieldStage>(*this, input().start(context.input(0)),
                                            std::move(calls));
   }
-  const StageContext before = context.with_own_cancellation();
   return start_parallel_calls(
-      *this, before.cancellation(), input().start(before.input(0)),
-      [calls, entry = entry_of(*this, context)](Fields& fields, std::uint64_t index,
-                                                std::uint64_t) {
-        const ScopedWork working(entry);
-        (*calls)(fields, index);
-      },
+      *this, context,
+      [calls](Fields& fields, std::uint64_t index, std::uint64_t) { (*calls)(fields, index); },
       {.calls = given().options.num_parallel_calls,
        .is_deterministic = context.is_deterministic(given().options.deterministic),
-       .seed = context.random_seed()},
-      context.dataset_options());
+       .seed = context.random_seed()});
 }
 
 FieldPath read_path(AttributeReader& attributes) {

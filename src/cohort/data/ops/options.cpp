@@ -59,8 +59,6 @@ class OptionsNode final : public OpNode<OptionsNode, OptionsAttributes> {
     check(given.options);
   }
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
-
   DatasetOptions options() const override { return input().options().merged(given().options); }
 
  protected:

@@ -98,7 +98,6 @@ class ParseExampleNode final : public OpNode<ParseExampleNode, ParseExampleAttri
  public:
   using OpNode::OpNode;
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
   Nest structure() const override { return given().parser->element_spec().structure; }
 
   Attributes attributes() const override {

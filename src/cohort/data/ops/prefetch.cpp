@@ -67,7 +67,6 @@ class PrefetchNode final : public OpNode<PrefetchNode, PrefetchAttributes> {
  public:
   using OpNode::OpNode;
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
   Attributes identity() const override { return {}; }  // the buffer's size changes no element
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {

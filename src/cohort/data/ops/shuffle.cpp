@@ -65,8 +65,6 @@ class ShuffleNode final : public OpNode<ShuffleNode, ShuffleAttributes> {
         "shuffle() before repeat()");
   }
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
-
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   std::size_t buffer_size() const {

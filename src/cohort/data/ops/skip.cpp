@@ -19,29 +19,9 @@ struct SkipAttributes {
   static void describe(auto& visit, auto& all) { visit("count", all.count); }
 };
 
-// The position of both kinds of stages.
-template <class Base>
-class SkipPosition : public Base {
+class RowSkip final : public LeftCount<RowInputStage<SkipAttributes>> {
  public:
-  using Base::Base;
-
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    Base::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, SkipAttributes::kOp);
-    Base::restore(reader);
-  }
-
- protected:
-  std::int64_t left_ = Base::given().count;
-};
-
-class RowSkip final : public SkipPosition<RowInputStage<SkipAttributes>> {
- public:
-  using SkipPosition::SkipPosition;
+  using LeftCount::LeftCount;
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     skip();
@@ -60,9 +40,9 @@ class RowSkip final : public SkipPosition<RowInputStage<SkipAttributes>> {
   }
 };
 
-class ElementSkip final : public SkipPosition<InputStage<SkipAttributes>> {
+class ElementSkip final : public LeftCount<InputStage<SkipAttributes>> {
  public:
-  using SkipPosition::SkipPosition;
+  using LeftCount::LeftCount;
 
   // Throws an error in a skipped element, so that no error is lost silently.
   bool next(Fields& fields) override {

@@ -20,9 +20,9 @@ bool fills_cache_file(const Node& node) {
                      [](const NodePtr& input) { return fills_cache_file(*input); });
 }
 
-class RowTake final : public RowInputStage<TakeAttributes> {
+class RowTake final : public LeftCount<RowInputStage<TakeAttributes>> {
  public:
-  using RowInputStage::RowInputStage;
+  using LeftCount::LeftCount;
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
     const std::size_t wanted = std::min(rows.size(), static_cast<std::size_t>(left_));
@@ -34,23 +34,11 @@ class RowTake final : public RowInputStage<TakeAttributes> {
     return took(wanted, input_rows().skip_rows(wanted));
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    RowInputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, node().op());
-    RowInputStage::restore(reader);
-  }
-
  private:
   std::size_t took(std::size_t wanted, std::size_t got) {
     left_ = got < wanted ? 0 : left_ - static_cast<std::int64_t>(got);
     return got;
   }
-
-  std::int64_t left_ = given().count;
 };
 
 class ElementTake final : public Stage {

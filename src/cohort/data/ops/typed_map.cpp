@@ -80,14 +80,8 @@ class TypedMapStage final : public NumberedStage {
       const CallScope scope(random_, first);
       function_.loop(in_.data(), out_.data(), count, &at);
     } catch (...) {
-      const std::string during =
-          "mapping element " + std::to_string(position_of(selection_.get(), first + at));
-      Error error = current_error().during(during);
-      // Must not be taken for the end of the data.
-      if (error.code() == ErrorCode::out_of_range) {
-        throw Error(ErrorCode::invalid_argument, error.message(), error.cause()).during(during);
-      }
-      throw error;
+      throw call_error("mapping element " +
+                       std::to_string(position_of(selection_.get(), first + at)));
     }
     std::swap(fields, results_);
   }
@@ -106,8 +100,6 @@ class TypedMapNode final : public OpNode<TypedMapNode, TypedMapAttributes> {
       : OpNode(std::move(inputs), std::move(given)) {
     check(*this->given().function, input().spec());
   }
-
-  std::int64_t cardinality() const override { return input().cardinality(); }
 
   Attributes attributes() const override {
     internal::throw_error(

@@ -34,8 +34,6 @@ class WithSpecNode final : public OpNode<WithSpecNode, WithSpecAttributes> {
  public:
   using OpNode::OpNode;
 
-  std::int64_t cardinality() const override { return input().cardinality(); }
-
  protected:
   ElementSpec make_spec() const override { return given().spec; }
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {

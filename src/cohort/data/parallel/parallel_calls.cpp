@@ -21,13 +21,14 @@ constexpr std::size_t kBytesMax = 256 << 20;
 // that it read. Used from one thread at a time.
 class ParallelCalls final : public Stage, private WorkThreads {
  public:
-  ParallelCalls(const Node& node, std::shared_ptr<Cancellation> cancellation,
-                std::unique_ptr<Stage> input, ElementFunction function,
+  // `context` has the cancellation of the input; the destructor cancels it.
+  ParallelCalls(const Node& node, const StageContext& context, ElementFunction function,
                 const ParallelCallsOptions& options, std::size_t threads_max)
       : Stage(node),
-        WorkThreads("to process elements in parallel", cancellation->token()),
-        input_cancellation_(std::move(cancellation)),
-        input_(std::move(input)),
+        WorkThreads("to process elements in parallel", context.cancellation()->token()),
+        input_cancellation_(context.cancellation()),
+        input_(node.input().start(context.input(0))),
+        entry_(entry_of(node, context)),
         function_(std::move(function)),
         options_(options),
         tuner_(threads_max) {}
@@ -175,6 +176,7 @@ class ParallelCalls final : public Stage, private WorkThreads {
       if (!call) return;
       Item item = std::move(call->item);
       try {
+        const ScopedWork working(entry_);
         if (!item.error) function_(item.fields, call->index, options_.seed);
       } catch (...) {
         item = {.error = std::current_exception()};
@@ -191,6 +193,7 @@ class ParallelCalls final : public Stage, private WorkThreads {
 
   const std::shared_ptr<Cancellation> input_cancellation_;
   std::unique_ptr<Stage> input_;  // used by the thread that may read
+  StageProfiler::Entry* entry_;
   ElementFunction function_;
   ParallelCallsOptions options_;
   std::deque<std::shared_ptr<Call>> calls_ COHORT_GUARDED_BY(mutex_);  // in the input's order
@@ -213,17 +216,15 @@ std::size_t parallel_calls_max(const DatasetOptions& options) {
   return static_cast<std::size_t>(std::min(most, kThreadsMax));
 }
 
-std::unique_ptr<Stage> start_parallel_calls(const Node& node,
-                                            std::shared_ptr<Cancellation> cancellation,
-                                            std::unique_ptr<Stage> input, ElementFunction function,
-                                            const ParallelCallsOptions& options,
-                                            const DatasetOptions& of_dataset) {
-  const std::size_t threads_max = parallel_calls_max(of_dataset);
+std::unique_ptr<Stage> start_parallel_calls(const Node& node, const StageContext& context,
+                                            ElementFunction function,
+                                            const ParallelCallsOptions& options) {
+  const std::size_t threads_max = parallel_calls_max(context.dataset_options());
   ParallelCallsOptions used = options;
-  if (used.calls == kAutotune && !of_dataset.autotune.value_or(true))
+  if (used.calls == kAutotune && !context.dataset_options().autotune.value_or(true))
     used.calls = static_cast<std::int64_t>(threads_max);
-  return std::make_unique<ParallelCalls>(node, std::move(cancellation), std::move(input),
-                                         std::move(function), used, threads_max);
+  return std::make_unique<ParallelCalls>(node, context.with_own_cancellation(), std::move(function),
+                                         used, threads_max);
 }
 
 }  // namespace cohort::data

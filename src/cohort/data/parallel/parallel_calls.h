@@ -28,12 +28,9 @@ inline constexpr std::int64_t kThreadsMax = 256;
 // The maximum number of threads with kAutotune.
 std::size_t parallel_calls_max(const DatasetOptions& options);
 
-// `cancellation` is the input's; the stage cancels it when it is destroyed. `of_dataset`: the
-// pipeline's options.
-std::unique_ptr<Stage> start_parallel_calls(const Node& node,
-                                            std::shared_ptr<Cancellation> cancellation,
-                                            std::unique_ptr<Stage> input, ElementFunction function,
-                                            const ParallelCallsOptions& options,
-                                            const DatasetOptions& of_dataset);
+// Calls the function for the elements of the node's input.
+std::unique_ptr<Stage> start_parallel_calls(const Node& node, const StageContext& context,
+                                            ElementFunction function,
+                                            const ParallelCallsOptions& options);
 
 }  // namespace cohort::data

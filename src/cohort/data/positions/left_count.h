@@ -17,4 +17,25 @@ inline std::int64_t read_left(ByteReader& reader, std::string_view what) {
   return left;
 }
 
+// The base of stages of take and skip whose position begins with that number. `Base` is an
+// InputStage.
+template <class Base>
+class LeftCount : public Base {
+ public:
+  using Base::Base;
+
+  void save(ByteWriter& writer) const override {
+    writer.zigzag(left_);
+    Base::save(writer);
+  }
+
+  void restore(ByteReader& reader) override {
+    left_ = read_left(reader, this->node().op());
+    Base::restore(reader);
+  }
+
+ protected:
+  std::int64_t left_ = Base::given().count;
+};
+
 }  // namespace cohort::data
