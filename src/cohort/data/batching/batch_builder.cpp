@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/batching/batch_builder.h"
 
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
@@ -11,6 +10,7 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/batching/field_names.h"
+#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 namespace {
@@ -120,27 +120,18 @@ Fields BatchBuilder::take() && {
 }
 
 Fields concatenated(std::vector<Fields> batches, const Node& node) {
-  if (batches.size() == 1) return std::move(batches[0]);
-  Fields all;
-  for (std::size_t i = 0; i < batches[0].size(); ++i) {
-    std::vector<at::Tensor> parts;
-    for (const Fields& batch : batches) {
-      COHORT_CHECK(batch.size() == batches[0].size() &&
-                       batch[i].scalar_type() == batches[0][i].scalar_type() &&
-                       batch[i].sizes().slice(1) == batches[0][i].sizes().slice(1),
-                   ErrorCode::invalid_argument,
-                   "[data.batch] expected rows of one shape: ", field_name(node.structure(), i),
-                   " was ", TensorSpec::of(batches[0][i]).to_string(), ", got ",
-                   TensorSpec::of(batch[i]).to_string());
-      parts.push_back(batch[i]);
-    }
-    if (StringTensor::is(parts[0])) {
-      all.push_back(StringTensor::concatenate(parts));
-    } else {
-      all.push_back(at::cat(parts));
+  const Fields& first = batches[0];
+  for (const Fields& batch : batches) {
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      COHORT_CHECK(
+          batch.size() == first.size() && batch[i].scalar_type() == first[i].scalar_type() &&
+              batch[i].sizes().slice(1) == first[i].sizes().slice(1),
+          ErrorCode::invalid_argument,
+          "[data.batch] expected rows of one shape: ", field_name(node.structure(), i), " was ",
+          TensorSpec::of(first[i]).to_string(), ", got ", TensorSpec::of(batch[i]).to_string());
     }
   }
-  return all;
+  return join_batches(std::move(batches));
 }
 
 void fail_uneven(const Node& node, std::size_t field, const std::string& first,

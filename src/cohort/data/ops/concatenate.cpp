@@ -31,14 +31,16 @@ class ConcatenateStage final : public Stage {
   // Draws whole batches from row stages.
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!has_rows_ || !are_alike()) return Stage::next_batch(count, batch);
+    std::vector<Fields> parts;
     std::int64_t got = 0;
     for (; current_ < inputs_.size(); ++current_) {
       Fields more;
       const std::int64_t added = inputs_[current_]->next_batch(count - got, more);
-      if (added > 0) append(batch, std::move(more), got == 0);
+      if (added > 0) parts.push_back(std::move(more));
       got += added;
-      if (got == count) return got;
+      if (got == count) break;
     }
+    if (got > 0) batch = join_batches(std::move(parts));
     return got;
   }
 
@@ -66,16 +68,6 @@ class ConcatenateStage final : public Stage {
  private:
   bool are_alike() const {
     return node().inputs()[0]->spec().fields == node().inputs()[1]->spec().fields;
-  }
-
-  static void append(Fields& batch, Fields more, bool is_first) {
-    if (is_first) {
-      batch = std::move(more);
-      return;
-    }
-    for (std::size_t i = 0; i < batch.size(); ++i) {
-      batch[i] = join_rows(std::array{batch[i], more[i]});
-    }
   }
 
   std::array<std::unique_ptr<Stage>, 2> inputs_;

@@ -54,7 +54,7 @@ class HeldRows {
       rows -= taken;
       if (part.begin == part.end) parts_.pop_front();
     }
-    return pieces.size() == 1 ? std::move(pieces.front()) : joined(pieces);
+    return join_batches(std::move(pieces));
   }
 
   void save(ByteWriter& writer) const {
@@ -80,16 +80,6 @@ class HeldRows {
     for (const at::Tensor& field : part.fields) {
       const bool is_whole = rows == field.size(0);
       fields.push_back(is_whole ? field : narrow_rows(field, part.begin, part.begin + rows));
-    }
-    return fields;
-  }
-
-  static Fields joined(const std::vector<Fields>& pieces) {
-    Fields fields;
-    for (std::size_t i = 0; i < pieces[0].size(); ++i) {
-      Fields column;
-      for (const Fields& piece : pieces) column.push_back(piece[i]);
-      fields.push_back(join_rows(column));
     }
     return fields;
   }

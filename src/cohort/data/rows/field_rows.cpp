@@ -36,6 +36,17 @@ at::Tensor join_rows(std::span<const at::Tensor> parts) {
   return at::cat(at::TensorList(parts.data(), parts.size()), 0);
 }
 
+Fields join_batches(std::vector<Fields> batches) {
+  if (batches.size() == 1) return std::move(batches[0]);
+  Fields all;
+  for (std::size_t i = 0; i < batches[0].size(); ++i) {
+    Fields column;
+    for (const Fields& batch : batches) column.push_back(batch[i]);
+    all.push_back(join_rows(column));
+  }
+  return all;
+}
+
 Fields empty_batch_of(const ElementSpec& spec) {
   Fields fields;
   for (const TensorSpec& field : spec.fields) {
