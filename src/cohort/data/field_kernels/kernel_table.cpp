@@ -8,17 +8,15 @@
 
 namespace cohort::data {
 
-std::shared_ptr<const FieldKernel> make_hash_bucket_kernel(AttributeReader& attributes);
-std::shared_ptr<const FieldKernel> make_lookup_kernel(AttributeReader& attributes);
-std::shared_ptr<const FieldKernel> make_lower_kernel(AttributeReader& attributes);
-std::shared_ptr<const FieldKernel> make_split_kernel(AttributeReader& attributes);
-std::shared_ptr<const FieldKernel> make_to_number_kernel(AttributeReader& attributes);
+using MakeKernel = std::shared_ptr<const FieldKernel>(AttributeReader& attributes);
+MakeKernel make_hash_bucket_kernel, make_lookup_kernel, make_lower_kernel, make_split_kernel,
+    make_to_number_kernel;
 
 namespace {
 
 struct KernelKind {
   std::string_view name;
-  std::shared_ptr<const FieldKernel> (*make)(AttributeReader& attributes);
+  MakeKernel* make;
 };
 
 constexpr std::array kKernelKinds{

@@ -6,11 +6,9 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kLowerName = "lower";
-
 class LowerKernel final : public FieldKernel {
  public:
-  std::string_view name() const override { return kLowerName; }
+  std::string_view name() const override { return "lower"; }
   Attributes attributes() const override { return {}; }
 
   TensorSpec spec(const TensorSpec& input, const std::string& field) const override {

@@ -9,7 +9,6 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kSplitName = "split";
 constexpr std::string_view kWhitespace = " \t\n\v\f\r";
 
 void add_words(std::string_view text, std::vector<std::string_view>& tokens) {
@@ -41,7 +40,7 @@ class SplitKernel final : public FieldKernel {
                  options_.output_sequence_length);
   }
 
-  std::string_view name() const override { return kSplitName; }
+  std::string_view name() const override { return "split"; }
   Attributes attributes() const override {
     return {{"separator", options_.separator},
             {"output_sequence_length", options_.output_sequence_length}};

@@ -9,8 +9,6 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kHashBucketName = "to_hash_bucket_fast";
-
 class HashBucketKernel final : public FieldKernel {
  public:
   explicit HashBucketKernel(HashBucketOptions options) : num_buckets_(options.num_buckets) {
@@ -19,7 +17,7 @@ class HashBucketKernel final : public FieldKernel {
                  num_buckets_);
   }
 
-  std::string_view name() const override { return kHashBucketName; }
+  std::string_view name() const override { return "to_hash_bucket_fast"; }
   Attributes attributes() const override { return {{"num_buckets", num_buckets_}}; }
 
   TensorSpec spec(const TensorSpec& input, const std::string& field) const override {

@@ -9,8 +9,6 @@
 namespace cohort::data {
 namespace {
 
-constexpr std::string_view kToNumberName = "to_number";
-
 class ToNumberKernel final : public FieldKernel {
  public:
   explicit ToNumberKernel(ToNumberOptions options) : dtype_(options.dtype) {
@@ -21,7 +19,7 @@ class ToNumberKernel final : public FieldKernel {
                  dtype_name(dtype_));
   }
 
-  std::string_view name() const override { return kToNumberName; }
+  std::string_view name() const override { return "to_number"; }
   Attributes attributes() const override { return {{"dtype", static_cast<std::int64_t>(dtype_)}}; }
 
   TensorSpec spec(const TensorSpec& input, const std::string& field) const override {

@@ -80,49 +80,55 @@ constexpr std::uint32_t kFirst = tag_of(1, Wire::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kSecond = tag_of(2, Wire::WIRETYPE_LENGTH_DELIMITED);
 constexpr std::uint32_t kThird = tag_of(3, Wire::WIRETYPE_LENGTH_DELIMITED);
 
-void visit_feature(std::string_view bytes, FeatureView& feature) {
+// Calls visit(message, tag) for each field, which reads the field or returns false.
+template <class Visit>
+void visit_fields(std::string_view bytes, Visit visit) {
   Message message(bytes);
   while (const std::uint32_t tag = message.next_tag()) {
+    if (!visit(message, tag)) message.skip(tag);
+  }
+}
+
+// Calls visit() for the bytes of each field number 1.
+template <class Visit>
+void visit_first_fields(std::string_view bytes, Visit visit) {
+  visit_fields(bytes, [&](Message& message, std::uint32_t tag) {
+    if (tag != kFirst) return false;
+    visit(message.bytes());
+    return true;
+  });
+}
+
+void visit_feature(std::string_view bytes, FeatureView& feature) {
+  visit_fields(bytes, [&](Message& message, std::uint32_t tag) {
     const bool is_list = tag == kFirst || tag == kSecond || tag == kThird;
-    if (!is_list || feature.kind != FeatureKind::none) {
-      message.skip(tag);
-      continue;
-    }
+    if (!is_list || feature.kind != FeatureKind::none) return false;
     feature.kind = static_cast<FeatureKind>(tag >> 3);
     feature.list = message.bytes();
-  }
+    return true;
+  });
 }
 
 // Parses an entry of a map and returns its key. Calls visit() for each of its values, since
 // protocol buffers merge repeated ones.
 template <class Visit>
 std::string_view visit_entry(std::string_view bytes, Visit visit) {
-  Message message(bytes);
   std::string_view key;
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == kFirst) {
-      key = message.bytes();
-    } else if (tag == kSecond) {
-      visit(message.bytes());
-    } else {
-      message.skip(tag);
-    }
-  }
+  visit_fields(bytes, [&](Message& message, std::uint32_t tag) {
+    if (tag == kFirst) key = message.bytes();
+    if (tag == kSecond) visit(message.bytes());
+    return tag == kFirst || tag == kSecond;
+  });
   return key;
 }
 
 void visit_features(std::string_view bytes, const FeatureVisitor& visit, FeatureView& feature) {
-  Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag != kFirst) {
-      message.skip(tag);
-      continue;
-    }
+  visit_first_fields(bytes, [&](std::string_view entry) {
     feature = {};
-    const std::string_view key = visit_entry(
-        message.bytes(), [&](std::string_view value) { visit_feature(value, feature); });
+    const std::string_view key =
+        visit_entry(entry, [&](std::string_view value) { visit_feature(value, feature); });
     visit(key, feature);
-  }
+  });
 }
 
 // Protocol buffers require strings in UTF-8.
@@ -142,8 +148,7 @@ void append_list(std::string_view list, Feature& feature) {
 // As visit_feature(), but parses all values. Malformed values throw even if a later list replaces
 // them.
 void merge_feature(std::string_view bytes, Feature& feature) {
-  Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
+  visit_fields(bytes, [&](Message& message, std::uint32_t tag) {
     if (tag == kFirst) {
       std::vector<std::string_view> values;
       append_values(message.bytes(), values);
@@ -155,51 +160,26 @@ void merge_feature(std::string_view bytes, Feature& feature) {
     } else if (tag == kThird) {
       append_list<Int64List>(message.bytes(), feature);
     } else {
-      message.skip(tag);
+      return false;
     }
-  }
+    return true;
+  });
 }
 
-void merge_features(std::string_view bytes, Features& features) {
-  Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag != kFirst) {
-      message.skip(tag);
-      continue;
-    }
-    Feature feature;
-    const std::string_view key = visit_entry(
-        message.bytes(), [&](std::string_view value) { merge_feature(value, feature); });
+void merge_feature(std::string_view bytes, std::vector<Feature>& list) {
+  visit_first_fields(bytes, [&](std::string_view one) { merge_feature(one, list.emplace_back()); });
+}
+
+// The entries of a map of features or of lists of them.
+template <class Value>
+void merge_entries(std::string_view bytes, std::map<std::string, Value>& entries) {
+  visit_first_fields(bytes, [&](std::string_view entry) {
+    Value value;
+    const std::string_view key =
+        visit_entry(entry, [&](std::string_view part) { merge_feature(part, value); });
     check_text(key);
-    features.insert_or_assign(std::string(key), std::move(feature));
-  }
-}
-
-void merge_feature_list(std::string_view bytes, std::vector<Feature>& list) {
-  Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == kFirst) {
-      merge_feature(message.bytes(), list.emplace_back());
-    } else {
-      message.skip(tag);
-    }
-  }
-}
-
-void merge_feature_lists(std::string_view bytes,
-                         std::map<std::string, std::vector<Feature>>& feature_lists) {
-  Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag != kFirst) {
-      message.skip(tag);
-      continue;
-    }
-    std::vector<Feature> list;
-    const std::string_view key = visit_entry(
-        message.bytes(), [&](std::string_view value) { merge_feature_list(value, list); });
-    check_text(key);
-    feature_lists.insert_or_assign(std::string(key), std::move(list));
-  }
+    entries.insert_or_assign(std::string(key), std::move(value));
+  });
 }
 
 void append_varint(std::string& to, std::uint64_t value) {
@@ -279,58 +259,44 @@ std::string_view name_of(FeatureKind kind) {
 }
 
 void append_values(std::string_view list, std::vector<std::string_view>& values) {
-  Message message(list);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == kFirst) {
-      values.push_back(message.bytes());
-    } else {
-      message.skip(tag);
-    }
-  }
+  visit_first_fields(list, [&](std::string_view value) { values.push_back(value); });
 }
 
 void append_values(std::string_view list, std::vector<float>& values) {
-  Message message(list);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == kFirst) {
-      const std::string_view packed = message.bytes();
-      COHORT_CHECK(packed.size() % sizeof(float) == 0, ErrorCode::invalid_argument,
-                   "[data.example] expected 4 bytes per float, got ", packed.size(), " bytes");
-      const std::size_t before = values.size();
-      values.resize(before + packed.size() / sizeof(float));
-      if (!packed.empty()) std::memcpy(values.data() + before, packed.data(), packed.size());
-    } else if (tag == tag_of(1, Wire::WIRETYPE_FIXED32)) {
+  visit_fields(list, [&](Message& message, std::uint32_t tag) {
+    if (tag == tag_of(1, Wire::WIRETYPE_FIXED32)) {
       values.push_back(message.number());
-    } else {
-      message.skip(tag);
+      return true;
     }
-  }
+    if (tag != kFirst) return false;
+    const std::string_view packed = message.bytes();
+    COHORT_CHECK(packed.size() % sizeof(float) == 0, ErrorCode::invalid_argument,
+                 "[data.example] expected 4 bytes per float, got ", packed.size(), " bytes");
+    const std::size_t before = values.size();
+    values.resize(before + packed.size() / sizeof(float));
+    if (!packed.empty()) std::memcpy(values.data() + before, packed.data(), packed.size());
+    return true;
+  });
 }
 
 void append_values(std::string_view list, std::vector<std::int64_t>& values) {
-  Message message(list);
-  while (const std::uint32_t tag = message.next_tag()) {
+  visit_fields(list, [&](Message& message, std::uint32_t tag) {
     if (tag == kFirst) {
       Message packed(message.bytes());
       while (!packed.is_at_end()) values.push_back(static_cast<std::int64_t>(packed.varint()));
     } else if (tag == tag_of(1, Wire::WIRETYPE_VARINT)) {
       values.push_back(static_cast<std::int64_t>(message.varint()));
     } else {
-      message.skip(tag);
+      return false;
     }
-  }
+    return true;
+  });
 }
 
 void visit_example(std::string_view bytes, const FeatureVisitor& visit) {
-  Message message(bytes);
   FeatureView feature;
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == kFirst) {
-      visit_features(message.bytes(), visit, feature);
-    } else {
-      message.skip(tag);
-    }
-  }
+  visit_first_fields(bytes,
+                     [&](std::string_view features) { visit_features(features, visit, feature); });
 }
 
 }  // namespace cohort::data
@@ -345,14 +311,8 @@ std::string Example::serialize() const {
 
 Example Example::parse(std::string_view bytes) {
   Example example;
-  data::Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == data::kFirst) {
-      data::merge_features(message.bytes(), example.features);
-    } else {
-      message.skip(tag);
-    }
-  }
+  data::visit_first_fields(
+      bytes, [&](std::string_view part) { data::merge_entries(part, example.features); });
   return example;
 }
 
@@ -373,16 +333,11 @@ std::string SequenceExample::serialize() const {
 
 SequenceExample SequenceExample::parse(std::string_view bytes) {
   SequenceExample example;
-  data::Message message(bytes);
-  while (const std::uint32_t tag = message.next_tag()) {
-    if (tag == data::kFirst) {
-      data::merge_features(message.bytes(), example.context);
-    } else if (tag == data::kSecond) {
-      data::merge_feature_lists(message.bytes(), example.feature_lists);
-    } else {
-      message.skip(tag);
-    }
-  }
+  data::visit_fields(bytes, [&](data::Message& message, std::uint32_t tag) {
+    if (tag == data::kFirst) data::merge_entries(message.bytes(), example.context);
+    if (tag == data::kSecond) data::merge_entries(message.bytes(), example.feature_lists);
+    return tag == data::kFirst || tag == data::kSecond;
+  });
   return example;
 }
 

@@ -4,6 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/logical_not.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <functional>
@@ -23,16 +24,10 @@ constexpr const char* kField = "$field";
 constexpr const char* kAs = "$as";
 constexpr const char* kSizes = "$sizes";
 
-std::int64_t num_elements(at::IntArrayRef sizes) {
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return count;
-}
-
 // Values that differ from those of other fields and other made-up elements, as far as the dtype has
 // enough values.
 at::Tensor made_up(const at::Tensor& like, std::int64_t salt, std::int64_t field) {
-  const std::int64_t count = num_elements(like.sizes());
+  const std::int64_t count = c10::multiply_integers(like.sizes());
   if (StringTensor::is(like)) {
     std::vector<std::string> values;
     for (std::int64_t i = 0; i < count; ++i) {
@@ -127,7 +122,7 @@ bool is_field(const Nest& value, const at::Tensor& field) {
     case Nest::Kind::tensor: {
       const at::Tensor& tensor = value.tensor();
       return tensor.scalar_type() == field.scalar_type() &&
-             num_elements(tensor.sizes()) == num_elements(field.sizes()) &&
+             c10::multiply_integers(tensor.sizes()) == c10::multiply_integers(field.sizes()) &&
              are_equal(tensor, in_sizes(field, tensor.sizes().vec()));
     }
     default:
@@ -283,7 +278,8 @@ Nest filled_hole(const Nest& hole, const Fields& element) {
   if (parts.at(kSizes).is_null()) return field;
   std::vector<std::int64_t> sizes;
   for (const Nest& size : parts.at(kSizes).items()) sizes.push_back(size.integer());
-  if (num_elements(sizes) != num_elements(field.sizes())) fail_hole("sizes that a field fits");
+  if (c10::multiply_integers(sizes) != c10::multiply_integers(field.sizes()))
+    fail_hole("sizes that a field fits");
   return in_sizes(field, sizes);
 }
 

@@ -166,11 +166,7 @@ std::int64_t expect_integer(const Nest& nest, const char* what) {
 
 Nest nest_of_field(const TensorSpec& field) {
   Nest sizes;
-  if (field.sizes) {
-    Nest::Items items;
-    for (const std::int64_t size : *field.sizes) items.emplace_back(size);
-    sizes = Nest::list(std::move(items));
-  }
+  if (field.sizes) sizes = Nest::list({field.sizes->begin(), field.sizes->end()});
   return Nest::list({Nest(static_cast<std::int64_t>(field.dtype)), std::move(sizes)});
 }
 

@@ -7,6 +7,7 @@
 #include <ATen/ops/full.h>
 #include <ATen/ops/logical_not.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <array>
@@ -27,9 +28,8 @@ constexpr int kTriesMax = 16;  // at most this many elements are drawn
 at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, double number,
                   const std::string& text) {
   if (dtype != kString) return at::full(sizes, number, dtype);
-  std::int64_t count = 1;
-  for (const std::int64_t size : sizes) count *= size;
-  return StringTensor(sizes, std::vector<std::string>(static_cast<std::size_t>(count), text));
+  const auto count = static_cast<std::size_t>(c10::multiply_integers(sizes));
+  return StringTensor(sizes, std::vector<std::string>(count, text));
 }
 
 // Replaces each unknown size by `size`, and each unknown rank by `rank` dimensions of `size`.
@@ -73,10 +73,9 @@ std::int64_t other_size(std::int64_t size) { return size > 1 ? (size + 1) / 2 : 
 // The values of `strings`, repeated as needed.
 at::Tensor strings_of_sizes(const StringTensor& strings, const std::vector<std::int64_t>& sizes) {
   const std::vector<std::string> from = strings.values();
-  std::size_t count = 1;
-  for (const std::int64_t size : sizes) count *= static_cast<std::size_t>(size);
-  std::vector<std::string> values(count);
-  for (std::size_t i = 0; i < count && !from.empty(); ++i) values[i] = from[i % from.size()];
+  std::vector<std::string> values(static_cast<std::size_t>(c10::multiply_integers(sizes)));
+  for (std::size_t i = 0; i < values.size() && !from.empty(); ++i)
+    values[i] = from[i % from.size()];
   return StringTensor(sizes, std::move(values));
 }
 
