@@ -3,22 +3,16 @@
 
 #include <algorithm>
 
-#include "cohort/data/graph/node.h"
+#include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {
 
-bool has_static_spec(const Node& node) {
-  const std::vector<TensorSpec>& fields = node.spec().fields;
-  return std::all_of(fields.begin(), fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
-}
-
 bool cannot_fail(const Node& node) {
   const Op* const op = find_op(node.op());
   if (op == nullptr || op->can_fail) return false;
-  if (node.op() == "batch" && !has_static_spec(node.input())) return false;
+  if (node.op() == "batch" && !is_static(node.input().spec())) return false;
   return std::all_of(node.inputs().begin(), node.inputs().end(),
                      [](const NodePtr& input) { return cannot_fail(*input); });
 }

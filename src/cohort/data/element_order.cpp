@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/element_order.h"
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/graph_probes.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/data/parallel/reordering_op.h"
@@ -65,25 +67,17 @@ void check_order_is_fixed(const Dataset& dataset, std::string_view call,
 
 namespace {
 
-bool is_seeded_shuffle(const Node& node) {
-  if (node.op() != "shuffle") return false;
-  const Attributes attributes = node.attributes();
+bool is_seeded_shuffle(const NodePtr& node) {
+  if (node->op() != "shuffle") return false;
+  const Attributes attributes = node->attributes();
   return !attributes.at("seed").is_null() && attributes.at("reshuffle_each_iteration").boolean();
 }
 
 }  // namespace
 
 bool is_reshuffled_by_seed(const Dataset& dataset) {
-  std::set<const Node*> seen;
-  std::vector<const Node*> left = {dataset.node().get()};
-  while (!left.empty()) {
-    const Node* const node = left.back();
-    left.pop_back();
-    if (!seen.insert(node).second) continue;
-    if (is_seeded_shuffle(*node)) return true;
-    for (const NodePtr& input : node->inputs()) left.push_back(input.get());
-  }
-  return false;
+  const std::vector<NodePtr> ops = ops_of(dataset.node());
+  return std::any_of(ops.begin(), ops.end(), is_seeded_shuffle);
 }
 
 }  // namespace cohort::data

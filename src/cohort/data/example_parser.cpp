@@ -4,10 +4,10 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstring>
-#include <numeric>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
@@ -218,8 +218,7 @@ void place(const Column<T>& column, std::int64_t width, Fill fill) {
 }
 
 std::int64_t width_of(const std::vector<std::int64_t>& sizes, bool is_batch) {
-  return std::accumulate(sizes.begin() + (is_batch ? 1 : 0), sizes.end(), std::int64_t{1},
-                         std::multiplies<>());
+  return c10::multiply_integers(sizes.begin() + (is_batch ? 1 : 0), sizes.end());
 }
 
 template <class T>

@@ -9,8 +9,6 @@ namespace cohort::data {
 namespace {
 
 constexpr std::size_t kTextShownMax = 80;
-constexpr std::string_view kNameStrings =
-    "; name a field of strings, such as a column of dtype kString";
 
 std::string shown_step(const FieldPath::Step& step) {
   if (const auto* position = std::get_if<std::int64_t>(&step)) return std::to_string(*position);
@@ -98,13 +96,12 @@ std::size_t field_index(const FieldPath& path, const ElementSpec& element, std::
 
 void check_is_string(const TensorSpec& input, std::string_view op, const std::string& field) {
   COHORT_CHECK(input.dtype == kString, ErrorCode::invalid_argument, "[data.", op,
-               "] expected strings in ", field, ", got ", input.to_string(), kNameStrings);
+               "] expected strings in ", field, ", got ", input.to_string(),
+               "; name a field of strings, such as a column of dtype kString");
 }
 
 StringTensor strings_in(const at::Tensor& values, std::string_view op, const std::string& field) {
-  COHORT_CHECK(StringTensor::is(values), ErrorCode::invalid_argument, "[data.", op,
-               "] expected strings in ", field, ", got ", TensorSpec::of(values).to_string(),
-               kNameStrings);
+  if (!StringTensor::is(values)) check_is_string(TensorSpec::of(values), op, field);
   return StringTensor::of(values);
 }
 

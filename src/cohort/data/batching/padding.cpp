@@ -3,11 +3,11 @@
 
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstring>
 #include <functional>
-#include <numeric>
 #include <span>
 
 #include "cohort/core/error.h"
@@ -24,10 +24,6 @@ std::string show(const Sizes& sizes) {
   std::string text;
   for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
   return "[" + text + "]";
-}
-
-std::int64_t product(std::span<const std::int64_t> sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), std::int64_t{1}, std::multiplies<>());
 }
 
 void check_element(const at::Tensor& element, const at::Tensor& first, std::size_t rank,
@@ -72,14 +68,16 @@ void copy_into(const std::byte* from, std::span<const std::int64_t> sizes, std::
                std::span<const std::int64_t> room, std::size_t item_bytes) {
   const bool is_dense =
       sizes.size() < 2 || std::equal(sizes.begin() + 1, sizes.end(), room.begin() + 1);
-  const auto from_bytes = static_cast<std::size_t>(product(sizes));
+  const auto from_bytes = static_cast<std::size_t>(c10::multiply_integers(sizes));
   if (from_bytes == 0) return;
   if (is_dense) {
     std::memcpy(to, from, from_bytes * item_bytes);
     return;
   }
-  const std::size_t from_step = static_cast<std::size_t>(product(sizes.subspan(1))) * item_bytes;
-  const std::size_t to_step = static_cast<std::size_t>(product(room.subspan(1))) * item_bytes;
+  const std::size_t from_step =
+      static_cast<std::size_t>(c10::multiply_integers(sizes.subspan(1))) * item_bytes;
+  const std::size_t to_step =
+      static_cast<std::size_t>(c10::multiply_integers(room.subspan(1))) * item_bytes;
   for (std::int64_t i = 0; i < sizes[0]; ++i, from += from_step, to += to_step) {
     copy_into(from, sizes.subspan(1), to, room.subspan(1), item_bytes);
   }
@@ -92,7 +90,8 @@ at::Tensor padded_numbers(const std::vector<at::Tensor>& elements, const FieldPa
   const at::ScalarType dtype = elements[0].scalar_type();
   const at::Tensor batch = padding.value.defined() ? at::full(sizes, padding.value.item(), dtype)
                                                    : at::zeros(sizes, dtype);
-  const std::size_t row_bytes = static_cast<std::size_t>(product(room)) * batch.itemsize();
+  const std::size_t row_bytes =
+      static_cast<std::size_t>(c10::multiply_integers(room)) * batch.itemsize();
   for (std::size_t i = 0; i < elements.size(); ++i) {
     const at::Tensor element = elements[i].contiguous();
     copy_into(static_cast<const std::byte*>(element.data_ptr()),

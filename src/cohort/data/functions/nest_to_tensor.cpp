@@ -102,12 +102,13 @@ void collect(const Nest& item, const Nest& structure, const ElementSpec& spec, F
     fields.push_back(std::move(field));
     return;
   }
-  COHORT_CHECK(item.kind() == structure.kind(), ErrorCode::invalid_argument,
-               "[data.element] expected an item of ", spec.to_string(), ", got ", item.structure());
+  const auto check = [&](bool is_alike) {
+    COHORT_CHECK(is_alike, ErrorCode::invalid_argument, "[data.element] expected an item of ",
+                 spec.to_string(), ", got ", item.structure());
+  };
+  check(item.kind() == structure.kind());
   if (item.kind() == Nest::Kind::map) {
-    COHORT_CHECK(item.entries().size() == structure.entries().size(), ErrorCode::invalid_argument,
-                 "[data.element] expected an item of ", spec.to_string(), ", got ",
-                 item.structure());
+    check(item.entries().size() == structure.entries().size());
     for (const auto& [key, inner] : structure.entries()) {
       const auto found = item.entries().find(key);
       COHORT_CHECK(found != item.entries().end(), ErrorCode::invalid_argument,
@@ -116,8 +117,7 @@ void collect(const Nest& item, const Nest& structure, const ElementSpec& spec, F
     }
     return;
   }
-  COHORT_CHECK(item.items().size() == structure.items().size(), ErrorCode::invalid_argument,
-               "[data.element] expected an item of ", spec.to_string(), ", got ", item.structure());
+  check(item.items().size() == structure.items().size());
   for (std::size_t i = 0; i < item.items().size(); ++i) {
     collect(item.items()[i], structure.items()[i], spec, fields);
   }

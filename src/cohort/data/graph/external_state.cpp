@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
 #include <array>
-#include <set>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -29,9 +28,7 @@ void report(const std::vector<std::string>& states, ExternalStatePolicy policy,
 }
 
 // Finds state that a position does not contain: in functions, as they would be serialized.
-void find_states(const Node& node, std::set<const Node*>& seen, std::vector<std::string>& states) {
-  if (!seen.insert(&node).second) return;
-  for (const NodePtr& input : node.inputs()) find_states(*input, seen, states);
+void find_states(const Node& node, std::vector<std::string>& states) {
   static constexpr std::array<std::string_view, 4> kWithFunction{"filter", "flat_map", "interleave",
                                                                  "map"};
   if (std::find(kWithFunction.begin(), kWithFunction.end(), node.op()) == kWithFunction.end()) {
@@ -54,9 +51,8 @@ class SourceWithPolicy final : public ElementSource {
   bool next(Fields& fields) override { return source_->next(fields); }
   Nest pack(const Fields& fields) const override { return source_->pack(fields); }
   void save(ByteWriter& writer) const override {
-    std::set<const Node*> seen;
     std::vector<std::string> states;
-    find_states(*sink_, seen, states);
+    for (const NodePtr& op : ops_of(sink_)) find_states(*op, states);
     report(states, policy_, "save");
     source_->save(writer);
   }

@@ -7,11 +7,11 @@
 #include <c10/util/accumulate.h>
 
 #include <algorithm>
-#include <functional>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/spec_inference.h"
 
 namespace cohort::data {
@@ -52,16 +52,13 @@ Fields made_up_element(const Fields& like, std::int64_t salt) {
 
 GraphProbe probe(const DatasetFunction& function, const Nest& structure, Fields element) {
   GraphProbe made;
+  made.nodes = ops_of(function.call(structure, element));
   std::unordered_map<const Node*, std::size_t> position;
-  const std::function<void(const NodePtr&)> list = [&](const NodePtr& node) {
-    if (position.contains(node.get())) return;
-    for (const NodePtr& input : node->inputs()) list(input);
+  for (const NodePtr& node : made.nodes) {
     std::vector<std::size_t>& inputs = made.inputs.emplace_back();
     for (const NodePtr& input : node->inputs()) inputs.push_back(position.at(input.get()));
-    position.emplace(node.get(), made.nodes.size());
-    made.nodes.push_back(node);
-  };
-  list(function.call(structure, element));
+    position.emplace(node.get(), position.size());
+  }
   made.element = std::move(element);
   return made;
 }

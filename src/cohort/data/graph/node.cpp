@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <array>
-#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/sharding/selection.h"
 #include "cohort/data/stages/stage.h"
 #include "cohort/data/stages/stage_profiler.h"
@@ -146,25 +146,14 @@ const ElementSpec* Node::known_spec() const {
   }
 }
 
-namespace {
-
-void list_ops(const Node& node, std::unordered_set<const Node*>& seen, std::string& text) {
-  if (!seen.insert(&node).second) return;
-  for (const NodePtr& input : node.inputs()) list_ops(*input, seen, text);
-  if (!text.empty()) text += ' ';
-  text += node.op();
-  if (node.inputs().size() > 1) {
-    text += '/';
-    text += std::to_string(node.inputs().size());
-  }
-}
-
-}  // namespace
-
 std::string Node::pipeline() const {
-  std::unordered_set<const Node*> seen;
   std::string text;
-  list_ops(*this, seen, text);
+  for (const NodePtr& node : ops_of(shared_from_this())) {
+    if (!text.empty()) text += ' ';
+    text += node->op();
+    const std::size_t inputs = node->inputs().size();
+    if (inputs > 1) text += '/' + std::to_string(inputs);
+  }
   return text;
 }
 

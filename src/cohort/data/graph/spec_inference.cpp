@@ -14,9 +14,9 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
@@ -92,16 +92,8 @@ at::Tensor numbers_of_sizes(at::Tensor numbers, const std::vector<std::int64_t>&
 // Whether the predicate is true for `node` and all its direct and indirect inputs.
 template <class Predicate>
 bool is_every_op(const Node& node, Predicate predicate) {
-  std::unordered_set<const Node*> seen;
-  std::vector<const Node*> left{&node};
-  while (!left.empty()) {
-    const Node* next = left.back();
-    left.pop_back();
-    if (!seen.insert(next).second) continue;
-    if (!predicate(*next)) return false;
-    for (const NodePtr& input : next->inputs()) left.push_back(input.get());
-  }
-  return true;
+  const std::vector<NodePtr> ops = ops_of(node.shared_from_this());
+  return std::all_of(ops.begin(), ops.end(), [&](const NodePtr& op) { return predicate(*op); });
 }
 
 // Draws up to two elements of equal specs. Sets `error` if one fails.
@@ -152,6 +144,19 @@ bool any_example(const Node& node, const IterationOptions& options,
     if (visit(fields)) return true;
   }
   return false;
+}
+
+bool is_static(const ElementSpec& spec) {
+  return std::all_of(spec.fields.begin(), spec.fields.end(),
+                     [](const TensorSpec& field) { return field.is_static(); });
+}
+
+TensorSpec common_sizes(TensorSpec a, const TensorSpec& b) {
+  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
+  for (std::size_t i = 0; i < a.sizes->size(); ++i) {
+    if ((*a.sizes)[i] != (*b.sizes)[i]) (*a.sizes)[i] = -1;
+  }
+  return a;
 }
 
 bool has_ranks(const ElementSpec& spec) {

@@ -18,17 +18,12 @@
 namespace cohort::data {
 namespace {
 
-// The sizes on which both agree; -1 or nullopt elsewhere.
+// The sizes on which both agree.
 TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& name) {
   COHORT_CHECK(a.dtype == b.dtype, ErrorCode::invalid_argument, "[data.map] expected '", name,
                "' to return one dtype for every element, got ", dtype_name(a.dtype), " and ",
                dtype_name(b.dtype));
-  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
-  TensorSpec both = a;
-  for (std::size_t i = 0; i < both.sizes->size(); ++i) {
-    if ((*both.sizes)[i] != (*b.sizes)[i]) (*both.sizes)[i] = -1;
-  }
-  return both;
+  return common_sizes(a, b);
 }
 
 enum class MapOrigin { here, wire };

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "cohort/data/graph/op_node.h"
+#include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/rows/field_rows.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/index_shard_layout.h"
@@ -28,12 +29,6 @@ struct ShardByIndexAttributes {
     visit("index", all.shard.index);
   }
 };
-
-// Whether an empty mini-batch can be made from the spec alone.
-bool is_static(const ElementSpec& spec) {
-  return std::all_of(spec.fields.begin(), spec.fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
-}
 
 class ShardByIndexStage final : public InputStage<ShardByIndexAttributes> {
  public:
@@ -120,6 +115,7 @@ class ShardByIndexNode final : public OpNode<ShardByIndexNode, ShardByIndexAttri
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     const std::int64_t n = count_of_run(input(), context.input(0));
+    // An empty mini-batch is made from the spec alone.
     if (n == kUnknownCardinality || (shard_.parts > 1 && !is_static(input().spec()))) {
       return long_way()->start(context);
     }

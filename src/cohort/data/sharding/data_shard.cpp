@@ -9,6 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/graph/nest_codec.h"
+#include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/selection.h"
 
@@ -29,10 +30,9 @@ bool is_seekable(const Node& node) {
                      [](const NodePtr& input) { return is_seekable(*input); });
 }
 
-bool is_static(const Node& node) {
+bool has_static_spec(const Node& node) {
   const ElementSpec* spec = node.known_spec();
-  return spec != nullptr && std::all_of(spec->fields.begin(), spec->fields.end(),
-                                        [](const TensorSpec& field) { return field.is_static(); });
+  return spec != nullptr && is_static(*spec);
 }
 
 // The end of a graph in the form that the op `share` can replace: the input and attributes of
@@ -93,7 +93,7 @@ NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
   if (!sharing) sharing = elements_of(body);
   if (!is_seekable(*sharing->input)) return nullptr;
   const std::int64_t parts = sharing->attributes.at("parts").integer();
-  if (parts > 1 && !is_static(*sharing->input)) return nullptr;
+  if (parts > 1 && !has_static_spec(*sharing->input)) return nullptr;
   std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
   if (all == kUnknownCardinality) {
     // The number of mini-batches is a multiple of `parts`.
