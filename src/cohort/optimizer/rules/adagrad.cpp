@@ -3,9 +3,7 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/full_like.h>
-#include <ATen/ops/zeros.h>
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -19,26 +17,18 @@ namespace {
 
 class AdagradRule final : public ElementRule {
  public:
-  std::string_view name() const override { return "adagrad"; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "initial_accumulator",
-                                                            "lr_decay", "eps", "weight_decay"};
-    return kNames;
-  }
-  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
-    using enum variable::HyperparameterRange;
-    static constexpr std::array<variable::HyperparameterRange, 5> kRanges{
-        not_negative, not_negative, not_negative, not_negative, not_negative};
-    return kRanges;
-  }
-  std::span<const std::string_view> slot_names() const override {
-    static constexpr std::array<std::string_view, 2> kNames{"sum", "step"};
-    return kNames;
-  }
+  using enum variable::HyperparameterRange;
+  AdagradRule()
+      : ElementRule("adagrad",
+                    {{"learning_rate", not_negative},
+                     {"initial_accumulator", not_negative},
+                     {"lr_decay", not_negative},
+                     {"eps", not_negative},
+                     {"weight_decay", not_negative}},
+                    {"sum", "step"}) {}
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double> hyper) const override {
-    return {at::full_like(variable.detach(), hyper[1]),
-            at::zeros({}, at::TensorOptions(at::ScalarType::Long))};
+    return {at::full_like(variable.detach(), hyper[1]), zero_steps()};
   }
 
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
@@ -72,7 +62,7 @@ class AdagradRule final : public ElementRule {
   }
 
  private:
-  // Counts the step. The count is on the CPU, wherever the value is.
+  // Counts the step.
   static double next_rate(const at::Tensor& step, std::span<const double> hyper) {
     const double earlier = static_cast<double>((*step.data_ptr<std::int64_t>())++);
     return hyper[0] / (1.0 + earlier * hyper[2]);
@@ -81,10 +71,7 @@ class AdagradRule final : public ElementRule {
 
 }  // namespace
 
-const variable::UpdateRule& adagrad_rule() {
-  static const AdagradRule kRule;
-  return kRule;
-}
+const variable::UpdateRule& adagrad_rule() { return the<AdagradRule>(); }
 
 const variable::UpdateRule& tensorflow_adagrad_rule();
 

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Adam and AdamW with the formulas of torch::optim.
+// Adam and AdamW with the formulas of torch::optim and of TensorFlow.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -18,35 +16,28 @@ namespace cohort {
 namespace optimizer {
 namespace {
 
-// `kIsDecoupled`: AdamW.
-template <bool kIsDecoupled, bool kAmsgrad>
+// `kIsDecoupled`: AdamW. TensorFlow corrects the rate alone; with an epsilon of 0 its first zero
+// gradient would be 0/0.
+template <bool kIsDecoupled, bool kAmsgrad, OptimizerFormula kFormula = OptimizerFormula::torch>
 class AdamRule final : public ElementRule {
  public:
-  std::string_view name() const override {
-    if constexpr (kIsDecoupled) return kAmsgrad ? "adamw_amsgrad" : "adamw";
-    return kAmsgrad ? "adam_amsgrad" : "adam";
-  }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "beta_1", "beta_2",
-                                                            "eps", "weight_decay"};
-    return kNames;
-  }
-  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
-    using enum variable::HyperparameterRange;
-    static constexpr std::array<variable::HyperparameterRange, 5> kRanges{
-        not_negative, fraction, fraction, not_negative, not_negative};
-    return kRanges;
-  }
-  std::span<const std::string_view> slot_names() const override {
-    static constexpr std::array<std::string_view, 4> kNames{"exp_avg", "exp_avg_sq", "step",
-                                                            "max_exp_avg_sq"};
-    return std::span(kNames).first(kAmsgrad ? 4 : 3);
+  using enum variable::HyperparameterRange;
+  AdamRule()
+      : ElementRule(kIsTensorflow  ? (kIsDecoupled ? "tensorflow_adamw" : "tensorflow_adam")
+                    : kIsDecoupled ? (kAmsgrad ? "adamw_amsgrad" : "adamw")
+                                   : (kAmsgrad ? "adam_amsgrad" : "adam"),
+                    {{"learning_rate", not_negative},
+                     {"beta_1", fraction},
+                     {"beta_2", fraction},
+                     {"eps", kIsTensorflow ? positive : not_negative},
+                     {"weight_decay", not_negative}},
+                    {"exp_avg", "exp_avg_sq", "step"}) {
+    if (kAmsgrad) add_slot("max_exp_avg_sq");
   }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double>) const override {
     const at::Tensor like = variable.detach();
-    std::vector<at::Tensor> slots{at::zeros_like(like), at::zeros_like(like),
-                                  at::zeros({}, at::TensorOptions(at::ScalarType::Long))};
+    std::vector<at::Tensor> slots{at::zeros_like(like), at::zeros_like(like), zero_steps()};
     if (kAmsgrad) slots.push_back(at::zeros_like(like));
     return slots;
   }
@@ -78,7 +69,8 @@ class AdamRule final : public ElementRule {
           m[i] = mean;
           v[i] = square;
           if constexpr (kAmsgrad) largest[i] = used;
-          out[i] = start - rate * mean / (std::sqrt(used) / correction + eps);
+          const T root = kIsTensorflow ? std::sqrt(used) : std::sqrt(used) / correction;
+          out[i] = start - rate * mean / (root + eps);
         });
       });
     });
@@ -92,47 +84,42 @@ class AdamRule final : public ElementRule {
     slots[0].mul_(hyper[1]).add_(slope, 1.0 - hyper[1]);
     slots[1].mul_(hyper[2]).addcmul_(slope, slope, 1.0 - hyper[2]);
     if (kAmsgrad) at::maximum_out(slots[3], slots[1], slots[3]);
-    const at::Tensor& used = slots[kAmsgrad ? 3 : 1];
-    at::addcdiv_out(new_value, start, slots[0],
-                    used.sqrt().div_(step.root_of_correction).add_(hyper[3]), -step.rate);
+    const at::Tensor root = slots[kAmsgrad ? 3 : 1].sqrt();
+    if (!kIsTensorflow) root.div_(step.root_of_correction);
+    at::addcdiv_out(new_value, start, slots[0], root.add_(hyper[3]), -step.rate);
   }
 
  private:
+  static constexpr bool kIsTensorflow = is_tensorflow(kFormula);
+
   struct Step {
     double rate = 0.0;                // corrected for the start of exp_avg at 0
     double root_of_correction = 0.0;  // the same for exp_avg_sq
   };
-  // Counts the step. The count is on the CPU, wherever the value is.
+  // Counts the step.
   static Step next_step(const at::Tensor& step, std::span<const double> hyper) {
     const double t = static_cast<double>(++*step.data_ptr<std::int64_t>());
+    if (kIsTensorflow) {
+      return {hyper[0] * std::sqrt(1.0 - std::pow(hyper[2], t)) / (1.0 - std::pow(hyper[1], t)),
+              1.0};
+    }
     return {hyper[0] / (1.0 - std::pow(hyper[1], t)), std::sqrt(1.0 - std::pow(hyper[2], t))};
   }
 };
 
 }  // namespace
 
-const variable::UpdateRule& adam_rule() {
-  static const AdamRule<false, false> kRule;
-  return kRule;
-}
+const variable::UpdateRule& adam_rule() { return the<AdamRule<false, false>>(); }
+const variable::UpdateRule& adam_amsgrad_rule() { return the<AdamRule<false, true>>(); }
+const variable::UpdateRule& adamw_rule() { return the<AdamRule<true, false>>(); }
+const variable::UpdateRule& adamw_amsgrad_rule() { return the<AdamRule<true, true>>(); }
 
-const variable::UpdateRule& adam_amsgrad_rule() {
-  static const AdamRule<false, true> kRule;
-  return kRule;
+const variable::UpdateRule& tensorflow_adam_rule() {
+  return the<AdamRule<false, false, OptimizerFormula::tensorflow>>();
 }
-
-const variable::UpdateRule& adamw_rule() {
-  static const AdamRule<true, false> kRule;
-  return kRule;
+const variable::UpdateRule& tensorflow_adamw_rule() {
+  return the<AdamRule<true, false, OptimizerFormula::tensorflow>>();
 }
-
-const variable::UpdateRule& adamw_amsgrad_rule() {
-  static const AdamRule<true, true> kRule;
-  return kRule;
-}
-
-const variable::UpdateRule& tensorflow_adam_rule();
-const variable::UpdateRule& tensorflow_adamw_rule();
 
 namespace {
 

@@ -5,11 +5,15 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/zeros.h>
 
 #include <cstdint>
+#include <initializer_list>
 #include <span>
 #include <string_view>
 #include <type_traits>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
@@ -37,12 +41,26 @@ void for_each_element(std::int64_t count, const Fn& fn) {
   });
 }
 
+using Hyperparameter = std::pair<std::string_view, variable::HyperparameterRange>;
+
 // A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
 // values on other devices it is a few operators of LibTorch: the same formula in the same order,
 // though a GPU may round a product and its sum once instead of twice. Those need memory of the
 // value's size; if the GPU has too little, the update throws.
 class ElementRule : public variable::UpdateRule {
  public:
+  ElementRule(std::string_view name, std::initializer_list<Hyperparameter> hyper,
+              std::initializer_list<std::string_view> slots)
+      : name_(name), slots_(slots) {
+    for (const Hyperparameter& parameter : hyper) add(parameter);
+  }
+  std::string_view name() const final { return name_; }
+  std::span<const std::string_view> hyperparameter_names() const final { return names_; }
+  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const final {
+    return ranges_;
+  }
+  std::span<const std::string_view> slot_names() const final { return slots_; }
+
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
               const at::Tensor& gradient, std::span<const double> hyper) const final {
     if (value.is_cpu()) return update_on_cpu(new_value, value, slots, gradient, hyper);
@@ -55,7 +73,31 @@ class ElementRule : public variable::UpdateRule {
   virtual void update_anywhere(at::Tensor& new_value, const at::Tensor& value,
                                std::span<at::Tensor> slots, const at::Tensor& gradient,
                                std::span<const double> hyper) const = 0;
+
+ protected:
+  // For the constructors of rules whose template arguments say what they have.
+  void add(const Hyperparameter& parameter) {
+    names_.push_back(parameter.first);
+    ranges_.push_back(parameter.second);
+  }
+  void add_slot(std::string_view name) { slots_.push_back(name); }
+
+ private:
+  std::string_view name_;
+  std::vector<std::string_view> names_;
+  std::vector<variable::HyperparameterRange> ranges_;
+  std::vector<std::string_view> slots_;
 };
+
+// The only one of its kind. It is never destroyed, since threads may use it until the process ends.
+template <class Rule>
+const variable::UpdateRule& the() {
+  static const Rule& rule = *new Rule();
+  return rule;
+}
+
+// A slot that counts steps. It is on the CPU, wherever the value is.
+inline at::Tensor zero_steps() { return at::zeros({}, at::TensorOptions(at::ScalarType::Long)); }
 
 // fn(std::true_type()) or fn(std::false_type()), so that the loop in fn has no branch.
 template <class Fn>

@@ -6,7 +6,6 @@
 #include <ATen/ops/sub.h>
 #include <ATen/ops/zeros_like.h>
 
-#include <array>
 #include <cmath>
 #include <cstdint>
 
@@ -21,27 +20,18 @@ namespace {
 template <bool kIsCentered, bool kHasMomentum>
 class RMSpropRule final : public ElementRule {
  public:
-  std::string_view name() const override {
-    if constexpr (kIsCentered)
-      return kHasMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered";
-    return kHasMomentum ? "rmsprop_momentum" : "rmsprop";
-  }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 5> kNames{"learning_rate", "alpha", "eps",
-                                                            "weight_decay", "momentum"};
-    return std::span(kNames).first(kHasMomentum ? 5 : 4);
-  }
-  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
-    using enum variable::HyperparameterRange;
-    static constexpr std::array<variable::HyperparameterRange, 5> kRanges{
-        not_negative, fraction, not_negative, not_negative, fraction};
-    return std::span(kRanges).first(kHasMomentum ? 5 : 4);
-  }
-  std::span<const std::string_view> slot_names() const override {
-    static constexpr std::array<std::string_view, 3> kCentered{"square_avg", "grad_avg",
-                                                               "momentum_buffer"};
-    static constexpr std::array<std::string_view, 2> kPlain{"square_avg", "momentum_buffer"};
-    return kIsCentered ? std::span(kCentered).first(kSlots) : std::span(kPlain).first(kSlots);
+  using enum variable::HyperparameterRange;
+  RMSpropRule()
+      : ElementRule(kIsCentered ? (kHasMomentum ? "rmsprop_centered_momentum" : "rmsprop_centered")
+                                : (kHasMomentum ? "rmsprop_momentum" : "rmsprop"),
+                    {{"learning_rate", not_negative},
+                     {"alpha", fraction},
+                     {"eps", not_negative},
+                     {"weight_decay", not_negative}},
+                    {"square_avg"}) {
+    if (kIsCentered) add_slot("grad_avg");
+    if (kHasMomentum) add({"momentum", fraction});
+    if (kHasMomentum) add_slot("momentum_buffer");
   }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double>) const override {
@@ -114,31 +104,18 @@ class RMSpropRule final : public ElementRule {
   static void update_without(at::Tensor& new_value, const at::Tensor& value,
                              std::span<at::Tensor> slots, const at::Tensor& gradient,
                              std::span<const double> hyper) {
-    static const RMSpropRule<kIsCentered, false> kRule;
-    kRule.update(new_value, value, slots.first(kIsCentered ? 2 : 1), gradient, hyper.first(4));
+    the<RMSpropRule<kIsCentered, false>>().update(
+        new_value, value, slots.first(kIsCentered ? 2 : 1), gradient, hyper.first(4));
   }
 };
 
 }  // namespace
 
-const variable::UpdateRule& rmsprop_rule() {
-  static const RMSpropRule<false, false> kRule;
-  return kRule;
-}
-
-const variable::UpdateRule& rmsprop_momentum_rule() {
-  static const RMSpropRule<false, true> kRule;
-  return kRule;
-}
-
-const variable::UpdateRule& rmsprop_centered_rule() {
-  static const RMSpropRule<true, false> kRule;
-  return kRule;
-}
-
+const variable::UpdateRule& rmsprop_rule() { return the<RMSpropRule<false, false>>(); }
+const variable::UpdateRule& rmsprop_momentum_rule() { return the<RMSpropRule<false, true>>(); }
+const variable::UpdateRule& rmsprop_centered_rule() { return the<RMSpropRule<true, false>>(); }
 const variable::UpdateRule& rmsprop_centered_momentum_rule() {
-  static const RMSpropRule<true, true> kRule;
-  return kRule;
+  return the<RMSpropRule<true, true>>();
 }
 
 const variable::UpdateRule& tensorflow_rmsprop_rule();

@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/sub.h>
-#include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
 #include <array>
@@ -20,17 +19,9 @@ namespace {
 
 class SGDRule final : public ElementRule {
  public:
-  std::string_view name() const override { return "sgd"; }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 2> kNames{"learning_rate", "weight_decay"};
-    return kNames;
-  }
-  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<variable::HyperparameterRange, 2> kRanges{
-        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::not_negative};
-    return kRanges;
-  }
-  std::span<const std::string_view> slot_names() const override { return {}; }
+  using enum variable::HyperparameterRange;
+  SGDRule()
+      : ElementRule("sgd", {{"learning_rate", not_negative}, {"weight_decay", not_negative}}, {}) {}
   std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
     return {};
   }
@@ -63,31 +54,22 @@ enum class Momentum : std::uint8_t { heavy_ball, nesterov, dampened };
 template <Momentum kMomentum>
 class MomentumRule final : public ElementRule {
  public:
-  std::string_view name() const override {
-    if constexpr (kIsDampened) return "dampened_momentum";
-    return kMomentum == Momentum::nesterov ? "nesterov" : "momentum";
-  }
-  std::span<const std::string_view> hyperparameter_names() const override {
-    static constexpr std::array<std::string_view, 4> kNames{"learning_rate", "momentum",
-                                                            "weight_decay", "dampening"};
-    return std::span(kNames).first(kIsDampened ? 4 : 3);
-  }
-  std::span<const variable::HyperparameterRange> hyperparameter_ranges() const override {
-    static constexpr std::array<variable::HyperparameterRange, 4> kRanges{
-        variable::HyperparameterRange::not_negative,
-        kMomentum == Momentum::nesterov ? variable::HyperparameterRange::positive_fraction
-                                        : variable::HyperparameterRange::fraction,
-        variable::HyperparameterRange::not_negative, variable::HyperparameterRange::not_negative};
-    return std::span(kRanges).first(kIsDampened ? 4 : 3);
-  }
-  std::span<const std::string_view> slot_names() const override {
-    static constexpr std::array<std::string_view, 2> kNames{"momentum_buffer", "step"};
-    return std::span(kNames).first(kIsDampened ? 2 : 1);
+  using enum variable::HyperparameterRange;
+  MomentumRule()
+      : ElementRule(kIsDampened                       ? "dampened_momentum"
+                    : kMomentum == Momentum::nesterov ? "nesterov"
+                                                      : "momentum",
+                    {{"learning_rate", not_negative},
+                     {"momentum", kMomentum == Momentum::nesterov ? positive_fraction : fraction},
+                     {"weight_decay", not_negative}},
+                    {"momentum_buffer"}) {
+    if (kIsDampened) add({"dampening", not_negative});
+    if (kIsDampened) add_slot("step");
   }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double>) const override {
     std::vector<at::Tensor> slots{at::zeros_like(variable.detach())};
-    if (kIsDampened) slots.push_back(at::zeros({}, at::TensorOptions(at::ScalarType::Long)));
+    if (kIsDampened) slots.push_back(zero_steps());
     return slots;
   }
 
@@ -143,24 +125,11 @@ class MomentumRule final : public ElementRule {
 
 }  // namespace
 
-const variable::UpdateRule& sgd_rule() {
-  static const SGDRule kRule;
-  return kRule;
-}
-
-const variable::UpdateRule& momentum_rule() {
-  static const MomentumRule<Momentum::heavy_ball> kRule;
-  return kRule;
-}
-
-const variable::UpdateRule& nesterov_rule() {
-  static const MomentumRule<Momentum::nesterov> kRule;
-  return kRule;
-}
-
+const variable::UpdateRule& sgd_rule() { return the<SGDRule>(); }
+const variable::UpdateRule& momentum_rule() { return the<MomentumRule<Momentum::heavy_ball>>(); }
+const variable::UpdateRule& nesterov_rule() { return the<MomentumRule<Momentum::nesterov>>(); }
 const variable::UpdateRule& dampened_momentum_rule() {
-  static const MomentumRule<Momentum::dampened> kRule;
-  return kRule;
+  return the<MomentumRule<Momentum::dampened>>();
 }
 
 namespace {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The table of all update rules: a prototype and a row for each.
-#include <array>
 #include <string>
 #include <vector>
 
@@ -10,45 +9,31 @@
 
 namespace cohort::optimizer {
 
-const variable::UpdateRule& sgd_rule();
-const variable::UpdateRule& momentum_rule();
-const variable::UpdateRule& nesterov_rule();
-const variable::UpdateRule& dampened_momentum_rule();
-const variable::UpdateRule& adagrad_rule();
-const variable::UpdateRule& rmsprop_rule();
-const variable::UpdateRule& rmsprop_momentum_rule();
-const variable::UpdateRule& rmsprop_centered_rule();
-const variable::UpdateRule& rmsprop_centered_momentum_rule();
-const variable::UpdateRule& adam_rule();
-const variable::UpdateRule& adam_amsgrad_rule();
-const variable::UpdateRule& adamw_rule();
-const variable::UpdateRule& adamw_amsgrad_rule();
-const variable::UpdateRule& tensorflow_adagrad_rule();
-const variable::UpdateRule& tensorflow_rmsprop_rule();
-const variable::UpdateRule& tensorflow_adam_rule();
-const variable::UpdateRule& tensorflow_adamw_rule();
+using RuleFunction = const variable::UpdateRule&();
+RuleFunction sgd_rule, momentum_rule, nesterov_rule, dampened_momentum_rule, adagrad_rule,
+    rmsprop_rule, rmsprop_momentum_rule, rmsprop_centered_rule, rmsprop_centered_momentum_rule,
+    adam_rule, adam_amsgrad_rule, adamw_rule, adamw_amsgrad_rule, tensorflow_adagrad_rule,
+    tensorflow_rmsprop_rule, tensorflow_adam_rule, tensorflow_adamw_rule;
 
 namespace {
 
-constexpr std::array kRules{
-    &sgd_rule,
-    &momentum_rule,
-    &nesterov_rule,
-    &dampened_momentum_rule,
-    &adagrad_rule,
-    &rmsprop_rule,
-    &rmsprop_momentum_rule,
-    &rmsprop_centered_rule,
-    &rmsprop_centered_momentum_rule,
-    &adam_rule,
-    &adam_amsgrad_rule,
-    &adamw_rule,
-    &adamw_amsgrad_rule,
-    &tensorflow_adagrad_rule,
-    &tensorflow_rmsprop_rule,
-    &tensorflow_adam_rule,
-    &tensorflow_adamw_rule,
-};
+constexpr RuleFunction* kRules[] = {sgd_rule,
+                                    momentum_rule,
+                                    nesterov_rule,
+                                    dampened_momentum_rule,
+                                    adagrad_rule,
+                                    rmsprop_rule,
+                                    rmsprop_momentum_rule,
+                                    rmsprop_centered_rule,
+                                    rmsprop_centered_momentum_rule,
+                                    adam_rule,
+                                    adam_amsgrad_rule,
+                                    adamw_rule,
+                                    adamw_amsgrad_rule,
+                                    tensorflow_adagrad_rule,
+                                    tensorflow_rmsprop_rule,
+                                    tensorflow_adam_rule,
+                                    tensorflow_adamw_rule};
 
 }  // namespace
 
