@@ -9,7 +9,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/data/functions/map_function.h"

@@ -3,8 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <utility>
-
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"

@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 
-#include "cohort/core/error.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/graph/nest_codec.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // lower: converts the letters A to Z to lower case.
-#include "cohort/core/error.h"
 #include "cohort/data/field_kernels/field_kernel.h"
 
 namespace cohort::data {

@@ -2,7 +2,6 @@
 #include "cohort/data/files/buffered_reader.h"
 
 #include <algorithm>
-#include <new>
 
 #include "cohort/core/error.h"
 #include "cohort/data/files/copy_bytes.h"

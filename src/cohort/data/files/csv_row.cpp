@@ -9,8 +9,6 @@
 #include <bit>
 #include <sstream>
 
-#include "cohort/core/error.h"
-
 namespace cohort::data {
 namespace {
 

@@ -39,8 +39,10 @@ class ValueBatch {
   virtual Fields take() = 0;
 };
 
+// The names of files in the op itself; nullopt: an input yields them.
 using FileList = std::optional<std::vector<std::string>>;
 
+// FileOptions themselves, or those that are a part of other options.
 auto& file_part(auto& options) {
   if constexpr (requires { options.file; }) {
     return options.file;
@@ -105,6 +107,7 @@ void check_names(const SerializedOp& op, std::string_view name);
 // stores the number that this machine chooses.
 std::int64_t parallel_reads(std::int64_t number);
 
+// Names `files` and `options`, but only the part of the options that is FileOptions.
 void describe_files(auto& visit, auto& all) {
   auto& file = file_part(all.options);
   visit("compression", file.compression);
@@ -120,7 +123,8 @@ class FileReaderOp : public OpNode<Self, A, FileReaderNode> {
   using Options = decltype(A::options);
 
  public:
-  FileReaderOp(std::vector<NodePtr> inputs, A given) : Op(std::move(inputs), fixed(given)) {}
+  FileReaderOp(std::vector<NodePtr> inputs, A given)
+      : Op(std::move(inputs), resolved(std::move(given))) {}
 
   static Dataset of(const Dataset& files, Options options) {
     check_names(files, A::kOp);
@@ -140,7 +144,7 @@ class FileReaderOp : public OpNode<Self, A, FileReaderNode> {
   }
 
  private:
-  static A fixed(A given) {
+  static A resolved(A given) {
     std::int64_t& reads = file_part(given.options).num_parallel_reads;
     reads = parallel_reads(reads);
     return given;

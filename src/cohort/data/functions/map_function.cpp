@@ -12,7 +12,6 @@
 #include "cohort/data/graph/nest_codec.h"
 #include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/program_supply.h"
-#include "cohort/function/prepared_program.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::data {

@@ -2,7 +2,6 @@
 #include "cohort/data/graph/graph_codec.h"
 
 #include <algorithm>
-#include <string>
 #include <unordered_map>
 
 #include "cohort/core/error.h"

@@ -25,7 +25,7 @@
 
 namespace cohort::data {
 
-// The attribute of a value.
+// Makes an attribute of a value.
 template <class T>
 Nest attribute_of(const T& value) {
   if constexpr (std::is_enum_v<T>) {
@@ -83,7 +83,8 @@ class AttributeCheck {
   std::string_view op_;
 };
 
-// Self's constructor takes inputs and attributes, as this one. Thread-safe.
+// `Self` is the op's class, whose constructor takes inputs and attributes, as this one. `A` is the
+// struct. Thread-safe.
 template <class Self, class A, class Base = Node>
 class OpNode : public Base {
  public:
@@ -93,7 +94,7 @@ class OpNode : public Base {
     A::describe(check, std::as_const(given_));
   }
 
-  // For Dataset's methods.
+  // The methods of Dataset call these three.
   static Dataset over(std::vector<NodePtr> inputs, A given) {
     return Dataset(std::make_shared<Self>(std::move(inputs), std::move(given)));
   }
@@ -101,7 +102,7 @@ class OpNode : public Base {
     return over(std::vector{std::move(input)}, std::move(given));
   }
   static Dataset source(A given) { return over(std::vector<NodePtr>(), std::move(given)); }
-  // For the factory in op_registry.cpp.
+  // The factory of the op calls this. `given` has what describe() does not name.
   static NodePtr read(SerializedOp& op, A given = {}) {
     A::describe(op.attributes, given);
     return std::make_shared<Self>(std::move(op.inputs), std::move(given));
@@ -118,7 +119,7 @@ class OpNode : public Base {
   const A& given() const { return given_; }
 
  protected:
-  // Starts an InputStage.
+  // Makes an InputStage, whose constructor may take more arguments.
   template <class S, class... More>
   std::unique_ptr<Stage> run(std::unique_ptr<Stage> from, More&&... more) const {
     return std::make_unique<S>(*this, given_, std::move(from), std::forward<More>(more)...);

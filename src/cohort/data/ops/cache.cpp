@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cache: yields the elements of the first complete pass again in each later one.
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "cohort/core/random.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <vector>
 
-#include "cohort/core/error.h"
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/graph/nest_codec.h"
 #include "cohort/data/positions/position_set.h"

@@ -5,7 +5,6 @@
 #include <deque>
 #include <thread>
 
-#include "cohort/core/error.h"
 #include "cohort/data/parallel/degree_tuner.h"
 #include "cohort/data/parallel/item.h"
 #include "cohort/data/parallel/work_threads.h"

@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <vector>
 
-#include "cohort/core/error.h"
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/parallel/interleave_sources.h"
 #include "cohort/data/parallel/item.h"

@@ -5,7 +5,6 @@
 #include <array>
 #include <exception>
 
-#include "cohort/core/error.h"
 #include "cohort/data/batching/batch_builder.h"
 
 namespace cohort::data {

@@ -13,7 +13,6 @@
 #include "cohort/data/iterator.h"
 #include "cohort/data/reshuffled.h"
 #include "cohort/data/source_ahead.h"
-#include "cohort/input/input_host.h"
 #include "cohort/input/iterators/read_ahead.h"
 
 namespace cohort::input {

@@ -2,8 +2,6 @@
 #include "cohort/input/iterators/distributed_iterator_state.h"
 
 #include <algorithm>
-#include <exception>
-#include <optional>
 #include <utility>
 
 #include "cohort/core/error_bytes.h"

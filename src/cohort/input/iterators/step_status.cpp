@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/iterators/step_status.h"
 
-#include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "cohort/core/error_bytes.h"
 
