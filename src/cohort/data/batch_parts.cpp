@@ -3,10 +3,15 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/narrow.h>
+#include <ATen/ops/zeros.h>
 
 #include <atomic>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/log.h"
+#include "cohort/core/string_tensor.h"
 
 namespace cohort::data {
 
@@ -16,6 +21,16 @@ at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64
 
 at::Tensor with_own_version(const at::Tensor& tensor) {
   return tensor.is_view() && !tensor.requires_grad() ? tensor.variable_data() : tensor;
+}
+
+at::Tensor empty_tensor(const TensorSpec& spec) {
+  // An element of unknown rank becomes an empty vector.
+  std::vector<std::int64_t> sizes = spec.sizes.value_or(std::vector<std::int64_t>{0});
+  for (std::int64_t& size : sizes) size = size < 0 ? 0 : size;
+  if (!sizes.empty()) sizes.front() = 0;
+  if (spec.dtype != kString) return at::zeros(sizes, at::TensorOptions().dtype(spec.dtype));
+  if (sizes.empty()) return StringTensor(std::string()).tensor();
+  return StringTensor(std::move(sizes), std::span<const std::string>()).tensor();
 }
 
 void warn_of_other_rows(std::span<const at::Tensor> fields) {

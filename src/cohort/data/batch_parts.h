@@ -9,6 +9,7 @@
 #include <span>
 
 #include "cohort/core/export.h"
+#include "cohort/core/tensor_spec.h"
 
 namespace cohort::data {
 
@@ -37,6 +38,10 @@ inline RowRange part_of_batch(std::int64_t rows, std::int64_t index, std::int64_
 COHORT_API at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end);
 // The same for a tensor that may be a view of another one; other tensors are returned as they are.
 COHORT_API at::Tensor with_own_version(const at::Tensor& tensor);
+
+// Returns a tensor without rows: its first size is 0, and so are other unknown sizes; known ones
+// stay. For a scalar it is a zero or "".
+COHORT_API at::Tensor empty_tensor(const TensorSpec& spec);
 
 // Warns once in a process of a field, none a scalar, with another number of rows than the first
 // one: it is cut into parts for itself, as in tf, so that they have rows of other elements.

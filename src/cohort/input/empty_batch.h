@@ -5,14 +5,15 @@
 #include "cohort/core/export.h"
 #include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/element.h"
 
 namespace cohort::input {
 
-// Returns a tensor without rows: its first size is 0, and so are other unknown sizes; known ones
-// stay. For a scalar it is a zero or "", which only DistributedElement::has_data() distinguishes
-// from data.
-COHORT_API at::Tensor empty_tensor(const TensorSpec& spec);
+using data::empty_tensor;
+
+// As data::empty_tensor() for each field. Only DistributedElement::has_data() distinguishes that of
+// a scalar from data.
 COHORT_API Nest empty_element(const ElementSpec& spec);
 
 }  // namespace cohort::input

@@ -10,7 +10,7 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/data/batching/field_names.h"
-#include "cohort/data/rows/field_rows.h"
+#include "cohort/data/held_rows.h"
 
 namespace cohort::data {
 namespace {

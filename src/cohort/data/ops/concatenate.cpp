@@ -4,7 +4,7 @@
 #include <limits>
 
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/rows/field_rows.h"
+#include "cohort/data/held_rows.h"
 
 namespace cohort::data {
 namespace {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // rebatch: regroups rows into batches of a cyclic list of sizes (spec 3.4, V2).
 #include <algorithm>
-#include <deque>
 
 #include "cohort/data/batching/rebatching.h"
 #include "cohort/data/graph/op_node.h"
+#include "cohort/data/held_rows.h"
 #include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
@@ -28,78 +28,24 @@ void check_batches(const ElementSpec& spec, std::string_view op) {
   }
 }
 
-// Rows that were read but not yielded yet. Used only from one stage.
-class HeldRows {
- public:
-  std::int64_t count() const { return count_; }
-
-  // invalid_argument if the rows' shapes differ from the held ones; then it adds nothing.
-  void add(Fields batch) {
-    const std::int64_t rows = row_count(batch, RebatchAttributes::kOp);
-    if (rows == 0) return;
-    if (!parts_.empty()) check(batch);
-    parts_.push_back({std::move(batch), 0, rows});
-    count_ += rows;
-  }
-
-  // Removes the first `rows` rows. They share the memory of their batch if one batch has them all.
-  Fields take(std::int64_t rows) {
-    std::vector<Fields> pieces;
-    count_ -= rows;
-    while (rows > 0) {
-      Part& part = parts_.front();
-      const std::int64_t taken = std::min(rows, part.end - part.begin);
-      pieces.push_back(piece(part, taken));
-      part.begin += taken;
-      rows -= taken;
-      if (part.begin == part.end) parts_.pop_front();
-    }
-    return join_batches(std::move(pieces));
-  }
-
-  void save(ByteWriter& writer) const {
-    writer.varint(parts_.size());
-    for (const Part& part : parts_) write_fields(writer, piece(part, part.end - part.begin));
-  }
-
-  void restore(ByteReader& reader) {
-    parts_.clear();
-    count_ = 0;
-    for (std::size_t left = reader.count(); left > 0; --left) add(read_fields(reader));
-  }
-
- private:
-  struct Part {
-    Fields fields;
-    std::int64_t begin;
-    std::int64_t end;
-  };
-
-  static Fields piece(const Part& part, std::int64_t rows) {
-    Fields fields;
-    for (const at::Tensor& field : part.fields) {
-      const bool is_whole = rows == field.size(0);
-      fields.push_back(is_whole ? field : narrow_rows(field, part.begin, part.begin + rows));
-    }
-    return fields;
-  }
-
-  void check(const Fields& batch) const {
-    const Fields& held = parts_.front().fields;
-    COHORT_CHECK(batch.size() == held.size(), ErrorCode::invalid_argument,
-                 "[data.rebatch] expected batches of ", held.size(), " fields, got ", batch.size());
+// Adds the rows of `batch`; adds nothing if their shapes differ from those of the held ones.
+void add_rows(Fields batch, HeldRows& held) {
+  const std::int64_t rows = row_count(batch, RebatchAttributes::kOp);
+  if (rows > 0 && held.count() > 0) {
+    const Fields& front = held.front();
+    COHORT_CHECK(batch.size() == front.size(), ErrorCode::invalid_argument,
+                 "[data.rebatch] expected batches of ", front.size(), " fields, got ",
+                 batch.size());
     for (std::size_t i = 0; i < batch.size(); ++i) {
-      COHORT_CHECK(batch[i].scalar_type() == held[i].scalar_type() &&
-                       batch[i].sizes().slice(1) == held[i].sizes().slice(1),
+      COHORT_CHECK(batch[i].scalar_type() == front[i].scalar_type() &&
+                       batch[i].sizes().slice(1) == front[i].sizes().slice(1),
                    ErrorCode::invalid_argument, "[data.rebatch] expected rows of one shape: field ",
-                   i, " of the last batch is ", TensorSpec::of(held[i]).to_string(), ", got ",
+                   i, " of the last batch is ", TensorSpec::of(front[i]).to_string(), ", got ",
                    TensorSpec::of(batch[i]).to_string(), " in the next; use padded_batch()");
     }
   }
-
-  std::deque<Part> parts_;
-  std::int64_t count_ = 0;
-};
+  held.add(std::move(batch), rows);
+}
 
 class RebatchStage final : public InputStage<RebatchAttributes> {
  public:
@@ -116,7 +62,7 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
     read(size);
     const bool is_full = held_.count() >= size;
     if (!is_full && (given().drop_remainder || held_.count() == 0)) return false;
-    fields = held_.take(std::min(size, held_.count()));
+    fields = join_batches(held_.take(std::min(size, held_.count())));
     if (is_full) advance();
     return true;
   }
@@ -124,7 +70,9 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
   void save(ByteWriter& writer) const override {
     writer.u8(is_at_end_ ? 1 : 0);
     writer.varint(position_);
-    held_.save(writer);
+    const std::vector<Fields> pieces = held_.pieces();
+    writer.varint(pieces.size());
+    for (const Fields& piece : pieces) write_fields(writer, piece);
     InputStage::save(writer);
   }
 
@@ -132,7 +80,8 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
     is_at_end_ = reader.u8() != 0;
     position_ = reader.varint();
     if (position_ >= sizes_.size()) reader.fail("a position in the list of sizes");
-    held_.restore(reader);
+    held_ = HeldRows();
+    for (std::size_t left = reader.count(); left > 0; --left) add_rows(read_fields(reader), held_);
     InputStage::restore(reader);
   }
 
@@ -144,7 +93,7 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
       check_cancelled();
       Fields batch;
       is_at_end_ = !input().next(batch);
-      if (!is_at_end_) held_.add(std::move(batch));
+      if (!is_at_end_) add_rows(std::move(batch), held_);
     }
   }
 

@@ -4,7 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 
-#include <algorithm>
 #include <cstring>
 
 #include "cohort/core/error.h"
@@ -36,29 +35,9 @@ at::Tensor join_rows(std::span<const at::Tensor> parts) {
   return at::cat(at::TensorList(parts.data(), parts.size()), 0);
 }
 
-Fields join_batches(std::vector<Fields> batches) {
-  if (batches.size() == 1) return std::move(batches[0]);
-  Fields all;
-  for (std::size_t i = 0; i < batches[0].size(); ++i) {
-    Fields column;
-    for (const Fields& batch : batches) column.push_back(batch[i]);
-    all.push_back(join_rows(column));
-  }
-  return all;
-}
-
 Fields empty_batch_of(const ElementSpec& spec) {
   Fields fields;
-  for (const TensorSpec& field : spec.fields) {
-    std::vector<std::int64_t> sizes = field.sizes.value_or(std::vector<std::int64_t>{0});
-    std::replace(sizes.begin(), sizes.end(), std::int64_t{-1}, std::int64_t{0});
-    sizes.front() = 0;
-    if (field.dtype == kString) {
-      fields.push_back(StringTensor(std::move(sizes), std::initializer_list<std::string>{}));
-    } else {
-      fields.push_back(at::empty(sizes, field.dtype));
-    }
-  }
+  for (const TensorSpec& field : spec.fields) fields.push_back(empty_tensor(field));
   return fields;
 }
 

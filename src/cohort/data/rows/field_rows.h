@@ -5,7 +5,6 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "cohort/data/element.h"
 
@@ -17,8 +16,6 @@ at::Tensor select_row(const at::Tensor& field, std::int64_t row);
 at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end);
 // Concatenates parts whose other dimensions are equal, in new memory.
 at::Tensor join_rows(std::span<const at::Tensor> parts);
-// Concatenates batches whose fields have such parts. A single one is returned as it is.
-Fields join_batches(std::vector<Fields> batches);
 // A batch without rows; other unknown sizes are 0 too. `spec` has no scalars.
 Fields empty_batch_of(const ElementSpec& spec);
 // The number of rows, equal in all fields; invalid_argument, naming `op`, if they differ or a field

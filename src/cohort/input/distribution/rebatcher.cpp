@@ -2,12 +2,12 @@
 #include "cohort/input/distribution/rebatcher.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/cat.h>
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
 #include "cohort/data/batch_parts.h"
+#include "cohort/data/held_rows.h"
 #include "cohort/input/empty_batch.h"
 
 namespace cohort::input {
@@ -112,36 +112,16 @@ class SizedBatches final : public Rebatcher {
     return true;
   }
 
-  std::vector<Fields> rest() const override {
-    std::vector<Fields> parts;
-    for (const Piece& piece : pending_) parts.push_back(piece.rows(0, piece.size()));
-    return parts;
-  }
+  std::vector<Fields> rest() const override { return held_.pieces(); }
   std::uint64_t index() const override { return index_; }
   void restore(std::vector<Fields> rest, std::uint64_t index) override {
-    pending_.clear();
+    held_ = data::HeldRows();
     has_ended_short_ = false;
     for (Fields& fields : rest) add(std::move(fields));
     index_ = index % sizes_.size();
   }
 
  private:
-  // The rest of a batch.
-  struct Piece {
-    Fields batch;
-    std::int64_t begin;
-    std::int64_t end;
-
-    std::int64_t size() const { return end - begin; }
-    Fields rows(std::int64_t from, std::int64_t to) const {
-      Fields fields;
-      fields.reserve(batch.size());
-      for (const at::Tensor& field : batch)
-        fields.push_back(rows_of(field, begin + from, begin + to));
-      return fields;
-    }
-  };
-
   void add(Fields batch) {
     if (batch.empty()) return;
     const std::int64_t rows = row_count(batch.front());
@@ -150,60 +130,40 @@ class SizedBatches final : public Rebatcher {
                    "[input.rebatch] expected fields with equally many rows, got ", rows, " and ",
                    field.size(0));
     }
-    if (rows > 0) pending_.push_back({std::move(batch), 0, rows});
-    pending_rows_ = 0;
-    for (const Piece& piece : pending_) pending_rows_ += piece.size();
+    held_.add(std::move(batch), rows);
   }
 
   // An error leaves the collected rows for the next call.
   bool collect(data::ElementSource& batches, std::int64_t wanted, Fields& fields) {
-    while (pending_rows_ < wanted) {
+    while (held_.count() < wanted) {
       Fields batch;
       if (has_ended_short_ || !batches.next(batch)) break;
       add(std::move(batch));
     }
-    if (pending_.empty()) return false;
-    if (pending_rows_ < wanted) has_ended_short_ = true;
-    std::int64_t left = std::min(wanted, pending_rows_);
-    std::vector<Fields> pieces;
-    while (left > 0) {
-      Piece& piece = pending_.front();
-      const std::int64_t count = std::min(left, piece.size());
-      pieces.push_back(piece.rows(0, count));
-      piece.begin += count;
-      left -= count;
-      pending_rows_ -= count;
-      if (piece.size() == 0) pending_.pop_front();
-    }
-    fields = pieces.size() == 1 ? std::move(pieces.front()) : joined(pieces);
+    if (held_.count() == 0) return false;
+    if (held_.count() < wanted) has_ended_short_ = true;
+    fields = joined(held_.take(std::min(wanted, held_.count())));
     return true;
   }
 
-  static Fields joined(const std::vector<Fields>& pieces) {
-    Fields fields;
-    for (std::size_t i = 0; i < pieces.front().size(); ++i) {
-      std::vector<at::Tensor> parts;
-      for (const Fields& piece : pieces) parts.push_back(piece[i]);
-      if (StringTensor::is(parts.front())) {
-        fields.push_back(StringTensor::concatenate(parts));
-        continue;
-      }
-      for (const at::Tensor& part : parts) {
+  static Fields joined(std::vector<Fields> pieces) {
+    const Fields& first = pieces.front();
+    for (const Fields& piece : pieces) {
+      for (std::size_t i = 0; i < first.size(); ++i) {
         COHORT_CHECK(
-            part.sizes().slice(1) == parts.front().sizes().slice(1), ErrorCode::invalid_argument,
+            StringTensor::is(first[i]) || piece[i].sizes().slice(1) == first[i].sizes().slice(1),
+            ErrorCode::invalid_argument,
             "[input.rebatch] expected rows of one shape to join in a mini-batch, got ",
-            parts.front().sizes().slice(1), " and ", part.sizes().slice(1), " in field ", i);
+            first[i].sizes().slice(1), " and ", piece[i].sizes().slice(1), " in field ", i);
       }
-      fields.push_back(at::cat(parts));
     }
-    return fields;
+    return data::join_batches(std::move(pieces));
   }
 
   std::vector<std::int64_t> sizes_;
   ElementSpec spec_;
   std::size_t index_ = 0;
-  std::deque<Piece> pending_;
-  std::int64_t pending_rows_ = 0;
+  data::HeldRows held_;
   bool has_ended_short_ = false;
 };
 
