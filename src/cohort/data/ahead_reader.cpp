@@ -3,8 +3,9 @@
 
 #include <chrono>
 #include <exception>
-#include <thread>
 #include <utility>
+
+#include "cohort/core/spin.h"
 
 namespace cohort::data {
 namespace {
@@ -69,15 +70,7 @@ void AheadReader::restore(ByteReader& reader, bool is_at_end) {
 // arrives while it spins, the next kWaitsToSleep waits sleep at once.
 void AheadReader::await_briefly() {
   if (has_news_ || waits_to_sleep_-- > 0) return;
-  const auto give_up = std::chrono::steady_clock::now() + kAwake;
-  while (!has_news_) {
-    if (std::chrono::steady_clock::now() >= give_up) {
-      waits_to_sleep_ = kWaitsToSleep;
-      return;
-    }
-    std::this_thread::yield();
-  }
-  waits_to_sleep_ = 0;
+  waits_to_sleep_ = spin_for(kAwake, [this] { return has_news_.load(); }) ? 0 : kWaitsToSleep;
 }
 
 void AheadReader::push(Item item) {
