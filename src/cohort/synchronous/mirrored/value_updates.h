@@ -12,8 +12,8 @@
 
 #include "cohort/replicas/reduction.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
-#include "cohort/variable/variable_state.h"
 #include "cohort/variable/variable.h"
+#include "cohort/variable/variable_state.h"
 
 namespace cohort::internal {
 
