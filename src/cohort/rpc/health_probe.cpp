@@ -74,9 +74,8 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
       grpc::CreateInsecureChannelFromFd(asked.address, socket.release()));
   grpc::ClientContext context;
   context.set_deadline(internal::grpc_time(deadline));
-  proto::HealthRequest request;
-  request.set_job_id(job_id);
-  const proto::Call call = internal::checked_call("GetHealth", 0, request);
+  const proto::Call call =
+      internal::checked_call("GetHealth", 0, internal::encoded(internal::HealthRequest{job_id}));
   proto::Answer answer;
   const grpc::Status status = stub.GetHealth(&context, call, &answer);
   if (!status.ok()) return refused_probe(status);
@@ -86,7 +85,7 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
   }
   if (answer.has_error())
     return failed_probe(ProbeResult::State::no_answer, internal::error_of(answer).message());
-  return answered_probe(internal::from_proto(internal::body_of<proto::Health>(answer.body())),
+  return answered_probe(internal::decoded<TaskHealth>(answer.body(), "the answer to GetHealth"),
                         asked, job_id);
 }
 

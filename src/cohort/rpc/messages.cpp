@@ -1,60 +1,170 @@
 // SPDX-License-Identifier: Apache-2.0
-// The messages of every connection, and those about variables. closure_messages.cpp has the others.
 #include "cohort/rpc/messages.h"
 
 #include <string_view>
 #include <utility>
 
-#include "cohort/rpc/frames/message_codec.h"
+#include "cohort/rpc/fields.h"
 
 namespace cohort::rpc {
+
+template <class Codec>
+void fields(Codec& codec, net::HostProof& proof) {
+  codec(Fixed{proof.host}, Fixed{proof.local}, Fixed{proof.remote});
+}
+
+template <class Codec>
+void fields(Codec& codec, Hello& hello) {
+  codec(hello.task, hello.job_id, Fixed{hello.coordinator_incarnation},
+        Fixed{hello.server_incarnation},
+        Choice(hello.payload_checksums, PayloadChecksums::always, "when payloads have checksums"),
+        hello.host);
+}
+
+template <class Codec>
+void fields(Codec& codec, HelloReply& reply) {
+  codec(reply.has_payload_sums);
+}
+
+template <class Codec>
+void fields(Codec& codec, PullRequest& pull) {
+  codec(pull.variables, pull.wants_versions, pull.placement);
+}
+
+template <class Codec>
+void fields(Codec& codec, PullReply& reply) {
+  codec(reply.versions);
+  codec.only_tensors(reply.values);
+  if constexpr (Codec::kReads) {
+    COHORT_CHECK(reply.versions.empty() || reply.versions.size() == reply.values.size(),
+                 ErrorCode::data_loss, "[rpc.messages] broken pull reply: expected ",
+                 reply.values.size(), " versions, got ", reply.versions.size());
+  }
+}
+
+template <class Codec>
+void fields(Codec& codec, Effect& effect) {
+  bool has_row_ids = effect.row_ids.defined();
+  codec(Choice(effect.kind, Effect::kLastKind, "a kind of effect"), effect.variable, effect.rule,
+        effect.optimizer, effect.hyper, effect.version, has_row_ids);
+  if (has_row_ids) codec(effect.row_ids);
+  codec(effect.tensors);
+}
+
+template <class Codec>
+void fields(Codec& codec, PushId& id) {
+  codec(id.origin, Fixed{id.incarnation}, id.number, id.segment);
+}
+
+template <class Codec>
+void fields(Codec& codec, PushRequest& push) {
+  codec(push.id, push.low_watermark, push.placement, push.effects);
+}
+
+template <class Codec>
+void fields(Codec& codec, PushReply& reply) {
+  codec(reply.was_applied);
+}
+
+template <class Codec>
+void fields(Codec& codec, ClosureCall& call) {
+  codec(call.closure_id, call.function_id, Fixed{call.seed}, call.resources, call.epoch_step,
+        call.inputs);
+}
+
+template <class Codec>
+void fields(Codec& codec, RunBatch& batch) {
+  codec(batch.low_watermark, batch.closures);
+}
+
+template <class Codec>
+void fields(Codec& codec, ClosureEnd& end) {
+  codec(end.closure_id, Choice(end.status, ClosureEnd::Status::end_of_data, "a closure's status"),
+        end.pulled_bytes, end.pushed_bytes, end.pushes_dropped, end.rows, end.error, end.files,
+        end.tensors);
+}
+
+template <class Codec>
+void fields(Codec& codec, CompletedBatch& batch) {
+  codec(batch.ends);
+}
+
+template <class Codec>
+void fields(Codec& codec, CancelRequest& cancel) {
+  codec(cancel.closures);
+}
+
+template <class Codec>
+void fields(Codec& codec, PeekRequest& peek) {
+  codec(peek.resource, peek.count);
+}
+
+template <class Codec>
+void fields(Codec& codec, PeekReply& reply) {
+  codec(reply.fields);
+  codec.only_tensors(reply.tensors);
+  if constexpr (Codec::kReads) {
+    const std::size_t tensors = reply.tensors.size();
+    COHORT_CHECK(reply.fields == 0 ? tensors == 0 : tensors % reply.fields == 0,
+                 ErrorCode::data_loss, "[rpc.messages] broken peek reply: expected a multiple of ",
+                 reply.fields, " tensors, got ", tensors);
+  }
+}
+
+template <class Codec>
+void fields(Codec& codec, ProgramRequest& request) {
+  codec(request.resource, request.function);
+  codec.only_tensors(request.element);
+}
+
+template <class Codec>
+void fields(Codec& codec, ProgramReply& reply) {
+  codec(reply.resource, reply.function, reply.element, reply.error, reply.program);
+  if constexpr (Codec::kReads) {
+    for (const TensorSpec& field : reply.element)
+      if (!field.sizes) codec.fail("an element's sizes");
+  }
+}
+
 namespace {
 
-Frame yes_or_no(MessageType type, bool answer) {
-  ByteWriter out;
-  out.u8(answer ? 1 : 0);
-  return frame_of(type, out);
+template <class Message>
+Frame frame_of(MessageType type, Message& message) {
+  FieldWriter out;
+  fields(out, message);
+  return {.type = static_cast<std::uint16_t>(type),
+          .metadata = out.take_bytes(),
+          .tensors = out.take_tensors()};
 }
 
-bool is_yes(const Frame& frame, MessageType type, std::string_view what) {
-  ByteReader in = reader_of(frame, type, what);
-  const bool answer = read_bool(in);
+// Only tensors are moved out of a message, and these have none.
+template <class Message>
+Frame frame_of(MessageType type, const Message& message) {
+  return frame_of(type, const_cast<Message&>(message));  // NOLINT
+}
+
+// data_loss, naming `what`, if the frame is of another type.
+template <class Message>
+Message message_of(const Frame& frame, std::vector<at::Tensor> tensors, MessageType type,
+                   std::string_view what) {
+  COHORT_CHECK(frame.type == static_cast<std::uint16_t>(type), ErrorCode::data_loss,
+               "[rpc.messages] expected a ", what, " (type ", static_cast<int>(type),
+               "), got a frame of type ", frame.type);
+  FieldReader in(frame.metadata, what, std::move(tensors));
+  Message message;
+  fields(in, message);
   in.expect_end();
-  return answer;
+  return message;
 }
 
-void write_effect(ByteWriter& out, Effect& effect, Tensors& tensors) {
-  out.u8(static_cast<std::uint8_t>(effect.kind));
-  out.varint(effect.variable);
-  out.text(effect.rule);
-  out.text(effect.optimizer);
-  out.varint(effect.hyper.size());
-  for (const double value : effect.hyper) out.f64(value);
-  out.varint(effect.version);
-  out.u8(effect.row_ids.defined() ? 1 : 0);
-  if (effect.row_ids.defined())
-    effect.tensors.insert(effect.tensors.begin(), std::move(effect.row_ids));
-  put_tensors(out, tensors, effect.tensors);
+template <class Message>
+Message message_of(Frame& frame, MessageType type, std::string_view what) {
+  return message_of<Message>(frame, std::move(frame.tensors), type, what);
 }
 
-Effect read_effect(ByteReader& in, TensorReader& tensors) {
-  Effect effect;
-  effect.kind = read_enum(in, Effect::kLastKind, "a kind of effect");
-  effect.variable = in.varint();
-  effect.rule = in.text();
-  effect.optimizer = in.text();
-  effect.hyper.resize(in.count(sizeof(double)));
-  for (double& value : effect.hyper) value = in.f64();
-  effect.version = in.varint();
-  const bool has_row_ids = read_bool(in);
-  effect.tensors = tensors.take(in.varint());
-  if (has_row_ids) {
-    COHORT_CHECK(!effect.tensors.empty(), ErrorCode::data_loss,
-                 "[rpc.messages] broken push message: expected the row ids of an effect, got none");
-    effect.row_ids = std::move(effect.tensors.front());
-    effect.tensors.erase(effect.tensors.begin());
-  }
-  return effect;
+template <class Message>
+Message message_of(const Frame& frame, MessageType type, std::string_view what) {
+  return message_of<Message>(frame, frame.tensors, type, what);
 }
 
 }  // namespace
@@ -63,112 +173,60 @@ Frame ping_frame() {
   return {.role = Frame::Role::request, .type = static_cast<std::uint16_t>(MessageType::ping)};
 }
 
-Frame to_frame(const Hello& message) {
-  ByteWriter out;
-  out.text(message.task);
-  out.text(message.job_id);
-  out.u64(message.coordinator_incarnation);
-  out.u64(message.server_incarnation);
-  out.u8(static_cast<std::uint8_t>(message.payload_checksums));
-  for (const std::uint64_t hash : {message.host.host, message.host.local, message.host.remote})
-    out.u64(hash);
-  return frame_of(MessageType::hello, out);
+Frame to_frame(const Hello& message) { return frame_of(MessageType::hello, message); }
+Frame to_frame(const HelloReply& message) { return frame_of(MessageType::hello, message); }
+Frame to_frame(const PullRequest& message) { return frame_of(MessageType::pull, message); }
+Frame to_frame(PullReply message) { return frame_of(MessageType::pull, message); }
+Frame to_frame(PushRequest message) { return frame_of(MessageType::push, message); }
+Frame to_frame(const PushReply& message) { return frame_of(MessageType::push, message); }
+Frame to_frame(RunBatch message) { return frame_of(MessageType::run, message); }
+Frame to_frame(CompletedBatch message) { return frame_of(MessageType::completed, message); }
+Frame to_frame(const PeekRequest& message) { return frame_of(MessageType::peek, message); }
+Frame to_frame(const CancelRequest& message) { return frame_of(MessageType::cancel, message); }
+Frame to_frame(PeekReply message) { return frame_of(MessageType::peek, message); }
+Frame to_frame(ProgramRequest message) { return frame_of(MessageType::program_request, message); }
+Frame to_frame(const ProgramReply& message) {
+  return frame_of(MessageType::program_reply, message);
 }
 
 Hello hello_of(const Frame& frame) {
-  ByteReader in = reader_of(frame, MessageType::hello, "hello message");
-  Hello message;
-  message.task = in.text();
-  message.job_id = in.text();
-  message.coordinator_incarnation = in.u64();
-  message.server_incarnation = in.u64();
-  message.payload_checksums =
-      read_enum(in, PayloadChecksums::always, "when payloads have checksums");
-  message.host = {.host = in.u64(), .local = in.u64(), .remote = in.u64()};
-  in.expect_end();
-  return message;
+  return message_of<Hello>(frame, MessageType::hello, "hello message");
 }
-
-Frame to_frame(const HelloReply& message) {
-  return yes_or_no(MessageType::hello, message.has_payload_sums);
-}
-
 HelloReply hello_reply_of(const Frame& frame) {
-  return {is_yes(frame, MessageType::hello, "hello reply")};
+  return message_of<HelloReply>(frame, MessageType::hello, "hello reply");
 }
-
-Frame to_frame(const PullRequest& message) {
-  ByteWriter out;
-  write_ids(out, message.variables);
-  out.u8(message.wants_versions ? 1 : 0);
-  out.varint(message.placement);
-  return frame_of(MessageType::pull, out);
-}
-
 PullRequest pull_of(const Frame& frame) {
-  ByteReader in = reader_of(frame, MessageType::pull, "pull message");
-  PullRequest message;
-  message.variables = read_ids(in);
-  message.wants_versions = read_bool(in);
-  message.placement = in.varint();
-  in.expect_end();
-  return message;
+  return message_of<PullRequest>(frame, MessageType::pull, "pull message");
 }
-
-Frame to_frame(PullReply message) {
-  ByteWriter out;
-  if (!message.versions.empty()) write_ids(out, message.versions);
-  return frame_of(MessageType::pull, out, std::move(message.values));
-}
-
 PullReply pull_reply_of(Frame frame) {
-  ByteReader in = reader_of(frame, MessageType::pull, "pull reply");
-  PullReply message;
-  if (!frame.metadata.empty()) message.versions = read_ids(in);
-  in.expect_end();
-  COHORT_CHECK(message.versions.empty() || message.versions.size() == frame.tensors.size(),
-               ErrorCode::data_loss, "[rpc.messages] broken pull reply: expected ",
-               frame.tensors.size(), " versions, got ", message.versions.size());
-  message.values = std::move(frame.tensors);
-  return message;
+  return message_of<PullReply>(frame, MessageType::pull, "pull reply");
 }
-
-Frame to_frame(PushRequest message) {
-  ByteWriter out;
-  Tensors tensors;
-  out.varint(message.id.origin);
-  out.u64(message.id.incarnation);
-  out.varint(message.id.number);
-  out.varint(message.id.segment);
-  out.varint(message.low_watermark);
-  out.varint(message.placement);
-  out.varint(message.effects.size());
-  for (Effect& effect : message.effects) write_effect(out, effect, tensors);
-  return frame_of(MessageType::push, out, std::move(tensors));
-}
-
 PushRequest push_of(Frame frame) {
-  ByteReader in = reader_of(frame, MessageType::push, "push message");
-  TensorReader tensors(frame.tensors, "push message");
-  PushRequest message;
-  message.id.origin = in.varint();
-  message.id.incarnation = in.u64();
-  message.id.number = in.varint();
-  message.id.segment = read_u32(in);
-  message.low_watermark = in.varint();
-  message.placement = in.varint();
-  message.effects = read_list(in, 8, [&] { return read_effect(in, tensors); });
-  in.expect_end();
-  tensors.expect_end();
-  return message;
+  return message_of<PushRequest>(frame, MessageType::push, "push message");
 }
-
-Frame to_frame(const PushReply& message) {
-  return yes_or_no(MessageType::push, message.was_applied);
-}
-
 PushReply push_reply_of(const Frame& frame) {
-  return {is_yes(frame, MessageType::push, "push reply")};
+  return message_of<PushReply>(frame, MessageType::push, "push reply");
+}
+RunBatch run_of(Frame frame) {
+  return message_of<RunBatch>(frame, MessageType::run, "run message");
+}
+CompletedBatch completed_of(Frame frame) {
+  return message_of<CompletedBatch>(frame, MessageType::completed, "completed message");
+}
+PeekRequest peek_of(const Frame& frame) {
+  return message_of<PeekRequest>(frame, MessageType::peek, "peek message");
+}
+CancelRequest cancel_of(const Frame& frame) {
+  return message_of<CancelRequest>(frame, MessageType::cancel, "cancel message");
+}
+PeekReply peek_reply_of(Frame frame) {
+  return message_of<PeekReply>(frame, MessageType::peek, "peek reply");
+}
+ProgramRequest program_request_of(Frame frame) {
+  return message_of<ProgramRequest>(frame, MessageType::program_request, "program request");
+}
+ProgramReply program_reply_of(const Frame& frame) {
+  return message_of<ProgramReply>(frame, MessageType::program_reply, "program reply");
 }
 
 }  // namespace cohort::rpc

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 #include <span>
+#include <utility>
 
 #include "cohort/core/address_room.h"
 #include "cohort/core/bytes.h"
@@ -44,22 +45,21 @@ Error shortened(const Error& error) {
 
 }  // namespace
 
-proto::Call checked_call(std::string_view method, std::uint64_t coordinator,
-                         const google::protobuf::MessageLite& request) {
-  const std::size_t bytes = request.ByteSizeLong();
-  COHORT_CHECK(bytes <= kBodyBytesMax, ErrorCode::invalid_argument,
-               "[rpc.control] expected a request of at most ", kBodyBytesMax, " bytes, got ", bytes,
+proto::Call checked_call(std::string_view method, std::uint64_t coordinator, std::string body) {
+  COHORT_CHECK(body.size() <= kBodyBytesMax, ErrorCode::invalid_argument,
+               "[rpc.control] expected a request of at most ", kBodyBytesMax, " bytes, got ",
+               body.size(),
                "; pass large tensors as arguments or as files instead of capturing them");
   proto::Call call;
-  request.SerializeToString(call.mutable_body());
+  call.set_body(std::move(body));
   call.set_coordinator(coordinator);
   call.set_checksum(sum_of(call, method));
   return call;
 }
 
-proto::Answer checked_answer(const proto::Call& call, const google::protobuf::MessageLite& reply) {
+proto::Answer checked_answer(const proto::Call& call, std::string body) {
   proto::Answer answer;
-  reply.SerializeToString(answer.mutable_body());
+  answer.set_body(std::move(body));
   answer.set_checksum(sum_of(answer, call));
   return answer;
 }
@@ -97,13 +97,6 @@ Error error_of(const proto::Answer& answer) {
   Error error = read_error(in);
   in.expect_end();
   return error;
-}
-
-void read_body(const std::string& body, google::protobuf::MessageLite& into) {
-  COHORT_CHECK(into.ParseFromString(body), ErrorCode::invalid_argument, "[rpc.control] expected a ",
-               into.GetTypeName(),
-               ", got other bytes; run the same "
-               "Cohort on every task");
 }
 
 }  // namespace cohort::rpc::internal

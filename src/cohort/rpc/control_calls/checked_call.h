@@ -3,8 +3,6 @@
 // intact.
 #pragma once
 
-#include <google/protobuf/message_lite.h>
-
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -15,9 +13,8 @@
 namespace cohort::rpc::internal {
 
 // Throws invalid_argument for a request above the limit of protobuf, 2 GiB.
-proto::Call checked_call(std::string_view method, std::uint64_t coordinator,
-                         const google::protobuf::MessageLite& request);
-proto::Answer checked_answer(const proto::Call& call, const google::protobuf::MessageLite& reply);
+proto::Call checked_call(std::string_view method, std::uint64_t coordinator, std::string body);
+proto::Answer checked_answer(const proto::Call& call, std::string body);
 // A message above 16 KiB is shortened.
 proto::Answer checked_answer(const proto::Call& call, const Error& error);
 
@@ -32,14 +29,5 @@ bool is_intact(const proto::Answer& answer, const proto::Call& call);
 
 // The error in an intact answer that has one.
 Error error_of(const proto::Answer& answer);
-
-// The content of an intact body. Throws invalid_argument if it is not what this version sends.
-void read_body(const std::string& body, google::protobuf::MessageLite& into);
-template <class Message>
-Message body_of(const std::string& body) {
-  Message message;
-  read_body(body, message);
-  return message;
-}
 
 }  // namespace cohort::rpc::internal

@@ -18,7 +18,7 @@ proto::Call call_of(std::uint64_t coordinator = 7) {
   Bytes constants(300);
   for (std::size_t i = 0; i < constants.size(); ++i) constants[i] = std::byte(i);
   return checked_call(kName, coordinator,
-                      to_proto(FunctionBody{.id = 3, .name = "step", .programs = {constants}}));
+                      encoded(FunctionBody{.id = 3, .name = "step", .programs = {constants}}));
 }
 
 // Calls `see` for each message that arrives when one bit of `sent` is flipped, whichever it is.
@@ -47,11 +47,10 @@ TEST(CheckedCall, AFlippedBitIsNoticedWhereverItIs) {
 
 TEST(CheckedCall, AFlippedBitOfAnAnswerIsNoticedWhereverItIs) {
   const proto::Call call = call_of();
-  proto::Health health;
-  health.set_closures_run(12);
+  const TaskHealth health{.closures_run = 12};
   const Error error(ErrorCode::data_loss, "bad", ErrorCause::peer_lost);
-  for (const proto::Answer& sent : {checked_answer(call, proto::Done()),
-                                    checked_answer(call, health), checked_answer(call, error)}) {
+  for (const proto::Answer& sent : {checked_answer(call, ""), checked_answer(call, encoded(health)),
+                                    checked_answer(call, error)}) {
     EXPECT_TRUE(is_intact(sent, call));
     flip_each_bit(sent, [&](const proto::Answer& arrived, std::size_t bit) {
       EXPECT_FALSE(is_intact(arrived, call)) << "bit " << bit;
@@ -66,13 +65,31 @@ TEST(CheckedCall, WhatBelongsToAnotherCallDoesNotFit) {
   proto::Call other = call;
   other.set_coordinator(8);
   EXPECT_FALSE(is_intact(other, kName));
-  EXPECT_FALSE(is_intact(checked_answer(call, proto::Done()), call_of(8)));
+  EXPECT_FALSE(is_intact(checked_answer(call, ""), call_of(8)));
   EXPECT_FALSE(is_intact(proto::Answer(), proto::Call()));
 }
 
 TEST(CheckedCall, ABodyOfAnotherVersionIsRefused) {
-  EXPECT_THAT([] { body_of<proto::Health>("\x0f"); },
+  EXPECT_THAT([] { decoded<TaskHealth>("\x0f", "GetHealth"); },
               testing::throws_error(ErrorCode::invalid_argument, "run the same Cohort"));
+}
+
+TEST(CheckedCall, FieldsOfALaterVersionArePassedOver) {
+  const TaskHealth health{.closures_run = 12, .connections_lost = 3};
+  const auto back = decoded<TaskHealth>(encoded(health) + "more", "GetHealth");
+  EXPECT_EQ(back.closures_run, 12U);
+  EXPECT_EQ(back.connections_lost, 3U);
+}
+
+TEST(CheckedCall, ACodeOfALaterVersionIsUnknown) {
+  TaskHealth health;
+  health.last_error = TaskError{.code = static_cast<ErrorCode>(99),
+                                .cause = static_cast<ErrorCause>(99),
+                                .text = std::string(5000, 'x')};
+  const auto back = decoded<TaskHealth>(encoded(health), "GetHealth");
+  EXPECT_EQ(back.last_error.value().code, ErrorCode::unknown);
+  EXPECT_EQ(back.last_error->cause, ErrorCause::none);
+  EXPECT_EQ(back.last_error->text.size(), 4096U);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they need address space

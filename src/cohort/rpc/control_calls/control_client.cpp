@@ -22,8 +22,8 @@
 namespace cohort::rpc {
 namespace {
 
-using internal::from_proto;
-using internal::to_proto;
+using internal::decoded;
+using internal::encoded;
 using Stub = proto::CheckedControl::Stub;
 
 constexpr const char* kAskingHealth = "asking the health of ";
@@ -63,8 +63,10 @@ class GrpcControlClient final : public ControlClient {
 
   HandshakeReply handshake(const HandshakeRequest& request, Deadline deadline) override {
     // connect_task() retries, and checks at the end whether a process listens.
-    return from_proto(internal::body_of<proto::HandshakeReply>(call_until_intact(
-        kHandshake, sealed(kHandshake, to_proto(request)), deadline, "handshake with ")));
+    return decoded<HandshakeReply>(
+        call_until_intact(kHandshake, sealed(kHandshake, encoded(request)), deadline,
+                          "handshake with "),
+        "the answer to Handshake");
   }
   TaskHealth health(Deadline deadline) override {
     const std::shared_ptr<Connection> used = connection_.open();
@@ -79,26 +81,28 @@ class GrpcControlClient final : public ControlClient {
     return ask_health(deadline);
   }
   void set_membership(const Membership& membership, Deadline deadline) override {
-    call(kSetMembership, to_proto(membership), deadline, "naming the parameter servers to ");
+    call(kSetMembership, encoded(membership), deadline, "naming the parameter servers to ");
   }
   void place_variables(const Placement& placement, Deadline deadline) override {
-    call(kPlaceVariables, to_proto(placement), deadline, "placing variables on ");
+    call(kPlaceVariables, encoded(placement), deadline, "placing variables on ");
   }
   void register_function(const FunctionBody& body, Deadline deadline) override {
-    call(kRegisterFunction, to_proto(body), deadline,
+    call(kRegisterFunction, encoded(body), deadline,
          "registering function '" + body.name + "' on ");
   }
   void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) override {
-    call(kCreateVariables, to_proto(variables), deadline, "creating variables on ");
+    call(kCreateVariables, encoded(internal::Variables{variables}), deadline,
+         "creating variables on ");
   }
   void create_iterator(const IteratorSpec& iterator, Deadline deadline) override {
-    call(kCreateIterator, to_proto(iterator), deadline, "creating an iterator on ");
+    call(kCreateIterator, encoded(iterator), deadline, "creating an iterator on ");
   }
   void release(const std::vector<std::uint64_t>& resources, Deadline deadline) override {
-    call(kRelease, to_proto(resources), deadline, "releasing resources of ");
+    call(kRelease, encoded(internal::ReleaseRequest{resources}), deadline,
+         "releasing resources of ");
   }
   void shutdown(std::chrono::milliseconds grace, Deadline deadline) override {
-    call(kShutdown, to_proto(grace), deadline, "shutting down ");
+    call(kShutdown, encoded(internal::ShutdownRequest{grace}), deadline, "shutting down ");
   }
   void cancel() noexcept override {
     {
@@ -171,7 +175,7 @@ class GrpcControlClient final : public ControlClient {
     const std::shared_ptr<Connection> used_;
     grpc::ClientContext context_;
     const Running running_;
-    const proto::Call sent_ = client_.sealed(kGetHealth, proto::HealthRequest());
+    const proto::Call sent_ = client_.sealed(kGetHealth, encoded(internal::HealthRequest()));
     std::unique_ptr<grpc::ClientAsyncResponseReader<proto::Answer>> reader_;
     proto::Answer answer_;
     grpc::Status status_;
@@ -185,22 +189,20 @@ class GrpcControlClient final : public ControlClient {
     bool has_not_run = false;  // the task refused the call as broken
   };
 
-  template <class Request>
-  proto::Call sealed(const Method& method, const Request& request) const {
-    return internal::checked_call(method.name, coordinator_, request);
+  proto::Call sealed(const Method& method, std::string body) const {
+    return internal::checked_call(method.name, coordinator_, std::move(body));
   }
 
   TaskHealth ask_health(Deadline deadline) {
-    return from_proto(internal::body_of<proto::Health>(
-        call(kGetHealth, proto::HealthRequest(), deadline, kAskingHealth)));
+    return decoded<TaskHealth>(
+        call(kGetHealth, encoded(internal::HealthRequest()), deadline, kAskingHealth),
+        "the answer to GetHealth");
   }
 
   // Returns the body of the answer.
-  template <class Request>
-  std::string call(const Method& method, Request request, Deadline deadline,
+  std::string call(const Method& method, std::string body, Deadline deadline,
                    const std::string& operation) {
-    const proto::Call sent = sealed(method, request);
-    request = Request();  // frees it, since it may be large
+    const proto::Call sent = sealed(method, std::move(body));
     try {
       return call_until_intact(method, sent, deadline, operation);
     } catch (const Error& error) {
@@ -246,11 +248,10 @@ class GrpcControlClient final : public ControlClient {
                              proto::Answer& answer, Deadline deadline,
                              const std::string& operation) {
     if (sent.body().size() > kUnannouncedBytesMax) {
-      proto::ReleaseRequest ahead;
-      ahead.set_next_call_bytes(sent.body().size());
+      const internal::ReleaseRequest ahead{.resources = {}, .next_call_bytes = sent.body().size()};
       proto::Answer admitted;
       auto failure =
-          run_one(used, kRelease, sealed(kRelease, ahead), admitted, deadline, operation);
+          run_one(used, kRelease, sealed(kRelease, encoded(ahead)), admitted, deadline, operation);
       if (failure) {
         failure->has_not_run = failure->is_broken;
         return failure;

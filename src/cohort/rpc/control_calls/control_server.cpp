@@ -23,9 +23,8 @@
 namespace cohort::rpc {
 namespace {
 
-using internal::body_of;
-using internal::from_proto;
-using internal::to_proto;
+using internal::decoded;
+using internal::encoded;
 using internal::Visitor;
 
 // The text of an error may contain parts of the user's program or data, and task names reveal the
@@ -108,7 +107,7 @@ class Adapter final : public proto::CheckedControl::Service {
   grpc::Status guarded(const proto::Call* in, proto::Answer* out, const Body& body) {
     try {
       const Running running(*this);
-      *out = internal::checked_answer(*in, body());
+      *out = internal::checked_answer(*in, encoded(body()));
     } catch (...) {
       *out = internal::checked_answer(*in, current_error());
     }
@@ -129,15 +128,15 @@ class Adapter final : public proto::CheckedControl::Service {
     }
   }
 
-  template <class Request, class Argument>
+  template <class Argument>
   grpc::Status on_session(const grpc::ServerContext* context, const proto::Call* in,
                           proto::Answer* out, const char* method, const char* call,
                           void (CoordinatorSession::*act)(const Argument&)) {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, method);
       const auto session = admitting(from, call, [&] { return service_.session_of(from.caller); });
-      (session.get()->*act)(from_proto(body_of<Request>(in->body())));
-      return proto::Done();
+      (session.get()->*act)(decoded<Argument>(in->body(), method));
+      return internal::Done();
     });
   }
 
@@ -145,16 +144,15 @@ class Adapter final : public proto::CheckedControl::Service {
                          proto::Answer* out) override {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, "Handshake");
-      const auto asked = body_of<proto::HandshakeRequest>(in->body());
-      const std::string call = "handshake of '" + asked.caller().task().substr(0, kNameBytesMax) +
-                               "' of " +
-                               text_of_job(asked.caller().job_id().substr(0, kNameBytesMax));
-      return to_proto(admitting(from, call, [&] {
+      const auto asked = decoded<HandshakeRequest>(in->body(), "Handshake");
+      const std::string call = "handshake of '" + asked.caller.task.substr(0, kNameBytesMax) +
+                               "' of " + text_of_job(asked.caller.job_id.substr(0, kNameBytesMax));
+      return admitting(from, call, [&] {
         COHORT_CHECK(in->body().size() <= stranger_bytes_max_, ErrorCode::resource_exhausted,
                      "[rpc.control] expected a handshake of at most ", stranger_bytes_max_,
                      " bytes, got ", in->body().size());
-        return service_.handshake(from_proto(asked), from.caller);
-      }));
+        return service_.handshake(asked, from.caller);
+      });
     });
   }
   // Any client may ask. Admits a known coordinator whose connection gRPC has renewed, since a
@@ -163,12 +161,12 @@ class Adapter final : public proto::CheckedControl::Service {
                          proto::Answer* out) override {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, "GetHealth");
-      const auto asked = body_of<proto::HealthRequest>(in->body());
+      const auto asked = decoded<internal::HealthRequest>(in->body(), "GetHealth");
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
         admit_if_known(from);
       TaskHealth health = service_.health();
-      if (!service_.is_of_job(asked.job_id())) hide_from_strangers(health);
-      return to_proto(health);
+      if (!service_.is_of_job(asked.job_id)) hide_from_strangers(health);
+      return health;
     });
   }
   void admit_if_known(const Origin& from) {
@@ -180,28 +178,33 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status SetMembership(grpc::ServerContext* context, const proto::Call* in,
                              proto::Answer* out) override {
-    return on_session<proto::Membership>(context, in, out, "SetMembership", "parameter servers",
-                                         &CoordinatorSession::set_membership);
+    return on_session(context, in, out, "SetMembership", "parameter servers",
+                      &CoordinatorSession::set_membership);
   }
   grpc::Status PlaceVariables(grpc::ServerContext* context, const proto::Call* in,
                               proto::Answer* out) override {
-    return on_session<proto::Placement>(context, in, out, "PlaceVariables", "a placement",
-                                        &CoordinatorSession::place_variables);
+    return on_session(context, in, out, "PlaceVariables", "a placement",
+                      &CoordinatorSession::place_variables);
   }
   grpc::Status RegisterFunction(grpc::ServerContext* context, const proto::Call* in,
                                 proto::Answer* out) override {
-    return on_session<proto::FunctionBody>(context, in, out, "RegisterFunction", "a function",
-                                           &CoordinatorSession::register_function);
+    return on_session(context, in, out, "RegisterFunction", "a function",
+                      &CoordinatorSession::register_function);
   }
   grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Call* in,
                                proto::Answer* out) override {
-    return on_session<proto::Variables>(context, in, out, "CreateVariables", "variables",
-                                        &CoordinatorSession::create_variables);
+    return guarded(in, out, [&] {
+      const Origin from = origin_of(*context, *in, "CreateVariables");
+      const auto session =
+          admitting(from, "variables", [&] { return service_.session_of(from.caller); });
+      session->create_variables(decoded<internal::Variables>(in->body(), "CreateVariables").all);
+      return internal::Done();
+    });
   }
   grpc::Status CreateIterator(grpc::ServerContext* context, const proto::Call* in,
                               proto::Answer* out) override {
-    return on_session<proto::IteratorSpec>(context, in, out, "CreateIterator", "an iterator",
-                                           &CoordinatorSession::create_iterator);
+    return on_session(context, in, out, "CreateIterator", "an iterator",
+                      &CoordinatorSession::create_iterator);
   }
   grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
                        proto::Answer* out) override {
@@ -209,20 +212,20 @@ class Adapter final : public proto::CheckedControl::Service {
       const Origin from = origin_of(*context, *in, "Release");
       const auto session =
           admitting(from, "a release", [&] { return service_.session_of(from.caller); });
-      const auto asked = body_of<proto::ReleaseRequest>(in->body());
-      internal::check_call_room(asked.next_call_bytes());
-      session->release(from_proto(asked));
-      return proto::Done();
+      const auto asked = decoded<internal::ReleaseRequest>(in->body(), "Release");
+      internal::check_call_room(asked.next_call_bytes);
+      session->release(asked.resources);
+      return internal::Done();
     });
   }
   grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
                         proto::Answer* out) override {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, "Shutdown");
-      const auto asked = body_of<proto::ShutdownRequest>(in->body());
+      const auto asked = decoded<internal::ShutdownRequest>(in->body(), "Shutdown");
       return admitting(from, "a shutdown", [&] {
-        service_.shutdown(from.caller, from_proto(asked));
-        return proto::Done();
+        service_.shutdown(from.caller, asked.grace);
+        return internal::Done();
       });
     });
   }
