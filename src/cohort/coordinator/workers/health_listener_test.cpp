@@ -221,7 +221,7 @@ TEST(CoordinatorAddress, AWarningNamesALackOfDescriptors) {
                   [] { return TaskHealth(); }),
               nullptr);
   }
-  EXPECT_THAT(warnings.text(), AllOf(HasSubstr("raise the limit"), HasSubstr("chief:0"),
+  EXPECT_THAT(warnings.text(), AllOf(HasSubstr("(ulimit -n)"), HasSubstr("chief:0"),
                                      ::testing::Not(HasSubstr("holds the port"))));
 }
 
