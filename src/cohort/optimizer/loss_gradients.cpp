@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"

@@ -2,11 +2,8 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <algorithm>
-#include <memory>
 #include <span>
-#include <string>
 #include <unordered_set>
-#include <utility>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
