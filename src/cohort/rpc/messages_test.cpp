@@ -223,7 +223,7 @@ TEST(Messages, AMissingOrExtraTensorIsDataLoss) {
               throws_error(ErrorCode::data_loss, "expected 3 tensors, got 4"));
   frame.tensors.resize(2);
   EXPECT_THAT([&] { push_of(frame); },
-              throws_error(ErrorCode::data_loss, "expected 2 more tensors, got 1"));
+              throws_error(ErrorCode::data_loss, "expected 3 tensors, got 2"));
 }
 
 TEST(Messages, APeekReplyHasWholeElements) {

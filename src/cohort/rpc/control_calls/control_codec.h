@@ -49,8 +49,11 @@ void fields(Codec& codec, HandshakeRequest& request) {
         request.data_timeout, request.is_returning, request.start_order,
         Choice(request.payload_checksums, PayloadChecksums::always, "when payloads have checksums"),
         request.has_first_task);
-  if constexpr (Codec::kReads)
-    if (request.data_timeout < Duration::zero()) codec.fail("a data timeout of at least 0 ns");
+  if constexpr (Codec::kReads) {
+    if (request.data_timeout >= Duration::zero()) return;
+    const auto nanoseconds = std::chrono::nanoseconds(request.data_timeout).count();
+    codec.fail("a data timeout of at least 0 ns, got " + std::to_string(nanoseconds));
+  }
 }
 
 template <class Codec>
