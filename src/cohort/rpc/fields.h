@@ -38,14 +38,13 @@ struct Fixed {
 // A value of an enum from 0 to `last`.
 template <class Enum>
 struct Choice {
+  Choice(Enum& field, Enum highest, std::string_view expectation)
+      : value(field), last(highest), expected(expectation) {}
+
   Enum& value;
   Enum last;
   std::string_view expected;  // "a closure's status"
 };
-template <class Enum>
-Choice(Enum&, Enum, std::string_view) -> Choice<Enum>;
-template <class Enum>
-Choice(Enum&, Enum, const char*) -> Choice<Enum>;
 
 // Tensors follow each other beside the bytes, which have only their number. Thread-compatible.
 class FieldWriter {
@@ -174,7 +173,9 @@ class FieldReader {
   void read(std::optional<T>& value) {
     bool has_value = false;
     read(has_value);
-    if (has_value) read(value.emplace());
+    if (!has_value) return;
+    value = T();
+    read(*value);
   }
   // Grows as items are read, since a count of broken bytes may be large.
   template <class T>
