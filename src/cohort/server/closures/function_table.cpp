@@ -2,6 +2,7 @@
 #include "cohort/server/closures/function_table.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/function/registry.h"
@@ -63,12 +64,15 @@ std::vector<parameter_server::Pull> WorkerProgram::pulls_of(
 }
 
 std::string WorkerProgram::names_of(std::span<const std::uint64_t> ids) const {
+  constexpr std::size_t kShown = 4;
+  const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
   std::string names;
+  std::size_t count = 0;
   for (std::size_t i = 0; i < ids_.size(); ++i) {
-    if (std::find(ids.begin(), ids.end(), ids_[i]) == ids.end()) continue;
+    if (!wanted.contains(ids_[i]) || count++ >= kShown) continue;
     names += (names.empty() ? "'" : ", '") + program_->info().variables[i].name + "'";
   }
-  return names;
+  return count <= kShown ? names : names + " and " + std::to_string(count - kShown) + " more";
 }
 
 bool WorkerProgram::fits(std::span<const at::Tensor> inputs,

@@ -44,7 +44,7 @@ class WorkerProgram {
   // How these variables of the program are pulled.
   std::vector<parameter_server::Pull> pulls_of(const Places& places,
                                                std::span<const std::size_t> variables) const;
-  // "'w', 'b'": the names of the variables with these numbers, for messages.
+  // The names of the variables with these numbers, for messages: "'w', 'b' and 3 more".
   std::string names_of(std::span<const std::uint64_t> ids) const;
   // Whether the program was traced for such arguments and elements. Inputs after those of the
   // program are ignored: only later traces have captured them.
