@@ -90,6 +90,41 @@ TEST_F(UpdatesInSteps, PenaltiesOfValuesThatWereReadAreTrained) {
   EXPECT_FALSE(torch::equal(by_read.read(), ramp(3)));
 }
 
+// In a closure, in run(), and on this process; each step uses rows 3 to 6, some of them twice.
+TEST_F(UpdatesInSteps, SparseGradientsAreSentAsRows) {
+  constexpr std::int64_t kRows = 100'000;
+  const auto pushed = [&] {
+    return cluster.health("ps:0").pushed_bytes + cluster.health("ps:1").pushed_bytes;
+  };
+  for (const bool lazy_rows : {false, true}) {
+    const std::string suffix = lazy_rows ? " lazy" : "";
+    const at::Tensor start = torch::linspace(-1, 1, kRows * 2).view({kRows, 2});
+    const Variable scheduled = strategy.variable("scheduled" + suffix, start),
+                   there = strategy.variable("in run()" + suffix, start),
+                   here = local_variable("here" + suffix, start.clone());
+    const auto adam_of = [&](const Variable& v) {
+      return Adam({v}, {.learning_rate = 0.5, .lazy_rows = lazy_rows});
+    };
+    const Adam of_closure = adam_of(scheduled), of_run = adam_of(there), local = adam_of(here);
+    const auto loss_of = [&](const Variable& v, const at::Tensor& x) {
+      const at::Tensor ids = torch::tensor({3, 5, 3, 6}, torch::kLong);
+      return torch::embedding(v.tensor(), ids, -1, false, /*sparse=*/true).mul(x.sum()).square();
+    };
+    const Function step([&](at::Tensor x) { of_closure.minimize(loss_of(scheduled, x).sum()); });
+    const std::uint64_t before = pushed();
+    for (int i = 0; i < 3; ++i) {
+      coordinator.schedule(step, batch(i));
+      local.minimize(loss_of(here, batch(i)).sum());
+      strategy.run([&] { of_run.minimize(loss_of(there, batch(i)).sum()); });
+    }
+    coordinator.join();
+    EXPECT_EQ(pushed() - before, 6 * 3 * (2 * sizeof(float) + sizeof(std::int64_t)))
+        << "six pushes of three rows with their ids";
+    EXPECT_TRUE(torch::equal(scheduled.read(), here.read())) << suffix;
+    EXPECT_TRUE(torch::equal(there.read(), here.read())) << suffix;
+  }
+}
+
 // No step could use a gradient of it.
 TEST_F(UpdatesInSteps, AVariableIsReadOutsideOfAStepAsAPlainValue) {
   const Variable w = strategy.variable("w", ramp(3));

@@ -59,9 +59,13 @@ class COHORT_API Optimizer {
   // to all of them.
   std::vector<std::pair<at::Tensor, Variable>> compute_gradients(const at::Tensor& loss) const;
   // The second half of minimize(); skips undefined gradients. All gradients are read before the
-  // first variable changes, so a gradient may be a view of another variable's value. A sparse one
-  // is made dense: slots and weight decay change in rows without a gradient too, as in TensorFlow.
-  // Throws unimplemented as minimize() does, and for a sparse gradient in a traced step.
+  // first variable changes, so a gradient may be a view of another variable's value. Throws
+  // unimplemented as minimize() does.
+  //
+  // A sparse gradient of rows, as embeddings make it with sparse(true), gives the bits of the dense
+  // one: rows that come several times are added in their order, and rules with momentum, averages
+  // or weight decay change rows without a gradient, too, as in TensorFlow. Those cost an update of
+  // all rows, and a line in the log; the others, and all with .lazy_rows, cost the rows that occur.
   //
   // An update of variables on several parameter servers is not atomic. If one server refuses its
   // part, for example because another rule's slots have this optimizer's name, the error is thrown
@@ -102,10 +106,14 @@ class COHORT_API Optimizer {
 
  protected:
   // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
-  // invalid_argument if one is out of range. `name` may be empty.
+  // invalid_argument if one is out of range.
+  struct OptimizerTraits {
+    std::string name;  // may be empty
+    bool lazy_rows = false;
+  };
   Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
-            std::string name);
+            const OptimizerTraits& traits);
 
  private:
   struct State;

@@ -15,7 +15,11 @@
 // here. With eps = 0 a gradient of 0 gives NaN, as in torch::optim.
 //
 // The option lr of torch::optim is called learning_rate, and may be a schedule. torch::optim's
-// lists of parameter groups are several optimizers here. A sparse gradient is used as a dense one.
+// lists of parameter groups are several optimizers here.
+//
+// With lazy_rows, a sparse gradient (of an embedding with sparse(true)) changes only the rows that
+// occur in it, with their rows of the slots, as torch::optim::SparseAdam and TensorFlow's LazyAdam
+// do. Without it, the numbers are those of the dense gradient (Optimizer::apply_gradients()).
 #pragma once
 
 #include <cstdint>
@@ -44,7 +48,8 @@ struct SGDOptions {
   // >= 0. Coupled: g + weight_decay * p replaces g. Without momentum this equals the decoupled
   // decay of tf.keras.optimizers.SGD; with momentum the decay accumulates here.
   double weight_decay = 0.0;
-  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
+  bool lazy_rows = false;  // of sparse gradients, see above
+  std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
 };
 
 // p -= lr*g; with momentum b = m*b + (1 - dampening)*g, p -= lr*b; with nesterov p -= lr*(g + m*b).
@@ -66,7 +71,8 @@ struct RMSpropOptions {
   double momentum = 0.0;             // in [0, 1); 0: none, without a slot
   bool centered = false;             // divides by the standard deviation of the gradients
   OptimizerFormula formula = OptimizerFormula::torch;
-  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
+  bool lazy_rows = false;  // of sparse gradients, see above
+  std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
 };
 
 // s = alpha*s + (1-alpha)*g*g, p -= lr*g/(sqrt(s) + eps). Centered: c = alpha*c + (1-alpha)*g, and
@@ -90,7 +96,8 @@ struct AdagradOptions {
   std::optional<double> initial_accumulator = {};
   std::optional<double> eps = {};  // >= 0; 1e-10; TensorFlow's formula has none
   OptimizerFormula formula = OptimizerFormula::torch;
-  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
+  bool lazy_rows = false;  // of sparse gradients, see above
+  std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
 };
 
 // a += g*g, p -= lr*g/(sqrt(a) + eps); a starts at initial_accumulator, which torch::optim calls
@@ -113,7 +120,8 @@ struct AdamOptions {
   double weight_decay = 0.0;
   bool amsgrad = false;  // divides by the largest average of squares so far
   OptimizerFormula formula = OptimizerFormula::torch;
-  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
+  bool lazy_rows = false;  // of sparse gradients, see above
+  std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
 };
 
 // m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g,
@@ -135,7 +143,8 @@ struct AdamWOptions {
   std::optional<double> weight_decay = {};     // >= 0; 0.01, TensorFlow 0.004
   bool amsgrad = false;                        // as for Adam
   OptimizerFormula formula = OptimizerFormula::torch;
-  std::string name = {};  // finds its slots; empty: one of its own (Optimizer)
+  bool lazy_rows = false;  // of sparse gradients, see above
+  std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
 };
 
 // Adam with decoupled weight decay: first p *= 1 - lr*weight_decay, then Adam's step with the plain

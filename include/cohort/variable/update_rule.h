@@ -38,6 +38,13 @@ class COHORT_API UpdateRule {
   // New slots for a variable, one for each of slot_names().
   virtual std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                                std::span<const double> hyper) const = 0;
+  // Whether an update leaves rows as they are in which the gradient is zero: the value, and slots
+  // that have rows. Then a sparse gradient costs its own rows only. Numbers below the least normal
+  // one are left, which an update of all rows makes zero.
+  virtual bool leaves_rows_of_zeros(std::span<const double> hyper) const {
+    static_cast<void>(hyper);
+    return false;
+  }
   // Sets new_value = rule(value, slots, gradient) and changes the slots in place. `new_value` has
   // the dtype and sizes of `value`, and is `value` itself or shares no memory with it. All tensors
   // are contiguous and were checked with check_update(). Must not throw on the CPU, so that all

@@ -22,6 +22,7 @@ enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
 struct SlotOwner {
   std::string_view rule;  // "adam"
   std::string_view optimizer;
+  bool lazy_rows = false;
 };
 
 // A value type. variable/effect_kinds.h says what each kind has and does.
@@ -41,10 +42,14 @@ struct Effect {
   std::uint64_t variable = 0;       // an index of a program's table, or the number on servers
   std::string rule;                 // apply only, as optimizer
   std::string optimizer;            // the optimizer whose slots are used
+  bool lazy_rows = false;           // apply with row_ids: the other rows stay, whatever the rule is
   std::vector<double> hyper;        // apply: in the rule's order; merge_average: the momentum
   at::Tensor row_ids;               // int64 [n]; undefined: all rows
   std::vector<at::Tensor> tensors;  // gradient | value | rows | value, statistic
   std::uint64_t version = 0;        // merge_average: the version that was read
+
+  // Of the tensors.
+  COHORT_API std::uint64_t bytes() const;
 };
 
 inline Effect assign_effect(AssignKind kind, at::Tensor value) {
@@ -55,9 +60,14 @@ inline Effect apply_effect(const SlotOwner& owner, std::vector<double> hyper, at
   return {.kind = Effect::Kind::apply,
           .rule = std::string(owner.rule),
           .optimizer = std::string(owner.optimizer),
+          .lazy_rows = owner.lazy_rows,
           .hyper = std::move(hyper),
           .tensors = {std::move(gradient)}};
 }
+
+// Makes an update with a sparse gradient, which has one sparse axis, one of some rows: their ids and
+// values. A sparse tensor cannot be sent.
+COHORT_API void separate_rows(Effect& effect);
 
 // One handler serves one run. Used only from the thread that runs the program. `variable` and
 // `resource` are indices into the program's tables.

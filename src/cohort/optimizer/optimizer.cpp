@@ -2,6 +2,7 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <algorithm>
+#include <atomic>
 #include <span>
 #include <unordered_set>
 
@@ -17,6 +18,7 @@
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/replica_count.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/variable/variable_state.h"
 
@@ -65,16 +67,19 @@ void expect_settable(std::string_view name) {
                   "the step");
 }
 
-// In the form that update rules take. An embedding with sparse(true) gives a sparse gradient: rules
-// treat its missing rows as zeros, as TensorFlow's do.
-at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) {
-  const bool is_sparse = gradient.layout() == at::kSparse && function::Trace::current() == nullptr;
-  if (is_sparse) return dense_of(gradient).to(variable.spec().dtype).contiguous();
-  COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
-               "[optimizer.minimize] expected a dense gradient, got a sparse one (variable '",
-               variable.name(), "'); make the embedding without sparse(true)");
+// In the form that homes take: dense, or as rows, which an embedding with sparse(true) gives.
+at::Tensor gradient_for_home(const at::Tensor& gradient, const Variable& variable) {
   const at::Tensor constant = gradient.requires_grad() ? gradient.detach() : gradient;
-  const at::Tensor same_type = constant.to(variable.spec().dtype);
+  const at::ScalarType type = variable.spec().dtype;
+  if (variable::is_row_gradient(gradient))
+    return constant.scalar_type() == type ? constant : constant.to(type);
+  const bool is_sparse = gradient.layout() == at::kSparse && function::Trace::current() == nullptr;
+  if (is_sparse) return variable::dense_of(gradient).to(type).contiguous();
+  COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::unimplemented,
+               "[optimizer.minimize] expected a dense gradient, or a sparse one of whole rows, got "
+               "one of another layout (variable '",
+               variable.name(), "'); make it dense with to_dense()");
+  const at::Tensor same_type = constant.to(type);
   // A sum over replicas is made row-major itself.
   const bool is_added = variable::ReplicaCount::current() > 1 && !function::Trace::current();
   return is_added ? same_type : same_type.contiguous();
@@ -84,11 +89,12 @@ at::Tensor dense_gradient(const at::Tensor& gradient, const Variable& variable) 
 
 struct Optimizer::State final : AttachedState {
   State(std::vector<Variable> given, const variable::UpdateRule& its_rule, std::string its_name,
-        const LearningRateSchedule& schedule)
+        const LearningRateSchedule& schedule, bool has_lazy_rows)
       : variables(std::move(given)),
         members(members_of(variables)),
         rule(its_rule),
         claimed(std::move(its_name), variables, rule),
+        lazy_rows(has_lazy_rows),
         learning_rate(schedule, !schedule.is_constant()) {}
 
   const std::vector<Variable> variables;
@@ -96,12 +102,14 @@ struct Optimizer::State final : AttachedState {
   std::vector<Variable> first_of_homes;                   // one of each home
   const variable::UpdateRule& rule;
   const optimizer::ClaimedName claimed;
+  const bool lazy_rows;
+  std::atomic<bool> has_warned_of_rows = false;
   mutable internal::LossWarnings warnings;
   mutable UpdateCounter learning_rate;  // SlotKey::counter
   // In the rule's order; the tensors never change, their values do. The first is the learning rate.
   std::vector<at::Tensor> hyper;
 
-  SlotKey slot_key() const { return {rule, claimed.get(), &learning_rate}; }
+  SlotKey slot_key() const { return {rule, claimed.get(), &learning_rate, lazy_rows}; }
 
   std::string key() const override {
     return "optimizer '" + claimed.get() + "' of '" + variables.front().name() + "'";
@@ -146,6 +154,19 @@ struct Optimizer::State final : AttachedState {
     if (optimizer != claimed.get()) return {};
     return std::string(rule.name()) + " of '" + variables.front().name() + "' after " +
            std::to_string(learning_rate.count()) + " updates";
+  }
+  // Once: the gradient of an embedding has few rows, but the update of all of them is as slow as
+  // that of a dense one.
+  void warn_of_all_rows(const Update& update) {
+    if (lazy_rows || !variable::is_row_gradient(update.gradient) || has_warned_of_rows) return;
+    std::vector<double> numbers;
+    for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
+    if (rule.leaves_rows_of_zeros(numbers) || has_warned_of_rows.exchange(true)) return;
+    log_warn("[optimizer.", rule.name(), "] the gradient of '", update.variable.name(),
+             "' has some rows only, but this rule with these options changes all ",
+             update.gradient.size(0),
+             " rows in each update, as with a dense gradient; set .lazy_rows = true to change only "
+             "the rows that occur");
   }
   void warn_of_replaced(std::size_t i, double own, double of_others) const {
     if (own == of_others) return;
@@ -213,7 +234,7 @@ struct Optimizer::State final : AttachedState {
 
 Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
                      const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
-                     std::string name) {
+                     const OptimizerTraits& traits) {
   COHORT_ASSERT(hyper.size() + 1 == rule.hyperparameter_names().size());
   COHORT_CHECK(
       function::Trace::current() == nullptr && !EagerStep::is_scheduled_here(),
@@ -230,8 +251,9 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
   variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));
   for (std::size_t i = 0; i < hyper.size(); ++i)
     variable::check_hyperparameter_range(rule, i + 1, where, hyper[i]);
-  if (name.empty()) name = optimizer::next_name(rule);
-  state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate);
+  std::string name = traits.name.empty() ? optimizer::next_name(rule) : traits.name;
+  state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate,
+                                   traits.lazy_rows);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
   state_->attach_to_homes(state_);
@@ -303,7 +325,8 @@ void Optimizer::State::apply(const GradientList& gradients, bool are_temporary) 
         variable.name(), "'");
     if (gradient.defined()) {
       const bool is_temporary = are_temporary && internal::is_only_user(gradient);
-      updates.push_back({variable, dense_gradient(gradient, variable), is_temporary});
+      updates.push_back({variable, gradient_for_home(gradient, variable), is_temporary});
+      warn_of_all_rows(updates.back());
     } else if (is_one_of_several) {
       updates.push_back({variable, gradient});  // other replicas may have one
     }

@@ -17,6 +17,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/variable/variable_table.h"
 
@@ -49,11 +50,19 @@ struct Network {
 class OwningHost final : public internal::EffectHandler {
  public:
   std::vector<Variable> variables;
+  int num_row_updates = 0, num_lazy_updates = 0;
 
   std::vector<at::Tensor> iterator_next(std::int64_t) override { return {}; }
   void update(internal::Effect effect) override {
     if (effect.kind != internal::Effect::Kind::apply) return;
-    const Update update{variables.at(effect.variable), std::move(effect.tensors[0])};
+    const Variable& variable = variables.at(effect.variable);
+    at::Tensor gradient = effect.tensors[0];
+    if (effect.row_ids.defined()) {
+      gradient = variable::row_gradient(effect.row_ids, gradient, *variable.spec().sizes);
+      ++num_row_updates;
+    }
+    num_lazy_updates += effect.lazy_rows ? 1 : 0;
+    const Update update{variable, gradient};
     std::vector<at::Tensor> hyper;
     for (const double value : effect.hyper) hyper.push_back(make_hyperparameter(value));
     apply_updates({optimizer::update_rule_of(effect.rule), effect.optimizer}, {&update, 1}, hyper);
@@ -93,6 +102,8 @@ class Shipped {
     return program_->run(inputs, values, host_, 0).at(0);
   }
   const std::string& listing() const { return traced_.listing; }
+  int num_row_updates() const { return host_.num_row_updates; }
+  int num_lazy_updates() const { return host_.num_lazy_updates; }
   at::Tensor value(std::string_view name) const {
     for (const Variable& variable : host_.variables) {
       if (variable.name() == name) return variable.read();
@@ -250,21 +261,32 @@ TEST(OptimizersInATrace, ALossOfNoVariableIsRefusedAtTheTrace) {
               testing::throws_error(ErrorCode::invalid_argument, "depends on none of them"));
 }
 
-TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceIsRefusedWithTheRemedy) {
-  Network here(7);
-  const SGD sgd(here.variables, {.learning_rate = 0.1});
-  const auto step = [&](const at::Tensor& x) {
-    const auto rows = [&](std::int64_t first) {
-      const at::Tensor ids = at::arange(first, first + 2);
-      return at::embedding(here.variables[0].tensor(), ids, -1, false, /*sparse=*/true).sum();
+TEST(OptimizersInATrace, ASparseEmbeddingUsedTwiceGivesRows) {
+  for (const bool lazy_rows : {false, true}) {
+    Network here(7), dense(7);
+    const auto step_of = [](Network& net, const Optimizer& optimizer, bool is_sparse) {
+      return [&net, &optimizer, is_sparse](const at::Tensor& x) {
+        const auto rows = [&](std::int64_t first) {
+          const at::Tensor ids = at::arange(first, first + 2);
+          return at::embedding(net.variables[0].tensor(), ids, -1, false, is_sparse);
+        };
+        const at::Tensor loss = (rows(0) + rows(1)).mul(x.sum()).tanh().sum();
+        optimizer.minimize(loss);
+        return loss;
+      };
     };
-    const at::Tensor loss = rows(0).add(rows(1)).mul(x.sum());
-    sgd.minimize(loss);
-    return loss;
-  };
-  EXPECT_THAT(([&] { Shipped(here, step); }),
-              testing::throws_error(ErrorCode::unimplemented,
-                                    "(variable 'w1'); make the embedding without sparse(true)"));
+    const Adam adam(here.variables, {.learning_rate = 0.1, .lazy_rows = lazy_rows});
+    const Adam plain(dense.variables, {.learning_rate = 0.1});
+    Shipped shipped(here, step_of(here, adam, true));
+    const auto eager = step_of(dense, plain, false);
+    for (std::uint64_t i = 0; i < 3; ++i) {
+      shipped.run(Shipped::batch(i));
+      eager(Shipped::batch(i));
+    }
+    EXPECT_TRUE(at::equal(shipped.value("w1"), dense.variables[0].read()));
+    EXPECT_EQ(shipped.num_row_updates(), 3);
+    EXPECT_EQ(shipped.num_lazy_updates(), lazy_rows ? 3 : 0);
+  }
 }
 
 // Regression: the rate was frozen, and a set was executed once by the trace and by no call.

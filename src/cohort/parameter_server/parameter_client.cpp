@@ -8,6 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/requester.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -22,10 +23,12 @@ PerServer& find_or_add(std::vector<PerServer>& all, rpc::MemberId server) {
   return all.back();
 }
 
-std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
-  return bytes;
+// A row that comes several times in a gradient is sent once.
+void sum_rows_of(rpc::Effect& effect) {
+  const auto sums =
+      variable::sum_rows(variable::GradientRows{effect.row_ids, effect.tensors.at(0)});
+  effect.row_ids = sums.ids.view({-1});
+  effect.tensors[0] = sums.values;
 }
 
 std::vector<std::uint64_t> variables_of(const rpc::PushRequest& request) {
@@ -99,12 +102,13 @@ std::vector<Pull> pulls_of(const rpc::Placement& placement,
 
 std::uint64_t Push::bytes() const {
   std::uint64_t bytes = 0;
-  for (const rpc::Effect& effect : request.effects) bytes += bytes_of(effect.tensors);
+  for (const rpc::Effect& effect : request.effects) bytes += effect.bytes();
   return bytes;
 }
 
 void PushBatch::add(const rpc::Slice& slice, rpc::Effect effect) {
   effect.variable = slice.variable;
+  if (effect.kind == rpc::Effect::Kind::apply && effect.row_ids.defined()) sum_rows_of(effect);
   find_or_add(pushes_, slice.server).request.effects.push_back(std::move(effect));
 }
 
@@ -185,8 +189,8 @@ void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& 
                ErrorCode::data_loss, "[server.pull] expected ", values, " values and ", versions,
                " versions from ", links_->name_of(pull.server), ", got ", reply.values.size(),
                " and ", reply.versions.size());
-  traffic.pulled_bytes += bytes_of(reply.values);
   for (std::size_t i = 0; i < values; ++i) {
+    traffic.pulled_bytes += reply.values[i].nbytes();
     into.values[pull.positions[i]] = std::move(reply.values[i]);
     if (versions > 0) into.versions[pull.positions[i]] = reply.versions[i];
   }

@@ -15,12 +15,6 @@ namespace {
 using parameter_server::AppliedPushes;
 using parameter_server::StoredVariable;
 
-std::uint64_t bytes_of(const std::vector<at::Tensor>& tensors) {
-  std::uint64_t bytes = 0;
-  for (const at::Tensor& tensor : tensors) bytes += tensor.nbytes();
-  return bytes;
-}
-
 // nullptr for other kinds than apply.
 const variable::UpdateRule* rule_of(const rpc::Effect& effect) {
   if (effect.kind != rpc::Effect::Kind::apply) return nullptr;
@@ -111,7 +105,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
   }
-  counters_.pulled_bytes += bytes_of(reply.values);
+  for (const at::Tensor& value : reply.values) counters_.pulled_bytes += value.nbytes();
   return reply;
 }
 
@@ -134,7 +128,7 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   }
   try {
     for (Update& update : updates) {
-      counters_.pushed_bytes += bytes_of(update.reserve.effect.tensors);
+      counters_.pushed_bytes += update.reserve.effect.bytes();
       update.variable->apply(std::move(update.reserve));
     }
   } catch (...) {

@@ -2,6 +2,7 @@
 #include "cohort/parameter_server/parameter_store.h"
 
 #include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
@@ -324,6 +325,64 @@ TEST_F(ParameterStoreTest, APulledValueNeverChanges) {
 TEST_F(ParameterStoreTest, ScattersRows) {
   store.push(push_rows(1, {2, 0, 2}));
   EXPECT_TRUE(value(2).sum(1).eq(at::tensor({2.F, 0.F, 4.F})).all().item<bool>());
+}
+
+// Steps of Adam with a gradient of all rows, and then with one of rows 2 and 0.
+class RowsOfGradients : public ::testing::Test {
+ protected:
+  static rpc::PushRequest step(const at::Tensor& gradient, const at::Tensor& row_ids = {}) {
+    rpc::PushRequest request;
+    request.effects.push_back({.kind = Kind::apply,
+                               .variable = 2,
+                               .rule = "adam",
+                               .optimizer = "adam",
+                               .hyper = {0.1, 0.9, 0.999, 1e-8, 0.0},
+                               .row_ids = row_ids,
+                               .tensors = {gradient}});
+    return request;
+  }
+  enum class Way : std::uint8_t { dense, rows, lazy_rows };
+  at::Tensor value_after(Way way) const {
+    ParameterStore store;
+    store.create({{.id = 2, .name = "table", .spec = {at::ScalarType::Float, {{3, 2}}}}});
+    store.push(step(at::full({3, 2}, 0.5F)));
+    const at::Tensor before = store.pull({{2}}).values[0];  // so that a reader has the value
+    rpc::PushRequest last =
+        way == Way::dense ? step(at::zeros({3, 2}).index_copy(0, ids_, rows_)) : step(rows_, ids_);
+    last.effects[0].lazy_rows = way == Way::lazy_rows;
+    store.push(std::move(last));
+    EXPECT_TRUE(at::equal(before, at::full({3, 2}, before[0][0].item<float>())));
+    return store.pull({{2}}).values[0];
+  }
+
+  const at::Tensor ids_ = at::tensor({2, 0}, at::kLong);
+  const at::Tensor rows_ = at::tensor({1.F, 2.F, 3.F, 4.F}).view({2, 2});
+};
+
+TEST_F(RowsOfGradients, AreAppliedAsTheDenseGradient) {
+  EXPECT_TRUE(at::equal(value_after(Way::rows), value_after(Way::dense)));
+}
+
+TEST_F(RowsOfGradients, ChangeTheOtherRowsOnlyIfTheyAreNotLazy) {
+  const at::Tensor lazy = value_after(Way::lazy_rows), dense = value_after(Way::dense);
+  EXPECT_TRUE(at::equal(lazy.index_select(0, ids_), dense.index_select(0, ids_)));
+  EXPECT_FALSE(at::equal(lazy[1], dense[1]));
+  EXPECT_NEAR(lazy[1][0].item<float>(), -0.1, 1e-6) << "the first step alone";
+}
+
+TEST_F(RowsOfGradients, OfOtherRowsAreRefused) {
+  ParameterStore store;
+  store.create({{.id = 2, .name = "table", .spec = {at::ScalarType::Float, {{3, 2}}}}});
+  EXPECT_THAT(
+      [&] {
+        store.push(step(rows_, at::tensor({2, 3}, at::kLong)));
+      },
+      testing::throws_error(ErrorCode::out_of_range,
+                            "[server.apply] expected row ids in [0, 3), got 3"));
+  EXPECT_THAT(
+      [&] { store.push(step(rows_, at::tensor({2}, at::kLong))); },
+      testing::throws_error(ErrorCode::invalid_argument, "expected int64 ids [n] and rows"));
+  EXPECT_TRUE(at::equal(store.pull({{2}}).values[0], at::zeros({3, 2})));
 }
 
 TEST_F(ParameterStoreTest, AFaultyEffectLeavesAllAsItWas) {

@@ -84,9 +84,11 @@ void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
                        std::span<const double> hyper) {
   std::vector<RemoteUpdate> remote;
   for (const auto& [variable, gradient, is_temporary] : updates) {
-    remote.push_back({variable, internal::apply_effect({key.rule.name(), key.optimizer},
-                                                       {hyper.begin(), hyper.end()},
-                                                       gradient.detach().contiguous())});
+    rpc::Effect effect =
+        internal::apply_effect(key.owner(), {hyper.begin(), hyper.end()}, gradient.detach());
+    internal::separate_rows(effect);
+    effect.tensors[0] = effect.tensors[0].contiguous();
+    remote.push_back({variable, std::move(effect)});
   }
   update(std::move(remote), "'" + std::string(key.rule.name()) + "' step of");
 }

@@ -4,6 +4,9 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
+#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -15,6 +18,7 @@
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/replica_count.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort {
 namespace {
@@ -88,6 +92,28 @@ TEST_F(RemoteHomeTest, UpdatesOfManyVariablesAreOnePushToEachServer) {
   EXPECT_EQ(last.optimizer, "rated_1");
   EXPECT_THAT(last.hyper, ElementsAre(0.5));
   EXPECT_TRUE(at::equal(last.tensors.at(0), of_two(30)));
+}
+
+// Row 7 comes twice, and is sent once.
+TEST_F(RemoteHomeTest, ASparseGradientIsSentAsItsRows) {
+  home_->placement().take({.slices = {{.variable = 9, .server = 0}}});
+  const at::Tensor stand_in = at::zeros({1'000'000, 2}).requires_grad_();
+  const Variable table(std::make_shared<RemoteVariable>("table", stand_in, true, 9, home_));
+  const at::Tensor gradient = variable::row_gradient(at::tensor({7, 999'999, 7}, at::kLong),
+                                                     at::ones({3, 2}), {1'000'000, 2});
+  const RateRule rule;
+  for (const bool lazy_rows : {false, true}) {
+    const Update update{table, gradient};
+    apply_updates({rule, "rated_1", nullptr, lazy_rows}, {&update, 1},
+                  std::array{make_hyperparameter(0.5)});
+    const rpc::PushRequest push = first_.pushes().back();
+    ASSERT_THAT(push.effects, SizeIs(1));
+    const rpc::Effect& effect = push.effects[0];
+    EXPECT_TRUE(at::equal(effect.row_ids, at::tensor({7, 999'999}, at::kLong)));
+    ASSERT_THAT(effect.tensors, SizeIs(1));
+    EXPECT_TRUE(at::equal(effect.tensors[0], at::tensor({2.F, 2.F, 1.F, 1.F}).view({2, 2})));
+    EXPECT_EQ(effect.lazy_rows, lazy_rows);
+  }
 }
 
 TEST_F(RemoteHomeTest, ValuesOfManyVariablesAreOnePullFromEachServerInTheirOrder) {

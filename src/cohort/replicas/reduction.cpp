@@ -19,6 +19,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort::internal {
 namespace {
@@ -222,10 +223,38 @@ at::Tensor Reduction::of(const std::vector<at::Tensor>& values) const {
   return result(sum(all));
 }
 
+namespace {
+
+// Whether some are defined, all of those as rows of one shape and of a dtype that is added as it
+// is. Other ones are added as any sparse tensors, or refused.
+bool are_row_gradients(const std::vector<at::Tensor>& gradients) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    if (first == nullptr) first = &gradient;
+    const bool is_alike = variable::is_row_gradient(gradient) &&
+                          gradient.sizes() == first->sizes() &&
+                          gradient.scalar_type() == first->scalar_type();
+    if (!is_alike || is_half(gradient.scalar_type())) return false;
+  }
+  return first != nullptr;
+}
+
+// A row is added as an element of a dense gradient: first in each replica, then over them.
+Reduction::Parts sum_of_rows(const std::vector<at::Tensor>& gradients, const Reduction& reduction) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& gradient : gradients)
+    sums.push_back(gradient.defined() ? variable::sum_rows(gradient) : at::Tensor());
+  return reduction.parts(variable::add_all_rows(sums));
+}
+
+}  // namespace
+
 Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
                                        std::string_view call, CrossDeviceOps cross_device_ops,
                                        bool are_temporary) {
   const Reduction reduction(ReduceOp::sum, {}, call, cross_device_ops);
+  if (are_row_gradients(gradients)) return sum_of_rows(gradients, reduction);
   std::vector<Reduction::Parts> parts;
   std::size_t count = 0;
   for (const at::Tensor& gradient : gradients) {

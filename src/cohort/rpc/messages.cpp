@@ -46,7 +46,7 @@ template <class Codec>
 void fields(Codec& codec, Effect& effect) {
   bool has_row_ids = effect.row_ids.defined();
   codec(Choice(effect.kind, Effect::kLastKind, "a kind of effect"), effect.variable, effect.rule,
-        effect.optimizer, effect.hyper, effect.version, has_row_ids);
+        effect.optimizer, effect.hyper, effect.version, effect.lazy_rows, has_row_ids);
   if (has_row_ids) codec(effect.row_ids);
   codec(effect.tensors);
 }

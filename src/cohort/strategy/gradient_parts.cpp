@@ -14,6 +14,7 @@
 #include "cohort/strategy/gradient_parts.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort {
@@ -41,10 +42,12 @@ using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
 class TreeAdder {
  public:
   void add(Gradients next) {
-    // The rows of sparse gradients would be added in the order of the parts.
+    // Other sparse gradients would be added in the order of the parts.
     const c10::NoGradGuard no_grad;
     for (auto& [gradient, variable] : next) {
-      if (gradient.defined() && gradient.layout() != at::kStrided) gradient = dense_of(gradient);
+      const bool is_sparse = gradient.defined() && gradient.layout() == at::kSparse;
+      if (is_sparse && !variable::is_row_gradient(gradient))
+        gradient = variable::dense_of(gradient);
     }
     std::size_t count = 1;
     while (!sums_.empty() && sums_.back().count == count) {

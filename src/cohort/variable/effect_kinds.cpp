@@ -73,26 +73,36 @@ void check_sub(const Effect& effect, const TensorSpec& spec, std::string_view va
   check_addable(spec, true, "assign", variable);
 }
 
+// The ids and the first tensor of an effect, which are those of rows.
 void check_rows(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
+  const std::string_view where = effect_kind(effect.kind).name;
   const at::Tensor& ids = effect.row_ids;
   const at::Tensor& rows = effect.tensors[0];
   std::vector<std::int64_t> expected = *spec.sizes;
   const bool is_table =
       !expected.empty() && ids.dim() == 1 && ids.scalar_type() == at::ScalarType::Long;
   if (is_table) expected[0] = ids.numel();
-  check_addable(spec, false, "scatter_add", variable);
   COHORT_CHECK(is_table && rows.sizes().vec() == expected && rows.scalar_type() == spec.dtype,
-               ErrorCode::invalid_argument,
-               "[server.scatter_add] expected int64 ids [n] and rows of ", spec.to_string(),
-               ", got ids ", TensorSpec::of(ids).to_string(), " and rows ",
-               TensorSpec::of(rows).to_string(), " (variable '", variable, "')");
+               ErrorCode::invalid_argument, "[server.", where,
+               "] expected int64 ids [n] and rows of ", spec.to_string(), ", got ids ",
+               TensorSpec::of(ids).to_string(), " and rows ", TensorSpec::of(rows).to_string(),
+               " (variable '", variable, "')");
   const at::Tensor plain_ids = ids.contiguous();
   const std::int64_t* id = plain_ids.data_ptr<std::int64_t>();
   for (std::int64_t i = 0; i < ids.numel(); ++i) {
-    COHORT_CHECK(id[i] >= 0 && id[i] < (*spec.sizes)[0], ErrorCode::out_of_range,
-                 "[server.scatter_add] expected row ids in [0, ", (*spec.sizes)[0], "), got ",
-                 id[i], " (variable '", variable, "')");
+    COHORT_CHECK(id[i] >= 0 && id[i] < (*spec.sizes)[0], ErrorCode::out_of_range, "[server.", where,
+                 "] expected row ids in [0, ", (*spec.sizes)[0], "), got ", id[i], " (variable '",
+                 variable, "')");
   }
+}
+
+void check_added_rows(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
+  check_addable(spec, false, "scatter_add", variable);
+  check_rows(effect, spec, variable);
+}
+
+void check_step(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
+  if (effect.row_ids.defined()) check_rows(effect, spec, variable);
 }
 
 void check_average(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
@@ -158,11 +168,14 @@ void add_rows(at::Tensor& next, const at::Tensor& value, const Effect& effect, b
 
 // In the order of Effect::Kind.
 constexpr std::array<EffectKind, static_cast<std::size_t>(Effect::kLastKind) + 1> kKinds{{
-    {.name = "apply"},
+    {.name = "apply", .row_ids = EffectKind::RowIds::possible, .check = check_step},
     {.name = "assign", .check = check_assign, .change = assign},
     {.name = "assign_add", .check = check_add, .change = add},
     {.name = "assign_sub", .check = check_sub, .change = subtract},
-    {.name = "scatter_add", .takes_row_ids = true, .check = check_rows, .change = add_rows},
+    {.name = "scatter_add",
+     .row_ids = EffectKind::RowIds::needed,
+     .check = check_added_rows,
+     .change = add_rows},
     {.name = "merge_average",
      .num_tensors = 2,
      .num_hyper = 1,
@@ -181,12 +194,14 @@ void check_effect(const Effect& effect, const TensorSpec& spec, std::string_view
   COHORT_CHECK(effect.tensors.size() == kind.num_tensors, ErrorCode::invalid_argument,
                "[server.push] expected ", kind.num_tensors, " tensors for an update of '", variable,
                "', got ", effect.tensors.size());
-  COHORT_CHECK(effect.row_ids.defined() == kind.takes_row_ids, ErrorCode::invalid_argument,
-               "[server.push] expected an update of '", variable, "' ",
-               kind.takes_row_ids ? "with" : "without", " row ids, got one ",
-               kind.takes_row_ids ? "without" : "with", " them (", kind.name, ")");
-  if (kind.check == nullptr) return;
-  COHORT_CHECK(effect.hyper.size() == kind.num_hyper, ErrorCode::invalid_argument,
+  const bool needs_ids = kind.row_ids == EffectKind::RowIds::needed;
+  COHORT_CHECK(
+      kind.row_ids == EffectKind::RowIds::possible || effect.row_ids.defined() == needs_ids,
+      ErrorCode::invalid_argument, "[server.push] expected an update of '", variable, "' ",
+      needs_ids ? "with" : "without", " row ids, got one ", needs_ids ? "without" : "with",
+      " them (", kind.name, ")");
+  const bool is_step = effect.kind == Effect::Kind::apply;  // its rule has numbers of its own
+  COHORT_CHECK(is_step || effect.hyper.size() == kind.num_hyper, ErrorCode::invalid_argument,
                "[server.push] expected ", kind.num_hyper, " numbers for an update of '", variable,
                "', got ", effect.hyper.size(), " (", kind.name, ")");
   kind.check(effect, spec, variable);

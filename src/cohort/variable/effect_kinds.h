@@ -16,9 +16,10 @@ struct EffectKind {
   std::string_view name;  // "assign_add"
   std::size_t num_tensors = 1;
   std::size_t num_hyper = 0;
-  bool takes_row_ids = false;
+  enum class RowIds : std::uint8_t { none, needed, possible };
+  RowIds row_ids = RowIds::none;
   // Throws invalid_argument, naming the variable, if the effect does not fit a value of this spec.
-  // nullptr for steps of update rules, which VariableState checks.
+  // Of steps of update rules it checks the row ids; VariableState checks the rest.
   void (*check)(const internal::Effect& effect, const TensorSpec& spec,
                 std::string_view variable) = nullptr;
   // Writes the new value into `next`, which is `value` or shares no memory with it. Cannot fail

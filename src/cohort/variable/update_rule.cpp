@@ -5,6 +5,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort::variable {
 namespace {
@@ -75,8 +76,10 @@ void check_gradient(const UpdateRule& rule, const at::Tensor& value, const at::T
   COHORT_CHECK(gradient.defined(), ErrorCode::invalid_argument,
                "[variable.apply] expected a gradient, got an ", "undefined tensor (variable '",
                variable_name, "', rule '", rule.name(), "'); leave out variables that have none");
-  COHORT_CHECK(gradient.layout() == at::kStrided, ErrorCode::invalid_argument,
-               "[variable.apply] expected a dense gradient, got a sparse one (variable '",
+  COHORT_CHECK(gradient.layout() == at::kStrided || is_row_gradient(gradient),
+               ErrorCode::invalid_argument,
+               "[variable.apply] expected a dense gradient, or a sparse COO one of whole rows, got "
+               "another layout (variable '",
                variable_name, "', rule '", rule.name(), "'); make it dense with to_dense()");
   const TensorSpec expected = TensorSpec::of(value);
   const TensorSpec got = TensorSpec::of(gradient);

@@ -66,9 +66,12 @@ TEST_F(CheckUpdate, RefusesAnUndefinedGradient) {
               throws_error(ErrorCode::invalid_argument, "undefined"));
 }
 
-TEST_F(CheckUpdate, RefusesASparseGradient) {
-  EXPECT_THAT(checking(tensor({2}), tensor({2}).to_sparse()),
-              throws_error(ErrorCode::invalid_argument, "sparse"));
+TEST_F(CheckUpdate, TakesASparseGradientOfWholeRowsAlone) {
+  EXPECT_NO_THROW(checking(tensor({2, 3}), tensor({2, 3}).to_sparse(1))());
+  EXPECT_THAT(checking(tensor({2, 3}), tensor({2, 3}).to_sparse()),
+              throws_error(ErrorCode::invalid_argument, "got another layout"));
+  EXPECT_THAT(checking(tensor({2, 3}), tensor({3, 3}).to_sparse(1)),
+              throws_error(ErrorCode::invalid_argument, "got float32[3, 3]"));
 }
 
 TEST_F(CheckUpdate, NamesTheDtypeOfAVariableItCannotUpdate) {

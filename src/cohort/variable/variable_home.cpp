@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/variable/replica_count.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/validation.h"
 
 namespace cohort {
@@ -81,10 +82,13 @@ std::vector<Update> with_own_gradients(std::span<const Update> updates) {
   Storages storages;
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const at::Tensor& gradient = updates[i].gradient;
+    if (!gradient.defined()) continue;
+    const bool is_sparse = gradient.layout() == at::kSparse;
+    const at::Tensor values = is_sparse ? variable::rows_of(gradient).values : gradient;
     // A tensor that autograd has made is the only user of its memory.
-    if (!gradient.defined() || gradient.storage().use_count() == 1) continue;
+    if (values.storage().use_count() == 1) continue;
     if (storages.empty()) storages = storages_of(updates);
-    if (!storages.contains(gradient.storage().unsafeGetStorageImpl())) continue;
+    if (!storages.contains(values.storage().unsafeGetStorageImpl())) continue;
     if (own.empty()) own.assign(updates.begin(), updates.end());
     own[i].gradient = gradient.detach().clone();
   }
@@ -200,8 +204,7 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
       }
       for (const Update& each : group.members) {
         trace->update(each.variable.tensor(),
-                      internal::apply_effect({key.rule.name(), key.optimizer}, {}, each.gradient),
-                      hyper);
+                      internal::apply_effect(key.owner(), {}, each.gradient), hyper);
       }
     }
     return;

@@ -3,30 +3,24 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/index_select.h>
 
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort {
 
 // Most gradients come from autograd as they must be, and each operator costs about as much as a
 // small update.
 at::Tensor plain_gradient(const at::Tensor& gradient) {
+  if (gradient.layout() == at::kSparse) return gradient.detach();
   if (gradient.is_contiguous() && !gradient.requires_grad() && !gradient.is_conj() &&
       !gradient.is_neg())
     return gradient;
   return gradient.detach().resolve_conj().resolve_neg().contiguous();
-}
-
-at::Tensor dense_of(const at::Tensor& gradient) {
-  const at::Tensor own = gradient.detach();
-  if (own._values().numel() != 1) return own.to_dense();
-  // Its strides may be 0.
-  const at::Tensor values = own._values().clone(at::MemoryFormat::Contiguous);
-  return at::_sparse_coo_tensor_unsafe(own._indices(), values, own.sizes()).to_dense();
 }
 
 at::Tensor elements_of(const at::Tensor& tensor, ElementRange range) {
@@ -45,6 +39,21 @@ std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Ten
   return are;
 }
 
+// The others have one number for all rows.
+bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
+  return slot.dim() > 0 && slot.size(0) == value.size(0);
+}
+
+at::Tensor memory_for_rows(const at::Tensor& tensor, std::int64_t rows) {
+  std::vector<std::int64_t> sizes = tensor.sizes().vec();
+  sizes[0] = rows;
+  return at::empty(sizes, tensor.options());
+}
+
+void replace_rows(at::Tensor& tensor, const at::Tensor& row_ids, const at::Tensor& rows) {
+  tensor.index_copy_(0, row_ids, rows);
+}
+
 }  // namespace
 
 bool VariableState::RuleSlots::is_part() const {
@@ -60,8 +69,27 @@ void VariableState::check_rule(const SlotKey& key, std::string_view variable_nam
                variable_name, "'); give the optimizer of the other rule another name");
 }
 
-VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const double> hyper,
-                                            std::string_view variable_name) const {
+VariableState::Reserve VariableState::reserve(const SlotKey& key, const at::Tensor& gradient,
+                                              std::span<const double> hyper,
+                                              std::string_view variable_name) const {
+  Reserve reserve{.slots = reserve_slots(key, hyper, variable_name), .gradient = gradient};
+  if (!variable::is_row_gradient(gradient)) return reserve;
+  variable::GradientRows rows = variable::rows_of(gradient);
+  reserve.gradient = std::move(rows.values);
+  reserve.row_ids = rows.ids.squeeze(0);
+  reserve.new_rows = memory_for_rows(value_, reserve.row_ids.numel());
+  const RuleSlots& slots =
+      reserve.slots.empty() ? slots_.find(key.optimizer)->second : reserve.slots.mapped();
+  for (const at::Tensor& slot : slots.tensors) {
+    const bool is_copied = has_rows(slot, value_);
+    reserve.slot_rows.push_back(is_copied ? memory_for_rows(slot, reserve.row_ids.numel())
+                                          : at::Tensor());
+  }
+  return reserve;
+}
+
+VariableState::Fresh VariableState::reserve_slots(const SlotKey& key, std::span<const double> hyper,
+                                                  std::string_view variable_name) const {
   const auto known = slots_.find(key.optimizer);
   if (known != slots_.end()) {
     check_rule(key, variable_name);
@@ -78,9 +106,28 @@ VariableState::Fresh VariableState::reserve(const SlotKey& key, std::span<const 
   return fresh.extract(fresh.begin());
 }
 
-void VariableState::apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value,
-                          const at::Tensor& gradient, std::span<const double> hyper) {
-  key.rule.update(new_value, value_, made(key, std::move(fresh)).tensors, gradient, hyper);
+void VariableState::apply(const SlotKey& key, Reserve reserve, at::Tensor& new_value,
+                          std::span<const double> hyper) {
+  std::vector<at::Tensor>& slots = made(key, std::move(reserve.slots)).tensors;
+  if (!reserve.row_ids.defined())
+    return key.rule.update(new_value, value_, slots, reserve.gradient, hyper);
+  const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
+  at::index_select_out(reserve.new_rows, value_, 0, reserve.row_ids);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    at::Tensor& rows = reserve.slot_rows[i];
+    if (rows.defined()) {
+      at::index_select_out(rows, slots[i], 0, reserve.row_ids);
+    } else {
+      rows = slots[i];
+    }
+  }
+  key.rule.update(reserve.new_rows, reserve.new_rows, reserve.slot_rows, reserve.gradient, hyper);
+  if (!new_value.is_alias_of(value_)) new_value.copy_(value_);
+  replace_rows(new_value, reserve.row_ids, reserve.new_rows);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!reserve.slot_rows[i].is_same(slots[i]))
+      replace_rows(slots[i], reserve.row_ids, reserve.slot_rows[i]);
+  }
 }
 
 VariableState::Fresh VariableState::reserve_part(const SlotKey& key, std::span<const double> hyper,
@@ -127,11 +174,11 @@ void VariableState::replace_slot(const std::string& optimizer, std::size_t numbe
   slots.are_parts.at(number) = false;
 }
 
-void VariableState::follow(const VariableState& first, const SlotKey& key, Fresh fresh) {
+void VariableState::follow(const VariableState& first, const SlotKey& key, Reserve reserve) {
   const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
   value_.copy_(first.value_);
   const auto source = first.slots_.find(key.optimizer);
-  std::vector<at::Tensor>& slots = made(key, std::move(fresh)).tensors;
+  std::vector<at::Tensor>& slots = made(key, std::move(reserve.slots)).tensors;
   for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
 }
 

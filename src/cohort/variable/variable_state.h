@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/variable/update_rule.h"
 
@@ -26,14 +27,15 @@ struct SlotKey {
   // Of the optimizer. A home that makes an update for several replicas at once counts it there,
   // before one of them goes on to the next.
   UpdateCounter* counter = nullptr;
+  // Of a sparse gradient: rows without a gradient stay as they are, whatever the rule is.
+  bool lazy_rows = false;
+
+  internal::SlotOwner owner() const { return {rule.name(), optimizer, lazy_rows}; }
 };
 
 // The values of a gradient as rules take them: row-major, and without a graph. The tensor itself if
-// it is like that, else a copy or a view.
+// it is like that, else a copy or a view. A sparse one stays sparse.
 COHORT_API at::Tensor plain_gradient(const at::Tensor& gradient);
-// The values of a sparse COO gradient, whose rows may come several times: the sum of each. Use this
-// in place of to_dense(), with which LibTorch 1.13 loses one number that autograd has expanded.
-COHORT_API at::Tensor dense_of(const at::Tensor& gradient);
 
 // Elements of a value, in row-major order.
 struct ElementRange {
@@ -71,13 +73,21 @@ class COHORT_API VariableState {
   // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
   void take_slots(const Slots& slots, bool may_keep);
 
-  // already_exists, naming `variable_name`, if this optimizer has slots of another rule;
-  // unimplemented if it has slots of a range.
-  Fresh reserve(const SlotKey& key, std::span<const double> hyper,
-                std::string_view variable_name) const;
+  // An update with its memory, for one apply().
+  struct Reserve {
+    Fresh slots;
+    at::Tensor gradient;       // of all elements, or of the rows
+    at::Tensor row_ids = {};   // int64 [n], each row once; undefined: all rows
+    at::Tensor new_rows = {};  // of the value
+    std::vector<at::Tensor> slot_rows = {};
+  };
+  // `gradient`: from prepared_gradient(). already_exists, naming `variable_name`, if this optimizer
+  // has slots of another rule; unimplemented if it has slots of a range.
+  Reserve reserve(const SlotKey& key, const at::Tensor& gradient, std::span<const double> hyper,
+                  std::string_view variable_name) const;
   // Writes the new value into `new_value`, which is value() itself or shares no memory with it. If
   // two updates were reserved together, the second uses the slots of the first.
-  void apply(const SlotKey& key, Fresh fresh, at::Tensor& new_value, const at::Tensor& gradient,
+  void apply(const SlotKey& key, Reserve reserve, at::Tensor& new_value,
              std::span<const double> hyper);
 
   // The same for a range of the elements, which is always the same one: other processes have the
@@ -94,11 +104,13 @@ class COHORT_API VariableState {
   // Replaces a part of a slot by the whole slot.
   void replace_slot(const std::string& optimizer, std::size_t number, at::Tensor whole);
 
-  // Copies the value and these slots of `first`, which may be on another device. `fresh`: as for
+  // Copies the value and these slots of `first`, which may be on another device. `reserve`: as for
   // apply().
-  void follow(const VariableState& first, const SlotKey& key, Fresh fresh);
+  void follow(const VariableState& first, const SlotKey& key, Reserve reserve);
 
  private:
+  Fresh reserve_slots(const SlotKey& key, std::span<const double> hyper,
+                      std::string_view variable_name) const;
   RuleSlots* find(const SlotKey& key);
   RuleSlots& made(const SlotKey& key, Fresh fresh);
 

@@ -41,12 +41,12 @@ at::Tensor of_two(double value) { return at::full({2}, value, at::TensorOptions(
 
 class VariableStateTest : public ::testing::Test {
  protected:
-  VariableState::Fresh reserve(std::string_view name = "a") const {
-    return state_.reserve({rule_, name}, {}, "w");
+  VariableState::Reserve reserve(std::string_view name = "a", double gradient = 1) const {
+    return state_.reserve({rule_, name}, of_two(gradient), {}, "w");
   }
-  void apply(double gradient, VariableState::Fresh fresh, std::string_view name = "a") {
+  void apply(VariableState::Reserve reserve, std::string_view name = "a") {
     at::Tensor value = state_.value();
-    state_.apply({rule_, name}, std::move(fresh), value, of_two(gradient), {});
+    state_.apply({rule_, name}, std::move(reserve), value, {});
   }
   double value() const { return state_.value()[0].item<double>(); }
 
@@ -55,44 +55,45 @@ class VariableStateTest : public ::testing::Test {
 };
 
 TEST_F(VariableStateTest, SlotsAreMadeByTheFirstUpdateAlone) {
-  EXPECT_FALSE(reserve().empty());
+  EXPECT_FALSE(reserve().slots.empty());
   EXPECT_TRUE(state_.slots().empty()) << "reserving changes nothing";
-  apply(1, reserve());
+  apply(reserve());
   EXPECT_EQ(value(), 9);
-  EXPECT_TRUE(reserve().empty());
-  apply(1, reserve());
+  EXPECT_TRUE(reserve().slots.empty());
+  apply(reserve());
   EXPECT_EQ(value(), 7);
 }
 
 TEST_F(VariableStateTest, UpdatesThatWereReservedTogetherShareTheSlotsOfTheFirst) {
-  VariableState::Fresh first = reserve(), second = reserve();
-  apply(1, std::move(first));
-  apply(1, std::move(second));
+  VariableState::Reserve first = reserve(), second = reserve();
+  apply(std::move(first));
+  apply(std::move(second));
   EXPECT_EQ(value(), 7);
   EXPECT_EQ(state_.slots().size(), 1U);
 }
 
 TEST_F(VariableStateTest, EachNameHasItsOwnSlots) {
-  apply(1, reserve("a"), "a");
-  apply(1, reserve("b"), "b");
+  apply(reserve("a"), "a");
+  apply(reserve("b"), "b");
   EXPECT_EQ(value(), 8);
   EXPECT_EQ(state_.slots().size(), 2U);
 }
 
 // Slots of another rule are other tensors, perhaps fewer.
 TEST_F(VariableStateTest, TheSlotsOfAnOptimizerBelongToOneRule) {
-  VariableState::Fresh first = reserve(), second = state_.reserve({other_, "a"}, {}, "w");
-  apply(1, std::move(first));
+  VariableState::Reserve first = reserve();
+  VariableState::Reserve second = state_.reserve({other_, "a"}, of_two(1), {}, "w");
+  apply(std::move(first));
   at::Tensor value = state_.value();
-  state_.apply({other_, "a"}, std::move(second), value, of_two(1), {});
+  state_.apply({other_, "a"}, std::move(second), value, {});
   EXPECT_EQ(this->value(), 8) << "reserved together: each its own";
-  apply(1, {}, "a");
+  apply(reserve());
   VariableState fresh(of_two(0));
   at::Tensor next = fresh.value();
-  fresh.apply({rule_, "a"}, fresh.reserve({rule_, "a"}, {}, "w"), next, of_two(1), {});
+  fresh.apply({rule_, "a"}, fresh.reserve({rule_, "a"}, of_two(1), {}, "w"), next, {});
   EXPECT_THAT(
       [&] {
-        fresh.reserve({other_, "a"}, {}, "w");
+        fresh.reserve({other_, "a"}, of_two(1), {}, "w");
       },
       testing::throws_error(ErrorCode::already_exists,
                             "expected the rule 'sum' of optimizer 'a', which has slots of "
@@ -101,7 +102,7 @@ TEST_F(VariableStateTest, TheSlotsOfAnOptimizerBelongToOneRule) {
 
 TEST_F(VariableStateTest, ANewValueMayBeAnotherTensor) {
   at::Tensor next = of_two(0);
-  state_.apply({rule_, "a"}, reserve(), next, of_two(1), {});
+  state_.apply({rule_, "a"}, reserve(), next, {});
   EXPECT_EQ(value(), 10) << "until it is exchanged";
   const at::Tensor old = state_.exchange(next);
   EXPECT_EQ(value(), 9);

@@ -16,12 +16,13 @@ using internal::Effect;
 using torch::jit::parseSchema;
 
 UpdateRole role_of(const std::string& argument) {
-  constexpr std::array<std::pair<std::string_view, UpdateRole>, 8> kRoles{{
+  constexpr std::array<std::pair<std::string_view, UpdateRole>, 9> kRoles{{
       {"rule", UpdateRole::rule},
       {"optimizer", UpdateRole::optimizer},
       {"variable", UpdateRole::variable},
       {"ids", UpdateRole::row_ids},
       {"hyper", UpdateRole::hyper},
+      {"lazy_rows", UpdateRole::lazy_rows},
       {"momentum", UpdateRole::momentum},
       {"old", UpdateRole::old},
       {"is_variance", UpdateRole::is_variance},
@@ -51,7 +52,7 @@ std::vector<EffectOp> make_table() {
       other(EffectOpKind::iterator_next, "cohort::iterator_next(int resource) -> Tensor[]"),
       update(Effect::Kind::apply,
              "cohort::apply(str rule, str optimizer, int variable, Tensor gradient, "
-             "Tensor[] hyper) -> ()"),
+             "Tensor[] hyper, bool lazy_rows=False) -> ()"),
       update(Effect::Kind::assign, "cohort::assign(int variable, Tensor value) -> ()"),
       update(Effect::Kind::assign_add, "cohort::assign_add(int variable, Tensor value) -> ()"),
       update(Effect::Kind::assign_sub, "cohort::assign_sub(int variable, Tensor value) -> ()"),

@@ -30,6 +30,7 @@ enum class UpdateRole : std::uint8_t {
   tensor,
   row_ids,
   hyper,
+  lazy_rows,
   momentum,
   old,         // of an average: the value before
   is_variance  // of an average

@@ -276,6 +276,9 @@ class Run {
           for (const at::Tensor& value : stack_[i].toTensorVector())
             effect.hyper.push_back(hyper_number(op, value));
           break;
+        case UpdateRole::lazy_rows:
+          effect.lazy_rows = stack_[i].toBool();
+          break;
         case UpdateRole::momentum:
           step.momentum = stack_[i].toDouble();
           effect.hyper.push_back(step.momentum);
@@ -288,6 +291,7 @@ class Run {
           break;
       }
     }
+    if (effect.kind == internal::Effect::Kind::apply) internal::separate_rows(effect);
     if (effect.kind == internal::Effect::Kind::merge_average) {
       step.value = effect.tensors.at(0);
       effect.tensors.push_back(statistic_of(step));

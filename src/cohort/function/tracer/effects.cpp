@@ -166,6 +166,9 @@ void Recorder::update(const at::Tensor& variable, const internal::Effect& effect
           args.push_back(values_argument(std::move(ids)));
           break;
         }
+        case UpdateRole::lazy_rows:
+          if (effect.lazy_rows) args.push_back(boolean_argument(true));
+          break;
         default:
           COHORT_ASSERT(false);  // of averages, which only writes into buffers become
       }

@@ -31,6 +31,10 @@ class AdagradRule final : public ElementRule {
     return {at::full_like(variable.detach(), hyper[1]), zero_steps()};
   }
 
+  // With an eps of 0, a sum and a gradient of 0 give NaN.
+  bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
+    return hyper[3] >= kLeastNormal && hyper[4] == 0.0;
+  }
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                      const at::Tensor& gradient, std::span<const double> hyper) const override {
     const double decayed = next_rate(slots[1], hyper);
@@ -100,6 +104,6 @@ Adagrad::Adagrad(std::vector<Variable> variables, AdagradOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options),
                 optimizer::ByFormula{.torch = 0.01, .tensorflow = 0.001}(options.learning_rate,
                                                                          options.formula),
-                optimizer::hyper_for(options), options.name) {}
+                optimizer::hyper_for(options), {options.name, options.lazy_rows}) {}
 
 }  // namespace cohort

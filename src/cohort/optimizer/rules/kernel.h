@@ -9,6 +9,7 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <limits>
 #include <span>
 #include <string_view>
 #include <type_traits>
@@ -40,6 +41,9 @@ void for_each_element(std::int64_t count, const Fn& fn) {
     for (std::int64_t i = begin; i < end; ++i) element(i);
   });
 }
+
+// A smaller divisor may be zero in float32, where numbers too small for a normal exponent are.
+inline constexpr double kLeastNormal = std::numeric_limits<float>::min();
 
 using Hyperparameter = std::pair<std::string_view, variable::HyperparameterRange>;
 

@@ -26,6 +26,9 @@ class SGDRule final : public ElementRule {
     return {};
   }
 
+  bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
+    return hyper[1] == 0.0;
+  }
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
                      const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
@@ -73,6 +76,9 @@ class MomentumRule final : public ElementRule {
     return slots;
   }
 
+  bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
+    return hyper[1] == 0.0 && hyper[2] == 0.0;
+  }
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                      const at::Tensor& gradient, std::span<const double> hyper) const override {
     if (hyper[1] == 0.0) return update_without(new_value, value, gradient, hyper);
@@ -170,6 +176,7 @@ const SGDOptions& checked(const SGDOptions& options) {
 
 SGD::SGD(std::vector<Variable> variables, SGDOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
-                options.learning_rate, optimizer::hyper_for(options), options.name) {}
+                options.learning_rate, optimizer::hyper_for(options),
+                {options.name, options.lazy_rows}) {}
 
 }  // namespace cohort

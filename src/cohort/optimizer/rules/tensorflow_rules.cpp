@@ -64,6 +64,9 @@ class TensorflowAdagradRule final : public ElementRule {
     return {at::full_like(variable.detach(), hyper[1])};
   }
 
+  bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
+    return hyper[1] >= kLeastNormal;
+  }
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                      const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {

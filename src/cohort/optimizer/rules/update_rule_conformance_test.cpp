@@ -40,6 +40,11 @@ class EveryUpdateRule
     for (int i = 0; i < kGradients; ++i) gradients.push_back(random(sizes));
     return gradients;
   }
+  static std::vector<at::Tensor> clones_of(const std::vector<at::Tensor>& tensors) {
+    std::vector<at::Tensor> clones;
+    for (const at::Tensor& tensor : tensors) clones.push_back(tensor.clone());
+    return clones;
+  }
   std::vector<at::Tensor> slots_for(const at::Tensor& value) const {
     return rule_.create_slots(value, hyper_);
   }
@@ -118,6 +123,26 @@ TEST_P(EveryUpdateRule, AnotherBufferLeavesTheOldValue) {
   rule_.update(next, value, slots, random({9}), hyper_);
   EXPECT_TRUE(at::equal(value, before));
   EXPECT_FALSE(at::equal(next, before));
+}
+
+TEST_P(EveryUpdateRule, LeavesRowsOfZerosIfItSaysSo) {
+  for (const double decay : {0.0, kHyper}) {
+    std::vector<double> hyper = hyper_;
+    for (std::size_t i = 0; i < hyper.size(); ++i) {
+      const std::string_view name = rule_.hyperparameter_names()[i];
+      const bool is_pause = name == "momentum" && rule_.name() != "nesterov";
+      if (name == "weight_decay" || is_pause) hyper[i] = decay;
+    }
+    const at::Tensor start = random({5, 3});
+    Updated it{start.clone(), rule_.create_slots(start, hyper)};
+    rule_.update(it.value, it.value, it.slots, random({5, 3}), hyper);
+    const Updated before{it.value.clone(), clones_of(it.slots)};
+    rule_.update(it.value, it.value, it.slots, at::zeros({5, 3}, start.options()), hyper);
+    bool is_same = at::equal(it.value, before.value);
+    for (std::size_t i = 0; i < it.slots.size(); ++i)
+      is_same = is_same && (it.slots[i].dim() == 0 || at::equal(it.slots[i], before.slots[i]));
+    EXPECT_EQ(rule_.leaves_rows_of_zeros(hyper), is_same) << "decay " << decay;
+  }
 }
 
 TEST_P(EveryUpdateRule, HalvesOfTheRowsEqualTheWhole) {

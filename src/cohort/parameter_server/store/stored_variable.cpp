@@ -6,12 +6,18 @@
 #include <utility>
 
 #include "cohort/variable/effect_kinds.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort::parameter_server {
 namespace {
 
 // If more readers than this hold old versions, a new version needs a new allocation.
 constexpr std::size_t kSparesMax = 3;
+
+// It refers to the effect.
+SlotKey key_of(const StoredVariable::Reserve& reserve) {
+  return {*reserve.rule, reserve.effect.optimizer, nullptr, reserve.effect.lazy_rows};
+}
 
 }  // namespace
 
@@ -25,17 +31,30 @@ StoredVariable::Version StoredVariable::snapshot() const {
   return {state_.value(), version_};
 }
 
+at::Tensor StoredVariable::checked_gradient(const Reserve& reserve) const {
+  const internal::Effect& effect = reserve.effect;
+  at::Tensor gradient = effect.tensors[0];
+  if (effect.row_ids.defined())
+    gradient = variable::row_gradient(effect.row_ids, gradient, *spec_.sizes);
+  {
+    const Lock lock(mutex_);
+    variable::check_update(*reserve.rule, state_.value(), gradient, effect.hyper, name_);
+  }
+  return variable::prepared_gradient(key_of(reserve), gradient, effect.hyper);
+}
+
 StoredVariable::Reserve StoredVariable::reserve(internal::Effect effect,
                                                 const variable::UpdateRule* rule) {
   variable::check_effect(effect, spec_, name_);
-  const Lock lock(mutex_);
-  if (rule != nullptr)
-    variable::check_update(*rule, state_.value(), effect.tensors[0], effect.hyper, name_);
   for (at::Tensor& tensor : effect.tensors) tensor = tensor.contiguous();
-  Reserve made{.effect = std::move(effect), .rule = rule, .spare = take_spare(), .slots = {}};
+  Reserve reserve{.effect = std::move(effect), .rule = rule, .spare = {}};
+  at::Tensor gradient;
+  if (rule != nullptr) gradient = checked_gradient(reserve);
+  const Lock lock(mutex_);
+  reserve.spare = take_spare();
   if (rule != nullptr)
-    made.slots = state_.reserve({*rule, made.effect.optimizer}, made.effect.hyper, name_);
-  return made;
+    reserve.step = state_.reserve(key_of(reserve), gradient, reserve.effect.hyper, name_);
+  return reserve;
 }
 
 void StoredVariable::apply(Reserve reserve) {
@@ -43,8 +62,7 @@ void StoredVariable::apply(Reserve reserve) {
   const Lock lock(mutex_);
   at::Tensor next = target(reserve);
   if (reserve.rule != nullptr) {
-    state_.apply({*reserve.rule, effect.optimizer}, std::move(reserve.slots), next,
-                 effect.tensors[0], effect.hyper);
+    state_.apply(key_of(reserve), std::move(reserve.step), next, effect.hyper);
   } else {
     variable::effect_kind(effect.kind)
         .change(next, state_.value(), effect, version_ == effect.version);

@@ -35,7 +35,7 @@ class StoredVariable {
     internal::Effect effect;           // with contiguous tensors
     const variable::UpdateRule* rule;  // of Kind::apply; else nullptr
     at::Tensor spare;                  // for the new value, if a reader holds the current one
-    VariableState::Fresh slots;        // if the variable has no slots yet
+    VariableState::Reserve step = {};  // of Kind::apply
   };
 
   StoredVariable(std::string name, at::Tensor value);
@@ -49,6 +49,7 @@ class StoredVariable {
   void apply(Reserve reserve);
 
  private:
+  at::Tensor checked_gradient(const Reserve& reserve) const;
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);

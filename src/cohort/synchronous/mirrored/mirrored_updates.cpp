@@ -18,6 +18,7 @@
 #include "cohort/synchronous/mirrored/value_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort::internal {
@@ -75,13 +76,14 @@ std::vector<Reduction::Parts> own_parts(std::span<const Update> updates, std::st
 }
 
 // Of each variable the value that replica `component` uses, or all of them.
-std::vector<ValueUpdate> value_updates(std::span<const Update> updates,
+std::vector<ValueUpdate> value_updates(const SlotKey& key, std::span<const Update> updates,
+                                       std::span<const double> hyper,
                                        std::optional<std::size_t> component, bool is_mixed) {
   std::vector<ValueUpdate> wanted;
   for (const Update& update : updates) {
     MirroredVariable& variable = target_of(update.variable).variable;
     const std::optional<std::size_t> own = target_of(update.variable).component;
-    const at::Tensor gradient = plain_gradient(update.gradient);
+    const at::Tensor gradient = variable::prepared_gradient(key, update.gradient, hyper);
     const auto add = [&](std::size_t value, bool is_of_all = false) {
       const c10::Device device = variable.component(value).device();
       wanted.push_back({variable, value, on_device(gradient, device), is_of_all});
@@ -177,7 +179,8 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
         }
         if (reduced.is_applied)
-          apply_values(key, value_updates(reduced.updates, std::nullopt, is_mixed()),
+          apply_values(key,
+                       value_updates(key, reduced.updates, reduced.hyper, std::nullopt, is_mixed()),
                        reduced.hyper);
         if (key.counter != nullptr) key.counter->add_one();
         return reduced;
@@ -251,7 +254,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
     if (own || place.kind == Place::Kind::update) variable.allow_difference();
   }
   const auto component = is_of_all ? std::nullopt : std::optional(place.component);
-  apply_values(key, value_updates(updates, component, is_mixed()), hyper);
+  apply_values(key, value_updates(key, updates, hyper, component, is_mixed()), hyper);
   note_written(place, /*is_update=*/true);
   if (is_reduced || !has_workers()) return;
   for (const Update& update : updates) target_of(update.variable).variable.doubt_values();

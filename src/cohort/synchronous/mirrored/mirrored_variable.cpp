@@ -317,9 +317,10 @@ void MirroredVariable::take(std::size_t i, const at::Tensor& value,
   states_[i].take_slots(slots, may_keep);
 }
 
-VariableState::Fresh MirroredVariable::reserve(std::size_t i, const SlotKey& key,
-                                               std::span<const double> hyper) const {
-  return states_[i].reserve(key, hyper, name_);
+VariableState::Reserve MirroredVariable::reserve(std::size_t i, const SlotKey& key,
+                                                 const at::Tensor& gradient,
+                                                 std::span<const double> hyper) const {
+  return states_[i].reserve(key, gradient, hyper, name_);
 }
 
 // Counts what is written into value i until its end as known; replicas may do so side by side.
@@ -341,11 +342,11 @@ class MirroredVariable::KnownWrite {
   const std::uint64_t before_;
 };
 
-void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
-                             const at::Tensor& gradient, std::span<const double> hyper) {
+void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::Reserve reserve,
+                             std::span<const double> hyper) {
   const KnownWrite known(*this, i);
   at::Tensor own = component(i);
-  states_[i].apply(key, std::move(fresh), own, gradient, hyper);
+  states_[i].apply(key, std::move(reserve), own, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
   tell_autograd(i);
 }
@@ -364,12 +365,12 @@ std::uint64_t MirroredVariable::versions() const {
   return sum;
 }
 
-void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Fresh fresh,
+void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Reserve reserve,
                                     const at::Tensor& gradient, std::span<const double> hyper) {
-  apply(0, key, std::move(fresh), gradient, hyper);
+  apply(0, key, std::move(reserve), hyper);
   for (std::size_t i = 1; i < size(); ++i) {
     const KnownWrite known(*this, i);
-    states_[i].follow(states_[0], key, reserve(i, key, hyper));
+    states_[i].follow(states_[0], key, this->reserve(i, key, gradient, hyper));
     tell_autograd(i);
   }
 }

@@ -142,12 +142,12 @@ class MirroredVariable final : public VariableImpl,
   // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
   // calls it. What apply() writes is taken for the same on all workers: where each has made an
   // update of its own, doubt_values() must follow.
-  VariableState::Fresh reserve(std::size_t i, const SlotKey& key,
-                               std::span<const double> hyper) const;
-  void apply(std::size_t i, const SlotKey& key, VariableState::Fresh fresh,
-             const at::Tensor& gradient, std::span<const double> hyper);
+  VariableState::Reserve reserve(std::size_t i, const SlotKey& key, const at::Tensor& gradient,
+                                 std::span<const double> hyper) const;
+  void apply(std::size_t i, const SlotKey& key, VariableState::Reserve reserve,
+             std::span<const double> hyper);
   // The same for all values, which are equal: updates the first one and copies it to the others.
-  void apply_to_all(const SlotKey& key, VariableState::Fresh fresh, const at::Tensor& gradient,
+  void apply_to_all(const SlotKey& key, VariableState::Reserve reserve, const at::Tensor& gradient,
                     std::span<const double> hyper);
 
  private:

@@ -37,16 +37,16 @@ std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& s
 
 void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates,
                   std::span<const double> hyper) {
-  std::vector<VariableState::Fresh> fresh;
-  fresh.reserve(updates.size());
+  std::vector<VariableState::Reserve> reserves;
+  reserves.reserve(updates.size());
   for (const ValueUpdate& update : updates)
-    fresh.push_back(update.variable.reserve(update.value, key, hyper));
+    reserves.push_back(update.variable.reserve(update.value, key, update.gradient, hyper));
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const ValueUpdate& update = updates[i];
     if (update.is_of_all) {
-      update.variable.apply_to_all(key, std::move(fresh[i]), update.gradient, hyper);
+      update.variable.apply_to_all(key, std::move(reserves[i]), update.gradient, hyper);
     } else {
-      update.variable.apply(update.value, key, std::move(fresh[i]), update.gradient, hyper);
+      update.variable.apply(update.value, key, std::move(reserves[i]), hyper);
     }
   }
 }

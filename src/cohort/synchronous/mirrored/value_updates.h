@@ -35,7 +35,7 @@ std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& s
 struct ValueUpdate {
   MirroredVariable& variable;
   std::size_t value;
-  at::Tensor gradient;     // on the value's device
+  at::Tensor gradient;     // on the value's device, from prepared_gradient()
   bool is_of_all = false;  // the other values are equal, and get the result of this one
 };
 // An error in one value leaves all of them unchanged, unless a GPU has no memory for an update.

@@ -20,6 +20,7 @@
 #include "cohort/synchronous/traced/variable_trace.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort::internal {
@@ -59,6 +60,20 @@ bool are_complete(const Gradients& all) {
   return std::find(all.begin(), all.end(), nullptr) == all.end();
 }
 
+bool are_sparse(const Gradients& all) {
+  return std::any_of(all.begin(), all.end(), [](const at::Tensor* gradient) {
+    return gradient != nullptr && gradient->layout() == at::kSparse;
+  });
+}
+
+// Undefined where there is none.
+std::vector<at::Tensor> tensors_of(const Gradients& all) {
+  std::vector<at::Tensor> gradients;
+  for (const at::Tensor* const gradient : all)
+    gradients.push_back(gradient == nullptr ? at::Tensor() : *gradient);
+  return gradients;
+}
+
 // The gradient, if only one replica has one.
 const at::Tensor* only(const Gradients& all) {
   const at::Tensor* found = nullptr;
@@ -68,23 +83,21 @@ const at::Tensor* only(const Gradients& all) {
   return found;
 }
 
-// The sum where some replicas have no gradient: the only one itself, else in memory of its own;
-// undefined if all replicas have one.
+// The sum where some replicas have no gradient, or they have rows: the only one itself, else in
+// memory of its own; undefined if all replicas have a dense one.
 at::Tensor sum_of_some(const Gradients& all) {
   if (const at::Tensor* const one = only(all)) return *one;
-  if (are_complete(all)) return {};
-  std::vector<at::Tensor> gradients;
-  for (const at::Tensor* const each : all)
-    gradients.push_back(each == nullptr ? at::Tensor() : *each);
-  return sum_of_gradients(gradients, kApplyCall);
+  if (are_complete(all) && !are_sparse(all)) return {};
+  return sum_of_gradients(tensors_of(all), kApplyCall);
 }
 
 class JoinedApply final : public JoinedCall {
  public:
-  JoinedApply(const variable::UpdateRule& rule, std::string optimizer,
+  JoinedApply(const variable::UpdateRule& rule, std::string optimizer, bool lazy_rows,
               std::vector<at::Tensor> hyper, std::vector<JoinedUpdate> updates)
       : rule_(rule),
         optimizer_(std::move(optimizer)),
+        lazy_rows_(lazy_rows),
         hyper_(std::move(hyper)),
         updates_(std::move(updates)) {
     for (const JoinedUpdate& update : updates_) {
@@ -126,7 +139,7 @@ class JoinedApply final : public JoinedCall {
   }
 
  private:
-  SlotKey key() const { return {rule_, optimizer_}; }
+  SlotKey key() const { return {rule_, optimizer_, nullptr, lazy_rows_}; }
   // Variables of other homes are not updated in a step.
   MirroredHome& home_of_variables() const { return updates_.front().variable->mirrored_home(); }
 
@@ -173,7 +186,7 @@ class JoinedApply final : public JoinedCall {
     const auto count = static_cast<std::int64_t>(replica.count());
     for (std::size_t i = 0; i < updates_.size(); ++i) {
       const auto all = gradients(replica, i);
-      if (!are_complete(all)) continue;
+      if (!are_complete(all) || are_sparse(all)) continue;
       const at::Tensor& sum = replica.shared_sums()[i];
       add_elements(sum, all, sum.numel() * index / count, sum.numel() * (index + 1) / count);
     }
@@ -195,7 +208,9 @@ class JoinedApply final : public JoinedCall {
       const auto all = gradients(replica, i);
       Reduction::Parts& sum = sums.emplace_back();
       sum.type = updates_[i].variable->spec().dtype;
-      if (const at::Tensor* const one = only(all)) {
+      if (are_sparse(all)) {
+        sum = sum_of_gradient_parts(tensors_of(all), kApplyCall);
+      } else if (const at::Tensor* const one = only(all)) {
         // A share of it is copied before anyone can write into it.
         const bool is_read_only =
             home.sharded_updates() != nullptr && !updates_[i].variable->is_on_read();
@@ -219,16 +234,19 @@ class JoinedApply final : public JoinedCall {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       if (!sums[i].defined()) continue;
       MirroredVariable& variable = *updates_[i].variable;
+      const at::Tensor gradient =
+          variable::prepared_gradient(key(), sums[i], replica.of(0).numbers);
       const std::size_t own = variable.value_of(replica.index());
       const std::size_t begin = is_of_all ? 0 : own, end = is_of_all ? variable.size() : own + 1;
       for (std::size_t value = begin; value < end; ++value)
-        wanted.push_back({variable, value, sums[i]});
+        wanted.push_back({variable, value, gradient});
     }
     apply_values(key(), wanted, replica.of(0).numbers);
   }
 
   const variable::UpdateRule& rule_;
   const std::string optimizer_;
+  const bool lazy_rows_;
   const std::vector<at::Tensor> hyper_;
   const std::vector<JoinedUpdate> updates_;
   std::int64_t elements_ = 0;
@@ -238,7 +256,10 @@ class JoinedApply final : public JoinedCall {
 class ApplyCall final : public StepCall {
  public:
   ApplyCall(const SlotKey& key, std::span<const Update> updates, std::span<const at::Tensor> hyper)
-      : rule_(key.rule), optimizer_(key.optimizer), hyper_(hyper.begin(), hyper.end()) {
+      : rule_(key.rule),
+        optimizer_(key.optimizer),
+        lazy_rows_(key.lazy_rows),
+        hyper_(hyper.begin(), hyper.end()) {
     std::size_t next = 0;
     for (const Update& update : updates) {
       variables_.push_back(update.variable);
@@ -272,7 +293,7 @@ class ApplyCall final : public StepCall {
     }
     COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
                  no_gradient_text(variables_));
-    return std::make_unique<JoinedApply>(rule_, optimizer_, hyper_, std::move(updates));
+    return std::make_unique<JoinedApply>(rule_, optimizer_, lazy_rows_, hyper_, std::move(updates));
   }
 
  private:
@@ -288,6 +309,7 @@ class ApplyCall final : public StepCall {
 
   const variable::UpdateRule& rule_;
   const std::string optimizer_;
+  const bool lazy_rows_;
   const std::vector<at::Tensor> hyper_;
   std::vector<Variable> variables_;
   std::vector<std::optional<std::size_t>> places_;

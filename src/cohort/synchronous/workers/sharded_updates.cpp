@@ -14,6 +14,7 @@
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/workers/shares.h"
 #include "cohort/workers/strategy_workers.h"
 
@@ -24,8 +25,7 @@ namespace {
 struct OwnUpdate {
   MirroredVariable& variable;
   std::size_t value;
-  at::Tensor gradient;
-  VariableState::Fresh fresh;
+  VariableState::Reserve reserve;
 };
 
 }  // namespace
@@ -124,9 +124,9 @@ std::vector<ShardedUpdates::Part> ShardedUpdates::parts_of(
     const at::Tensor& value = variable.component(0);
     const ElementRange range = share_of(value.numel(), workers_->own(), workers_->count());
     // The rows of sparse gradients are known to all workers.
-    const at::Tensor gradient = sums[i].is_sparse()
-                                    ? elements_of(gradient_of_sum(sums[i]).contiguous(), range)
-                                    : sums[i].value;
+    const at::Tensor gradient =
+        sums[i].is_sparse() ? elements_of(variable::dense_of(gradient_of_sum(sums[i])), range)
+                            : sums[i].value;
     VariableState& state = variable.state_of_shares();
     state.cut_slots(key, hyper, range);
     variable.drop_other_slots(key);
@@ -147,6 +147,14 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   COHORT_CHECK(
       std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
       ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    COHORT_CHECK(
+        !key.lazy_rows || !sums[i].is_sparse(), ErrorCode::unimplemented, "[", kApplyCall,
+        "] expected an optimizer without lazy_rows for the sparse gradient of '",
+        variables[i].name(),
+        "', since each worker updates a share of the elements (shard_optimizer_state), got "
+        "one with lazy_rows; leave out one of the two options");
+  }
   note_holder();
   holder_.is_torn = true;
   ++holder_.steps;
@@ -155,10 +163,11 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   for (std::size_t i = 0; i < variables.size(); ++i) {
     MirroredVariable& variable = target_of(variables[i]).variable;
     if (!sums[i].value.defined() || !variable.is_on_read()) continue;
-    const at::Tensor gradient = gradient_of_sum(sums[i]);
+    const at::Tensor gradient = variable::prepared_gradient(key, gradient_of_sum(sums[i]), hyper);
     for (std::size_t value = 0; value < variable.size(); ++value) {
-      own.push_back({variable, value, on_device(gradient, variable.component(value).device()),
-                     variable.reserve(value, key, hyper)});
+      const c10::Device device = variable.component(value).device();
+      own.push_back(
+          {variable, value, variable.reserve(value, key, on_device(gradient, device), hyper)});
     }
   }
   std::vector<Pack> packs;
@@ -172,8 +181,7 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   for (Pack& pack : packs)
     pack.shares.gather(*workers_, {.call = kApplyCall, .text = "new values of variables"});
   for (const Pack& pack : packs) pack.write();
-  for (OwnUpdate& each : own)
-    each.variable.apply(each.value, key, std::move(each.fresh), each.gradient, hyper);
+  for (OwnUpdate& each : own) each.variable.apply(each.value, key, std::move(each.reserve), hyper);
   for (const Variable& each : variables) target_of(each).variable.know_values();
   holder_.is_torn = false;
 }

@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/validation.h"
 #include "cohort/variable/variable_state.h"
 
@@ -59,17 +60,18 @@ void LocalVariable::scatter(const RowUpdate& update) {
   apply_rows(update.kind, tensor(), update.indices, update.rows);
 }
 
-LocalVariable::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
+VariableState::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
                                               std::span<const double> hyper) const {
-  at::Tensor dense = plain_gradient(gradient);
+  const at::Tensor prepared = prepared_gradient(key, gradient, hyper);
   const Lock lock(mutex_);
-  return {.gradient = std::move(dense), .slots = state_.reserve(key, hyper, name_)};
+  return state_.reserve(key, prepared, hyper, name_);
 }
 
-void LocalVariable::apply(const SlotKey& key, Reserve reserve, std::span<const double> hyper) {
+void LocalVariable::apply(const SlotKey& key, VariableState::Reserve reserve,
+                          std::span<const double> hyper) {
   const Lock lock(mutex_);
   at::Tensor own = tensor();
-  state_.apply(key, std::move(reserve.slots), own, reserve.gradient, hyper);
+  state_.apply(key, std::move(reserve), own, hyper);
   // Autograd must detect it if a graph that saved the old value is run backwards later.
   own.unsafeGetTensorImpl()->bump_version();
 }
@@ -99,7 +101,7 @@ void LocalHome::scatter(std::span<const RowUpdate> updates) {
 void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,
                       std::span<const double> hyper) {
   // An error in one variable must leave all of them unchanged.
-  std::vector<LocalVariable::Reserve> reserves;
+  std::vector<VariableState::Reserve> reserves;
   reserves.reserve(updates.size());
   for (const Update& each : updates)
     reserves.push_back(local_of(each.variable).reserve(key, each.gradient, hyper));

@@ -30,14 +30,9 @@ class LocalVariable final : public VariableImpl {
   std::shared_ptr<VariableHome> home() const override;
   void assign(internal::AssignKind kind, const at::Tensor& value);
   void scatter(const RowUpdate& update);
-  // The memory that an update allocates; see VariableState.
-  struct Reserve {
-    at::Tensor gradient;
-    VariableState::Fresh slots;
-  };
-  Reserve reserve(const SlotKey& key, const at::Tensor& gradient,
-                  std::span<const double> hyper) const;
-  void apply(const SlotKey& key, Reserve reserve, std::span<const double> hyper);
+  VariableState::Reserve reserve(const SlotKey& key, const at::Tensor& gradient,
+                                 std::span<const double> hyper) const;
+  void apply(const SlotKey& key, VariableState::Reserve reserve, std::span<const double> hyper);
 
  private:
   const std::string name_;
