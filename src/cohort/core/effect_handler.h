@@ -65,8 +65,8 @@ inline Effect apply_effect(const SlotOwner& owner, std::vector<double> hyper, at
           .tensors = {std::move(gradient)}};
 }
 
-// Makes an update with a sparse gradient, which has one sparse axis, one of some rows: their ids and
-// values. A sparse tensor cannot be sent.
+// Makes an update with a sparse gradient, which has one sparse axis, one of some rows: their ids
+// and values. A sparse tensor cannot be sent.
 COHORT_API void separate_rows(Effect& effect);
 
 // One handler serves one run. Used only from the thread that runs the program. `variable` and

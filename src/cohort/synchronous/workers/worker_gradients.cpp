@@ -2,9 +2,7 @@
 #include "cohort/synchronous/workers/worker_gradients.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -20,7 +18,7 @@
 #include "cohort/replicas/replica_random.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/workers/compared_values.h"
-#include "cohort/variable/row_gradient.h"
+#include "cohort/synchronous/workers/gathered_rows.h"
 #include "cohort/workers/shares.h"
 #include "cohort/workers/step_header.h"
 #include "cohort/workers/strategy_workers.h"
@@ -370,39 +368,6 @@ void WorkerGradients::reduce_after_header(Plan& plan, const Step& step,
     plan.early = early_.agree(plan.early, step.pass);
 }
 
-namespace {
-
-// The rows of each worker begin with this id.
-constexpr std::int64_t kBegin = -1;
-
-void begin_rows(Reduction::Parts& parts) {
-  const auto rows = variable::rows_of(variable::sum_rows(gradient_of_sum(parts)));
-  const at::Tensor ids = on_cpu(rows.ids);
-  parts.indices = at::cat({at::full({1, 1}, kBegin, ids.options()), ids}, 1);
-  parts.value = rows.values;
-}
-
-// Adds the rows of all workers in the tree in which dense gradients are added.
-void add_gathered_rows(Reduction::Parts& parts) {
-  const at::Tensor ids = parts.indices[0];
-  const auto* const id = ids.data_ptr<std::int64_t>();
-  std::vector<at::Tensor> of_workers;
-  std::int64_t values = 0;
-  for (std::int64_t begin = 1; begin <= ids.numel();) {
-    std::int64_t end = begin;
-    while (end < ids.numel() && id[end] != kBegin) ++end;
-    of_workers.push_back(variable::summed_row_gradient(
-        ids.slice(0, begin, end), parts.value.slice(0, values, values + end - begin), parts.sizes));
-    values += end - begin;
-    begin = end + 1;
-  }
-  const auto sum = variable::rows_of(variable::add_all_rows(of_workers));
-  parts.indices = sum.ids;
-  parts.value = sum.values;
-}
-
-}  // namespace
-
 void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::size_t i) {
   Reduction::Parts& parts = step.sums[i];
   const std::vector<std::int64_t>& sizes = *step.variables[i].spec().sizes;
@@ -420,7 +385,7 @@ void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::siz
       "the rows of " + shape_of(sizes, type) + " '" + step.variables[i].name() + "'";
   const WorkerRequest request{.call = plan.call, .text = text};
   const bool are_rows = dimensions == 1 && type_of_sum(type) == type;
-  if (are_rows) begin_rows(parts);
+  if (are_rows) prepare_to_gather(parts);
   parts.indices = workers_->all_gather(request, on_cpu(parts.indices), 1);
   parts.value = workers_->all_gather(request, on_cpu(parts.value), 0);
   if (are_rows) add_gathered_rows(parts);
