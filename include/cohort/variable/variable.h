@@ -115,8 +115,8 @@ class COHORT_API Variable {
   // [n, the other dimensions]. In a replica context of several replicas the rows of all of them
   // are applied, of a mean divided by their number first; min, max and update need aggregation none
   // or only_first_replica. Throw as assign() does; invalid_argument for a row that does not exist;
-  // unimplemented in a step that schedule() sends, on parameter servers, and for a variable that is
-  // synchronized on read with any number of replicas, unless they share its one value (one device).
+  // unimplemented for a variable that is synchronized on read with any number of replicas, unless
+  // they share its one value (one device).
   void scatter_add(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_sub(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_mul(const at::Tensor& indices, const at::Tensor& values) const;

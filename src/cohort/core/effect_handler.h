@@ -16,8 +16,6 @@
 
 namespace cohort::internal {
 
-enum class AssignKind : std::uint8_t { assign = 0, add = 1, sub = 2 };
-
 // Names the optimizer whose slots a step of an update rule uses.
 struct SlotOwner {
   std::string_view rule;  // "adam"
@@ -29,14 +27,20 @@ struct SlotOwner {
 struct Effect {
   // The numbers are those of the wire.
   enum class Kind : std::uint8_t {
-    apply,   // one step of an update rule
-    assign,  // the first three are in the order of AssignKind
+    apply,  // one step of an update rule
+    assign,
     assign_add,
     assign_sub,
     scatter_add,
-    merge_average  // assigns if the version equals `version`, else moves towards the statistic
+    merge_average,  // assigns if the version equals `version`, else moves towards the statistic
+    scatter_sub,
+    scatter_mul,
+    scatter_div,
+    scatter_min,
+    scatter_max,
+    scatter_update
   };
-  static constexpr Kind kLastKind = Kind::merge_average;
+  static constexpr Kind kLastKind = Kind::scatter_update;
 
   Kind kind = Kind::assign;
   std::uint64_t variable = 0;       // an index of a program's table, or the number on servers
@@ -52,9 +56,9 @@ struct Effect {
   COHORT_API std::uint64_t bytes() const;
 };
 
-inline Effect assign_effect(AssignKind kind, at::Tensor value) {
-  const auto number = static_cast<int>(Effect::Kind::assign) + static_cast<int>(kind);
-  return {.kind = static_cast<Effect::Kind>(number), .tensors = {std::move(value)}};
+// `row_ids`: of a change of rows.
+inline Effect write_effect(Effect::Kind kind, at::Tensor value, at::Tensor row_ids = {}) {
+  return {.kind = kind, .row_ids = std::move(row_ids), .tensors = {std::move(value)}};
 }
 inline Effect apply_effect(const SlotOwner& owner, std::vector<double> hyper, at::Tensor gradient) {
   return {.kind = Effect::Kind::apply,

@@ -118,7 +118,7 @@ TEST(CallSite, ShowsTheUsersFunctionWithoutWhatCallsIt) {
 TEST_F(TraceErrors, NameNoLineOfTheLibrary) {
   const at::Tensor w = at::ones({3});
   const std::string text = refusal([&](at::Tensor x) {
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::assign, x.sum(0)));
+    Trace::current()->update(w, internal::write_effect(internal::Effect::Kind::assign, x.sum(0)));
     return x;
   });
   EXPECT_THAT(text, HasSubstr("is no registered variable"));

@@ -34,7 +34,8 @@ TEST_F(TraceListing, HasALineForEachOperator) {
   options_.lists_ops = true;
   const Traced made = traced_of([&](at::Tensor x) {
     const at::Tensor y = x.mul(w).add(2.5);
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, y.sum(0)));
+    Trace::current()->update(w,
+                             internal::write_effect(internal::Effect::Kind::assign_add, y.sum(0)));
     return y;
   });
   EXPECT_EQ(made.listing,
@@ -86,7 +87,7 @@ TEST_F(TraceListing, GradientsThatSomethingUsesAreNotNoted) {
   }));
   EXPECT_FALSE(with([&](at::Tensor g) {
     const at::Tensor rate = at::scalar_tensor(0.1);
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::sub, g));
+    Trace::current()->update(w, internal::write_effect(internal::Effect::Kind::assign_sub, g));
     return at::ones({});
   }));
 }

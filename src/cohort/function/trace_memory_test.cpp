@@ -66,8 +66,8 @@ TEST_F(TraceMemoryTest, AnEffectKeepsAPartOfWhatIsWrittenLater) {
   at::Tensor w = parameter("w", {4, 2});
   const Traced result = traced({normal({4, 6}, 0)}, {normal({4, 6}, 1)}, [&](const Tensors& in) {
     at::Tensor value = in[0].mul(2);
-    Trace::current()->update(
-        w, internal::assign_effect(internal::AssignKind::assign, at::unsafe_split(value, 2, 1)[0]));
+    Trace::current()->update(w, internal::write_effect(internal::Effect::Kind::assign,
+                                                       at::unsafe_split(value, 2, 1)[0]));
     value.zero_();
     return Tensors{value};
   });

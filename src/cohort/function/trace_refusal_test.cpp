@@ -299,7 +299,8 @@ TEST_F(TraceRefusal, UpdatesWithoutGradientOrVariable) {
 TEST_F(TraceRefusal, AssignmentsOfOtherShapes) {
   at::Tensor w = parameter("w", {3});
   EXPECT_THAT(refusal([&](at::Tensor x) {
-                Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, x));
+                Trace::current()->update(
+                    w, internal::write_effect(internal::Effect::Kind::assign_add, x));
                 return x;
               }),
               AllOf(HasSubstr("expected float32[3] for variable 'w'"), HasSubstr("float32[4, 3]")));

@@ -140,9 +140,11 @@ TEST_F(TraceTest, CapturedInputsComeAfterTheArgumentsInTheirOrder) {
 TEST_F(TraceTest, AssignmentsAreEffectsAndNoReads) {
   at::Tensor w = parameter("w", {3});
   Traced result = traced_one([&](at::Tensor x) {
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::assign, x.sum(0)));
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, x.sum(0) * 2));
-    Trace::current()->update(w, internal::assign_effect(internal::AssignKind::sub, x.mean(0)));
+    Trace::current()->update(w, internal::write_effect(internal::Effect::Kind::assign, x.sum(0)));
+    Trace::current()->update(
+        w, internal::write_effect(internal::Effect::Kind::assign_add, x.sum(0) * 2));
+    Trace::current()->update(w,
+                             internal::write_effect(internal::Effect::Kind::assign_sub, x.mean(0)));
     return at::Tensor();
   });
   EXPECT_FALSE(result.info.variables.at(0).is_read);
@@ -335,7 +337,8 @@ TEST_F(TraceTest, CurrentIsSetInHooksOfTheBackwardPass) {
     at::Tensor y = w * 2;
     y.register_hook([&](const at::Tensor& gradient) {
       ++calls;
-      Trace::current()->update(w, internal::assign_effect(internal::AssignKind::add, gradient * 3));
+      Trace::current()->update(
+          w, internal::write_effect(internal::Effect::Kind::assign_add, gradient * 3));
       return gradient;
     });
     w.mutable_grad() = at::Tensor();

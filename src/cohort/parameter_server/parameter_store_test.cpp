@@ -377,11 +377,12 @@ TEST_F(RowsOfGradients, OfOtherRowsAreRefused) {
       [&] {
         store.push(step(rows_, at::tensor({2, 3}, at::kLong)));
       },
-      testing::throws_error(ErrorCode::out_of_range,
-                            "[server.apply] expected row ids in [0, 3), got 3"));
+      testing::throws_error(ErrorCode::invalid_argument,
+                            "[variable.apply] expected indices of the 3 rows of variable 'table', "
+                            "got 3 at position 1"));
   EXPECT_THAT(
       [&] { store.push(step(rows_, at::tensor({2}, at::kLong))); },
-      testing::throws_error(ErrorCode::invalid_argument, "expected int64 ids [n] and rows"));
+      testing::throws_error(ErrorCode::invalid_argument, "one for each index"));
   EXPECT_TRUE(at::equal(store.pull({{2}}).values[0], at::zeros({3, 2})));
 }
 
@@ -399,7 +400,7 @@ TEST_F(ParameterStoreTest, RefusesWhatDoesNotFit) {
   EXPECT_EQ(code_of(push(0, Kind::assign, {at::ones({4}, at::kDouble)})),
             ErrorCode::invalid_argument);
   EXPECT_EQ(code_of(push(0, Kind::assign, {})), ErrorCode::invalid_argument);
-  EXPECT_EQ(code_of(push_rows(0, {3})), ErrorCode::out_of_range);
+  EXPECT_EQ(code_of(push_rows(0, {3})), ErrorCode::invalid_argument);
   rpc::PushRequest rows = push(0, Kind::assign, {at::ones({4})});
   rows.effects[0].row_ids = at::tensor({0}, at::kLong);
   EXPECT_EQ(code_of(rows), ErrorCode::invalid_argument) << "an assignment of rows";

@@ -73,10 +73,14 @@ void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& 
   exchange({.pushes = batch.take(places.version)}, variables, what);
 }
 
-void RemoteHome::assign(std::span<const Assignment> assignments) {
+void RemoteHome::write(std::span<const VariableWrite> writes) {
   std::vector<RemoteUpdate> updates;
-  for (const auto& [variable, kind, value, is_number] : assignments)
-    updates.push_back({variable, internal::assign_effect(kind, value.detach().contiguous())});
+  for (const VariableWrite& write : writes) {
+    rpc::Effect effect = write.effect();
+    effect.tensors[0] = effect.tensors[0].detach().contiguous();
+    if (effect.row_ids.defined()) effect.row_ids = effect.row_ids.to(at::kLong).contiguous();
+    updates.push_back({write.variable, std::move(effect)});
+  }
   update(std::move(updates), "assign to");
 }
 
@@ -105,7 +109,7 @@ std::vector<RemoteHome::RemoteUpdate> RemoteHome::written_by(const EagerStep& st
                  "', which lives on a server, to be updated there, got a step that writes in place "
                  "into its copy; use assign/assign_add or an optimizer");
     updates.push_back(
-        {variable, internal::assign_effect(internal::AssignKind::assign, variable.impl()->copy())});
+        {variable, internal::write_effect(rpc::Effect::Kind::assign, variable.impl()->copy())});
   }
   return updates;
 }

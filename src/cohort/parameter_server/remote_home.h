@@ -33,7 +33,7 @@ class COHORT_API RemoteHome : public VariableHome {
 
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
-  void assign(std::span<const Assignment> assignments) override;
+  void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
   // At the end of an EagerStep: assigns what the step wrote into the stand-ins. Throws

@@ -144,9 +144,9 @@ TEST_F(RemoteHomeTest, OneBadArgumentLeavesAllVariablesAsTheyAre) {
         apply({{local, of_two(2)}, {a_, of_two(2)}, {b_, three}});
       },
       throws_error(ErrorCode::invalid_argument, "(variable 'v2', rule 'rated')"));
-  const std::array assignments{Assignment{local, internal::AssignKind::assign, of_two(2)},
-                               Assignment{a_, internal::AssignKind::assign, three}};
-  EXPECT_THAT([&] { assign_values(assignments); },
+  const std::array assignments{VariableWrite{local, internal::Effect::Kind::assign, of_two(2)},
+                               VariableWrite{a_, internal::Effect::Kind::assign, three}};
+  EXPECT_THAT([&] { write_values(assignments); },
               throws_error(ErrorCode::invalid_argument, "(variable 'v1')"));
   const variable::ReplicaCount several(2);
   EXPECT_THAT([&] { apply(updates()); }, throws_error(ErrorCode::unimplemented, "[variable.apply"));
@@ -179,8 +179,8 @@ TEST_F(RemoteHomeTest, AnEagerStepPushesAndPullsOnceAServer) {
   step.note(*buffer_.impl(), of_two(0));
   buffer_.tensor().add_(1);
   first_.set_value(1, of_two(-1));
-  assign_values(std::array{Assignment{a_, internal::AssignKind::add, of_two(1)},
-                           Assignment{buffer_, internal::AssignKind::add, of_two(1)}});
+  write_values(std::array{VariableWrite{a_, internal::Effect::Kind::assign_add, of_two(1)},
+                           VariableWrite{buffer_, internal::Effect::Kind::assign_add, of_two(1)}});
   ASSERT_THAT(first_.pushes(), SizeIs(1));
   ASSERT_THAT(second_.pushes(), SizeIs(1));
   const rpc::PushRequest push = second_.pushes()[0];

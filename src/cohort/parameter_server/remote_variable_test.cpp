@@ -115,12 +115,18 @@ TEST_F(RemoteVariableTest, WrongSpecsAreRefusedHereAndNothingIsSent) {
   EXPECT_TRUE(server_.pushes().empty());
 }
 
-TEST_F(RemoteVariableTest, RowsCannotBeChangedThere) {
-  const at::Tensor first = at::zeros({1}, at::TensorOptions(at::kLong));
-  EXPECT_THAT([&] { variable_.scatter_add(first, filled(1, {1})); },
-              throws_error(ErrorCode::unimplemented,
-                           "got 'model/w' on a parameter server; index_add_() the rows"));
+TEST_F(RemoteVariableTest, RowsAreChangedThere) {
+  const auto row = [](std::int64_t i) {
+    return at::full({1}, i, at::TensorOptions(at::kInt));
+  };
+  EXPECT_THAT([&] { variable_.scatter_max(row(2), filled(1, {1})); },
+              throws_error(ErrorCode::invalid_argument, "got 2 at position 0"));
   EXPECT_TRUE(server_.pushes().empty());
+  variable_.scatter_max(row(1), filled(7, {1}));
+  const rpc::Effect effect = server_.pushes().at(0).effects.at(0);
+  EXPECT_EQ(effect.kind, rpc::Effect::Kind::scatter_max);
+  EXPECT_TRUE(at::equal(effect.row_ids, row(1).to(at::kLong)));
+  EXPECT_TRUE(at::equal(effect.tensors.at(0), filled(7, {1})));
 }
 
 TEST_F(RemoteVariableTest, AValueOfAnotherSpecIsDataLoss) {

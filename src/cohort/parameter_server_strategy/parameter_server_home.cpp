@@ -109,11 +109,11 @@ void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::
       "variable inside the step, or return its detach().clone() from run()");
 }
 
-void ParameterServerHome::assign(std::span<const Assignment> assignments) {
-  for (const auto& [variable, kind, value, is_number] : assignments)
-    check_is_no_stand_in("variable.assign", value,
-                         " (to be assigned to '" + variable.name() + "')");
-  RemoteHome::assign(assignments);
+void ParameterServerHome::write(std::span<const VariableWrite> writes) {
+  for (const VariableWrite& write : writes)
+    check_is_no_stand_in("variable.assign", write.value,
+                         " (to be assigned to '" + write.variable.name() + "')");
+  RemoteHome::write(writes);
 }
 
 void ParameterServerHome::check_use(std::string_view method, std::string_view variable) const {
@@ -171,9 +171,8 @@ void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
 void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
   std::vector<RemoteUpdate> values;
   for (const Variable& variable : fresh) {
-    values.push_back(
-        {variable, cohort::internal::assign_effect(cohort::internal::AssignKind::assign,
-                                                   variable.tensor().detach())});
+    values.push_back({variable, cohort::internal::write_effect(rpc::Effect::Kind::assign,
+                                                               variable.tensor().detach())});
   }
   push(values, "upload of");
 }
@@ -268,13 +267,14 @@ void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
   const std::vector<Variable> all = variables_.variables();
   for (const Variable& variable : all) {
     // A trace refuses such a value too.
-    COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
-                 "] expected steps that write values without a graph into variables, got that "
-                 "variable '",
-                 variable.name(),
-                 "' was written in place with a value that requires a gradient: the next step's "
-                 "gradients would flow through this one too. Write value.detach(), write under "
-                 "at::NoGradGuard, or use assign()");
+    COHORT_CHECK(
+        variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
+        "] expected steps that write values without a graph into variables, got that "
+        "variable '",
+        variable.name(),
+        "' was written in place with a value that requires a gradient: the next step's "
+        "gradients would flow through this one too. VariableWrite value.detach(), write under "
+        "at::NoGradGuard, or use assign()");
   }
   write_back(all);
 }

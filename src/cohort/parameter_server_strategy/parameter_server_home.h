@@ -71,7 +71,7 @@ class COHORT_API ParameterServerHome final
   void check_use(std::string_view method, std::string_view variable) const override;
   bool is_of_one_strategy() const override { return true; }
   void check_module_use(std::string_view module) const override;
-  void assign(std::span<const Assignment> assignments) override;
+  void write(std::span<const VariableWrite> writes) override;
   void check_outside_step(std::string_view call) const override;
 
   // A thread holds this lock while it runs user code that uses the stand-ins, or changes them. The

@@ -122,10 +122,10 @@ void set_values(const std::vector<Variable>& variables, const std::vector<at::Te
              ", which other workers have handed over, in place of the given ones");
     return;
   }
-  std::vector<Assignment> assignments;
+  std::vector<VariableWrite> writes;
   for (std::size_t i = 0; i < variables.size(); ++i)
-    assignments.push_back({variables[i], AssignKind::assign, values.at(i)});
-  assign_values(assignments);
+    writes.push_back({variables[i], Effect::Kind::assign, values.at(i)});
+  write_values(writes);
 }
 
 std::vector<at::Tensor> values_for(const std::vector<Variable>& variables,

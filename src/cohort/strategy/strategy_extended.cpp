@@ -15,13 +15,14 @@
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/variable/validation.h"
+#include "cohort/variable/variable_home.h"
 #include "cohort/workers/worker_values.h"
 
 namespace cohort {
 namespace {
 
-using internal::AssignKind;
 using internal::DeviceScope;
+using internal::Effect;
 using internal::StrategyAccess;
 
 std::vector<std::string> devices_of_replicas(const Strategy& strategy) {
@@ -80,12 +81,6 @@ Mirrored<> tensors_of(const Mirrored<Nest>& value) {
   return {std::move(tensors), value.devices()};
 }
 
-void assign_one(const Variable& variable, AssignKind kind, const at::Tensor& value) {
-  if (kind == AssignKind::assign) variable.assign(value);
-  if (kind == AssignKind::add) variable.assign_add(value);
-  if (kind == AssignKind::sub) variable.assign_sub(value);
-}
-
 void check_is_updated_here(const Strategy& strategy, const Variable& variable,
                            std::string_view call) {
   const bool is_updated = !StrategyAccess::traits(strategy).updates_only_own_variables ||
@@ -96,7 +91,7 @@ void check_is_updated_here(const Strategy& strategy, const Variable& variable,
 }
 
 // Checks all, then assigns to each component. `call` is the method.
-void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
+void assign_each(Strategy& strategy, const Variable& variable, Effect::Kind kind,
                  const PerReplica<at::Tensor>& values, std::string_view call) {
   internal::check_cross_replica_or_default(strategy, call);
   check_is_updated_here(strategy, variable, call);
@@ -116,12 +111,15 @@ void assign_each(Strategy& strategy, const Variable& variable, AssignKind kind,
                variable.name(),
                "', which is synchronized on read, got a value of each replica; assign them inside "
                "run()");
-  if (!values.is_wrapped() || is_on_read) return assign_one(variable, kind, values[0]);
+  const auto assign = [&](const at::Tensor& value) {
+    const VariableWrite write{variable, kind, value};
+    write_values({&write, 1});
+  };
+  if (!values.is_wrapped() || is_on_read) return assign(values[0]);
   for (std::size_t i = 0; i < components; ++i)
     variable::check_assign(kind, variable.name(), variable.spec(), values[i]);
   for (std::size_t i = 0; i < components; ++i) {
-    internal::in_update(strategy, static_cast<int>(i),
-                        [&] { assign_one(variable, kind, values[i]); });
+    internal::in_update(strategy, static_cast<int>(i), [&] { assign(values[i]); });
   }
 }
 
@@ -264,17 +262,17 @@ at::Tensor StrategyExtended::read_var(const Variable& variable) const {
 
 void StrategyExtended::assign(const Variable& variable,
                               const PerReplica<at::Tensor>& values) const {
-  assign_each(strategy_, variable, AssignKind::assign, values, "assign");
+  assign_each(strategy_, variable, Effect::Kind::assign, values, "assign");
 }
 
 void StrategyExtended::assign_add(const Variable& variable,
                                   const PerReplica<at::Tensor>& values) const {
-  assign_each(strategy_, variable, AssignKind::add, values, "assign_add");
+  assign_each(strategy_, variable, Effect::Kind::assign_add, values, "assign_add");
 }
 
 void StrategyExtended::assign_sub(const Variable& variable,
                                   const PerReplica<at::Tensor>& values) const {
-  assign_each(strategy_, variable, AssignKind::sub, values, "assign_sub");
+  assign_each(strategy_, variable, Effect::Kind::assign_sub, values, "assign_sub");
 }
 
 std::vector<std::string> StrategyExtended::devices(const Variable& variable) const {

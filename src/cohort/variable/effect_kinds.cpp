@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::variable {
 namespace {
@@ -73,36 +74,9 @@ void check_sub(const Effect& effect, const TensorSpec& spec, std::string_view va
   check_addable(spec, true, "assign", variable);
 }
 
-// The ids and the first tensor of an effect, which are those of rows.
-void check_rows(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
-  const std::string_view where = effect_kind(effect.kind).name;
-  const at::Tensor& ids = effect.row_ids;
-  const at::Tensor& rows = effect.tensors[0];
-  std::vector<std::int64_t> expected = *spec.sizes;
-  const bool is_table =
-      !expected.empty() && ids.dim() == 1 && ids.scalar_type() == at::ScalarType::Long;
-  if (is_table) expected[0] = ids.numel();
-  COHORT_CHECK(is_table && rows.sizes().vec() == expected && rows.scalar_type() == spec.dtype,
-               ErrorCode::invalid_argument, "[server.", where,
-               "] expected int64 ids [n] and rows of ", spec.to_string(), ", got ids ",
-               TensorSpec::of(ids).to_string(), " and rows ", TensorSpec::of(rows).to_string(),
-               " (variable '", variable, "')");
-  const at::Tensor plain_ids = ids.contiguous();
-  const std::int64_t* id = plain_ids.data_ptr<std::int64_t>();
-  for (std::int64_t i = 0; i < ids.numel(); ++i) {
-    COHORT_CHECK(id[i] >= 0 && id[i] < (*spec.sizes)[0], ErrorCode::out_of_range, "[server.", where,
-                 "] expected row ids in [0, ", (*spec.sizes)[0], "), got ", id[i], " (variable '",
-                 variable, "')");
-  }
-}
-
-void check_added_rows(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
-  check_addable(spec, false, "scatter_add", variable);
-  check_rows(effect, spec, variable);
-}
-
-void check_step(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
-  if (effect.row_ids.defined()) check_rows(effect, spec, variable);
+void check_rows_of(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
+  if (effect.row_ids.defined())
+    check_rows(effect.kind, variable, spec, effect.row_ids, effect.tensors[0]);
 }
 
 void check_average(const Effect& effect, const TensorSpec& spec, std::string_view variable) {
@@ -161,32 +135,53 @@ void add(at::Tensor& next, const at::Tensor& value, const Effect& effect, bool) 
 void subtract(at::Tensor& next, const at::Tensor& value, const Effect& effect, bool) {
   at::sub_out(next, value, effect.tensors[0]);
 }
-void add_rows(at::Tensor& next, const at::Tensor& value, const Effect& effect, bool) {
+void change_rows(at::Tensor& next, const at::Tensor& value, const Effect& effect, bool) {
   if (!next.is_same(value)) next.copy_(value);
-  next.index_add_(0, effect.row_ids, effect.tensors[0]);
+  apply_rows(effect.kind, next, effect.row_ids, effect.tensors[0]);
+}
+
+constexpr EffectKind scatter_kind(std::string_view name) {
+  return {.name = name,
+          .row_ids = EffectKind::RowIds::needed,
+          .check = check_rows_of,
+          .change = change_rows};
 }
 
 // In the order of Effect::Kind.
 constexpr std::array<EffectKind, static_cast<std::size_t>(Effect::kLastKind) + 1> kKinds{{
-    {.name = "apply", .row_ids = EffectKind::RowIds::possible, .check = check_step},
+    {.name = "apply", .row_ids = EffectKind::RowIds::possible, .check = check_rows_of},
     {.name = "assign", .check = check_assign, .change = assign},
     {.name = "assign_add", .check = check_add, .change = add},
     {.name = "assign_sub", .check = check_sub, .change = subtract},
-    {.name = "scatter_add",
-     .row_ids = EffectKind::RowIds::needed,
-     .check = check_added_rows,
-     .change = add_rows},
+    scatter_kind("scatter_add"),
     {.name = "merge_average",
      .num_tensors = 2,
      .num_hyper = 1,
      .check = check_average,
      .change = move_average},
+    scatter_kind("scatter_sub"),
+    scatter_kind("scatter_mul"),
+    scatter_kind("scatter_div"),
+    scatter_kind("scatter_min"),
+    scatter_kind("scatter_max"),
+    scatter_kind("scatter_update"),
 }};
 
 }  // namespace
 
 const EffectKind& effect_kind(Effect::Kind kind) {
   return kKinds.at(static_cast<std::size_t>(kind));
+}
+
+std::string call_name(Effect::Kind kind) {
+  return "variable." + std::string(effect_kind(kind).name);
+}
+
+void change_in_place(const at::Tensor& value, Effect effect) {
+  for (at::Tensor& tensor : effect.tensors)
+    if (tensor.is_alias_of(value)) tensor = tensor.clone();
+  at::Tensor next = value;
+  effect_kind(effect.kind).change(next, value, effect, /*is_current=*/true);
 }
 
 void check_effect(const Effect& effect, const TensorSpec& spec, std::string_view variable) {

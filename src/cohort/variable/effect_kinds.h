@@ -4,6 +4,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
+#include <string>
 #include <string_view>
 
 #include "cohort/core/effect_handler.h"
@@ -29,6 +31,15 @@ struct EffectKind {
 };
 
 COHORT_API const EffectKind& effect_kind(internal::Effect::Kind kind);
+inline bool is_scatter(internal::Effect::Kind kind) {
+  return effect_kind(kind).row_ids == EffectKind::RowIds::needed;
+}
+// "variable.scatter_add", for messages.
+COHORT_API std::string call_name(internal::Effect::Kind kind);
+
+// Changes a value of this process by an effect that check() has passed. Its tensors may be views of
+// the value. Called without gradients.
+COHORT_API void change_in_place(const at::Tensor& value, internal::Effect effect);
 
 // Checks what does not depend on the value: numbers of tensors and hyperparameters, row ids; then
 // calls check(). Throws invalid_argument.

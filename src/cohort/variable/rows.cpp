@@ -11,29 +11,10 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/variable/effect_kinds.h"
 
 namespace cohort::variable {
 namespace {
-
-std::string_view verb_of(ScatterKind kind) {
-  switch (kind) {
-    case ScatterKind::add:
-      return "add";
-    case ScatterKind::sub:
-      return "sub";
-    case ScatterKind::mul:
-      return "mul";
-    case ScatterKind::div:
-      return "div";
-    case ScatterKind::min:
-      return "min";
-    case ScatterKind::max:
-      return "max";
-    case ScatterKind::update:
-      return "update";
-  }
-  COHORT_ASSERT(false);
-}
 
 bool is_readable(const at::Tensor& tensor) {
   return tensor.layout() == at::kStrided && (tensor.device().is_cpu() || tensor.is_cuda());
@@ -96,28 +77,28 @@ void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::
 }
 
 template <class T>
-void combine_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+void combine_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                   const at::Tensor& rows) {
   const auto each = [&](auto f) { for_each_element<T>(value, indices, rows, f); };
   switch (kind) {
-    case ScatterKind::add:
+    case Effect::Kind::scatter_add:
       return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x + y; }); });
-    case ScatterKind::sub:
+    case Effect::Kind::scatter_sub:
       return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x - y; }); });
-    case ScatterKind::mul:
+    case Effect::Kind::scatter_mul:
       return each([](T a, T b) { return wrapping(a, b, [](auto x, auto y) { return x * y; }); });
-    case ScatterKind::div:
+    case Effect::Kind::scatter_div:
       return each([](T a, T b) { return quotient(a, b); });
-    case ScatterKind::min:
+    case Effect::Kind::scatter_min:
       return each([](T a, T b) { return b < a || is_nan(b) ? b : a; });
-    case ScatterKind::max:
+    case Effect::Kind::scatter_max:
       return each([](T a, T b) { return a < b || is_nan(b) ? b : a; });
-    case ScatterKind::update:
+    default:
       return replace_rows(value, indices, rows);
   }
 }
 
-void check_indices(ScatterKind kind, std::string_view name, const TensorSpec& spec,
+void check_indices(Effect::Kind kind, std::string_view name, const TensorSpec& spec,
                    const at::Tensor& indices) {
   const std::string call = call_name(kind);
   COHORT_CHECK(indices.defined(), ErrorCode::invalid_argument, "[", call,
@@ -144,9 +125,7 @@ void check_indices(ScatterKind kind, std::string_view name, const TensorSpec& sp
 
 }  // namespace
 
-std::string call_name(ScatterKind kind) { return "variable.scatter_" + std::string(verb_of(kind)); }
-
-void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
+void check_rows(Effect::Kind kind, std::string_view name, const TensorSpec& spec,
                 const at::Tensor& indices, const at::Tensor& rows) {
   check_indices(kind, name, spec, indices);
   const std::string call = call_name(kind);
@@ -158,11 +137,11 @@ void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
                "[", call, "] expected dense rows ", expected.to_string(),
                " on the CPU or a GPU, one for each index, got ", TensorSpec::of(rows).to_string(),
                " on ", rows.device().str(), " (variable '", name, "')");
-  if (kind == ScatterKind::update) return;
+  if (kind == Effect::Kind::scatter_update || kind == Effect::Kind::apply) return;
   COHORT_CHECK(spec.dtype != at::kBool && !at::isComplexType(spec.dtype),
                ErrorCode::invalid_argument, "[", call, "] expected real numbers, got ",
                spec.to_string(), " (variable '", name, "'); use scatter_update()");
-  COHORT_CHECK(kind != ScatterKind::div || !at::isIntegralType(spec.dtype, false) ||
+  COHORT_CHECK(kind != Effect::Kind::scatter_div || !at::isIntegralType(spec.dtype, false) ||
                    rows.ne(0).all().item<bool>(),
                ErrorCode::invalid_argument, "[", call,
                "] expected integers other than 0 to divide by (variable '", name, "')");
@@ -172,7 +151,7 @@ namespace {
 
 // The rows of a value on a GPU are changed on the CPU. So several changes of one row have their
 // order, and the same bits everywhere.
-void apply_rows_of_gpu(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+void apply_rows_of_gpu(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                        const at::Tensor& rows) {
   const auto [used, places] =
       at::_unique(indices.cpu().to(at::kLong), /*sorted=*/true, /*return_inverse=*/true);
@@ -184,14 +163,14 @@ void apply_rows_of_gpu(ScatterKind kind, const at::Tensor& value, const at::Tens
 
 }  // namespace
 
-void apply_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+void apply_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                 const at::Tensor& rows) {
   const c10::NoGradGuard no_grad;
   if (!value.is_cpu()) return apply_rows_of_gpu(kind, value, indices, rows);
   const at::Tensor index = indices.cpu().to(at::kLong).contiguous();
   at::Tensor other = rows.detach().cpu().resolve_conj().resolve_neg().contiguous();
   if (other.is_alias_of(value)) other = other.clone();
-  if (kind == ScatterKind::update) {
+  if (kind == Effect::Kind::scatter_update) {
     replace_rows(value, index, other);
   } else {
     AT_DISPATCH_ALL_TYPES_AND2(at::kHalf, at::kBFloat16, value.scalar_type(), "scatter",

@@ -8,26 +8,24 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/core/tensor_spec.h"
 
 namespace cohort::variable {
 
-enum class ScatterKind : std::uint8_t { add, sub, mul, div, min, max, update };
+using internal::Effect;
 
-// "variable.scatter_add", for messages.
-COHORT_API std::string call_name(ScatterKind kind);
-
-// Throws invalid_argument unless apply_rows() can change a value of `spec` by these arguments:
-// `indices` are int32 or int64, one for each of the `rows`, and name rows of the value. An integer
-// is not divided by zero.
-COHORT_API void check_rows(ScatterKind kind, std::string_view name, const TensorSpec& spec,
+// Throws invalid_argument unless an effect of this kind can change a value of `spec` by these
+// arguments: `indices` are int32 or int64, one for each of the `rows`, and name rows of the value.
+// An integer is not divided by zero.
+COHORT_API void check_rows(Effect::Kind kind, std::string_view name, const TensorSpec& spec,
                            const at::Tensor& indices, const at::Tensor& rows);
 
 // Changes row indices[i] of `value` by rows[i], for one i after the other, so that a row may come
 // several times. `value` is contiguous; the rows may be views of it, and are read before. Integers
 // wrap around; a minimum or maximum of NaN is NaN.
-COHORT_API void apply_rows(ScatterKind kind, const at::Tensor& value, const at::Tensor& indices,
+COHORT_API void apply_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                            const at::Tensor& rows);
 
 }  // namespace cohort::variable

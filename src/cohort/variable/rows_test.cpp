@@ -25,7 +25,7 @@ namespace cohort {
 namespace {
 
 using testing::throws_error;
-using variable::ScatterKind;
+using Kind = internal::Effect::Kind;
 
 at::Tensor longs(const std::vector<std::int64_t>& values) {
   return at::tensor(values, at::TensorOptions(at::kLong));
@@ -159,20 +159,20 @@ TEST(ScatterTest, WrongArgumentsChangeNothing) {
 
 TEST(ScatterTest, OfSeveralVariablesAreCheckedBeforeTheFirstChanges) {
   const Variable a = make(at::zeros({2})), b = make(at::zeros({1}));
-  const RowUpdate good{a, ScatterKind::add, longs({1}), at::ones({1})};
-  const RowUpdate wrong{b, ScatterKind::add, longs({1}), at::ones({1})};
+  const VariableWrite good{a, Kind::scatter_add, at::ones({1}), longs({1})};
+  const VariableWrite wrong{b, Kind::scatter_add, at::ones({1}), longs({1})};
   EXPECT_THAT(
       [&] {
-        scatter_rows(std::array{good, wrong});
+        write_values(std::array{good, wrong});
       },
       throws_error(ErrorCode::invalid_argument, "the 1 rows"));
   EXPECT_THAT(numbers(a.read()), ::testing::Each(0));
-  scatter_rows(std::array{good, good});
+  write_values(std::array{good, good});
   EXPECT_THAT(numbers(a.read()), ::testing::ElementsAre(0, 2));
 }
 
 // A traced step would change the row once, at its trace.
-TEST(ScatterTest, IsRefusedInsideATrace) {
+TEST(ScatterTest, OfAVariableThatThePlaceDoesNotHaveIsRefusedInATrace) {
   const Variable v = make(at::zeros({2}));
   EXPECT_THAT(([&] {
                 function::trace({at::ones({1})}, {at::ones({1})},
@@ -182,7 +182,7 @@ TEST(ScatterTest, IsRefusedInsideATrace) {
                                 },
                                 {});
               }),
-              throws_error(ErrorCode::unimplemented, "outside a traced step"));
+              throws_error(ErrorCode::invalid_argument, "is not a variable"));
   EXPECT_THAT(numbers(v.read()), ::testing::Each(0));
 }
 

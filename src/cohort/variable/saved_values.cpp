@@ -83,8 +83,8 @@ std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
   return static_cast<std::uint64_t>(found.st_size);
 }
 
-void write_values(const std::string& path, const std::map<std::string, Variable>& variables,
-                  const std::vector<at::Tensor>& read, const VariableHome::FileTurn& turn) {
+void write_saved_file(const std::string& path, const std::map<std::string, Variable>& variables,
+                      const std::vector<at::Tensor>& read, const VariableHome::FileTurn& turn) {
   std::map<std::string, at::Tensor> values;
   std::map<std::string, TensorSpec> specs;
   for (const auto& [key, variable] : variables) {
@@ -111,7 +111,7 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   for (const auto& [key, variable] : variables) handles.push_back(variable);
   const std::vector<at::Tensor> read = read_values(handles);
   const VariableHome::WriteFile write = [&](const VariableHome::FileTurn& turn) {
-    write_values(path, variables, read, turn);
+    write_saved_file(path, variables, read, turn);
   };
   // All have the same one, but for plain variables of this process.
   std::shared_ptr<const VariableHome> home;
@@ -196,13 +196,13 @@ void SavedValues::restore(const std::string& key, const Variable& variable) cons
 
 void SavedValues::restore(const std::map<std::string, Variable>& variables) const {
   check_outside_steps("restore_values");
-  std::vector<Assignment> assignments;
+  std::vector<VariableWrite> writes;
   std::vector<Variable> newer;
   for (const auto& [key, variable] : variables) {
     if (variable.impl()->home()->keeps_newer_values()) {
       newer.push_back(variable);
     } else {
-      assignments.push_back({variable, internal::AssignKind::assign, value(key)});
+      writes.push_back({variable, internal::Effect::Kind::assign, value(key)});
     }
   }
   if (!newer.empty()) {
@@ -211,7 +211,7 @@ void SavedValues::restore(const std::map<std::string, Variable>& variables) cons
              impl_->path(), "'");
   }
   try {
-    assign_values(assignments);
+    write_values(writes);
   } catch (const Error&) {
     throw current_error().during("restoring values of file '" + impl_->path() + "'");
   }

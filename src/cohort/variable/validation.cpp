@@ -36,7 +36,7 @@ void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_train
                " (trainable variable '", name, "'); use value.detach().requires_grad_()");
 }
 
-void check_assign(internal::AssignKind kind, std::string_view name, const TensorSpec& expected,
+void check_assign(internal::Effect::Kind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value) {
   COHORT_CHECK(value.defined(), ErrorCode::invalid_argument, "[variable.assign] expected ",
                expected.to_string(), ", got an undefined tensor (variable '", name, "')");
@@ -45,7 +45,7 @@ void check_assign(internal::AssignKind kind, std::string_view name, const Tensor
                "[variable.assign] expected ", expected.to_string(), ", got ",
                value.layout() == at::kStrided ? "" : "a sparse ", got.to_string(), " (variable '",
                name, "'); assign a value of the variable's own dtype and shape");
-  COHORT_CHECK(kind != internal::AssignKind::sub || got.dtype != at::kBool,
+  COHORT_CHECK(kind != internal::Effect::Kind::assign_sub || got.dtype != at::kBool,
                ErrorCode::invalid_argument, "[variable.assign_sub] expected numbers, got ",
                got.to_string(), " (variable '", name,
                "'), which LibTorch does not subtract; assign(value.logical_xor(…))");

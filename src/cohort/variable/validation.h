@@ -18,7 +18,7 @@ namespace cohort::variable {
 // trainable one a floating-point leaf that requires a gradient.
 void check_tensor(std::string_view name, const at::Tensor& tensor, bool is_trainable,
                   c10::Device device = at::kCPU);
-void check_assign(internal::AssignKind kind, std::string_view name, const TensorSpec& expected,
+void check_assign(internal::Effect::Kind kind, std::string_view name, const TensorSpec& expected,
                   const at::Tensor& value);
 std::vector<double> values_of(std::span<const at::Tensor> hyper);
 

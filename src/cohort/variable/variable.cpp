@@ -12,14 +12,18 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {
 
-void assign_one(const Variable& variable, internal::AssignKind kind, const at::Tensor& value) {
-  const Assignment assignment{variable, kind, value};
-  assign_values({&assignment, 1});
+using internal::Effect;
+
+void write_one(const Variable& variable, Effect::Kind kind, const at::Tensor& value,
+               const at::Tensor& row_ids = {}) {
+  const VariableWrite write{variable, kind, value, row_ids};
+  write_values({&write, 1});
 }
 
 // Whether a value of the dtype can be exactly this integer.
@@ -80,17 +84,13 @@ at::Tensor tensor_of(const Variable& variable, const at::Scalar& number, std::st
   COHORT_ASSERT(false);
 }
 
-void assign_number(const Variable& variable, internal::AssignKind kind, const at::Scalar& number,
-                   std::string_view call) {
-  const Assignment assignment{variable, kind, tensor_of(variable, number, call),
-                              /*is_number=*/true};
-  assign_values({&assignment, 1});
-}
-
-void scatter_one(const Variable& variable, variable::ScatterKind kind, const at::Tensor& indices,
-                 const at::Tensor& rows) {
-  const RowUpdate update{variable, kind, indices, rows};
-  scatter_rows({&update, 1});
+void assign_number(const Variable& variable, Effect::Kind kind, const at::Scalar& number) {
+  const VariableWrite write{variable,
+                            kind,
+                            tensor_of(variable, number, variable::effect_kind(kind).name),
+                            {},
+                            /*is_number=*/true};
+  write_values({&write, 1});
 }
 
 }  // namespace
@@ -102,45 +102,45 @@ at::Tensor Variable::read() const {
 }
 
 void Variable::assign(const at::Tensor& value) const {
-  assign_one(*this, internal::AssignKind::assign, value);
+  write_one(*this, Effect::Kind::assign, value);
 }
 void Variable::assign_add(const at::Tensor& value) const {
-  assign_one(*this, internal::AssignKind::add, value);
+  write_one(*this, Effect::Kind::assign_add, value);
 }
 void Variable::assign_sub(const at::Tensor& value) const {
-  assign_one(*this, internal::AssignKind::sub, value);
+  write_one(*this, Effect::Kind::assign_sub, value);
 }
 
 void Variable::assign(const at::Scalar& number) const {
-  assign_number(*this, internal::AssignKind::assign, number, "assign");
+  assign_number(*this, Effect::Kind::assign, number);
 }
 void Variable::assign_add(const at::Scalar& number) const {
-  assign_number(*this, internal::AssignKind::add, number, "assign_add");
+  assign_number(*this, Effect::Kind::assign_add, number);
 }
 void Variable::assign_sub(const at::Scalar& number) const {
-  assign_number(*this, internal::AssignKind::sub, number, "assign_sub");
+  assign_number(*this, Effect::Kind::assign_sub, number);
 }
 
 void Variable::scatter_add(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::add, indices, values);
+  write_one(*this, Effect::Kind::scatter_add, values, indices);
 }
 void Variable::scatter_sub(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::sub, indices, values);
+  write_one(*this, Effect::Kind::scatter_sub, values, indices);
 }
 void Variable::scatter_mul(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::mul, indices, values);
+  write_one(*this, Effect::Kind::scatter_mul, values, indices);
 }
 void Variable::scatter_div(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::div, indices, values);
+  write_one(*this, Effect::Kind::scatter_div, values, indices);
 }
 void Variable::scatter_min(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::min, indices, values);
+  write_one(*this, Effect::Kind::scatter_min, values, indices);
 }
 void Variable::scatter_max(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::max, indices, values);
+  write_one(*this, Effect::Kind::scatter_max, values, indices);
 }
 void Variable::scatter_update(const at::Tensor& indices, const at::Tensor& values) const {
-  scatter_one(*this, variable::ScatterKind::update, indices, values);
+  write_one(*this, Effect::Kind::scatter_update, values, indices);
 }
 
 }  // namespace cohort

@@ -8,8 +8,10 @@
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
+#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/replica_count.h"
 #include "cohort/variable/row_gradient.h"
+#include "cohort/variable/rows.h"
 #include "cohort/variable/validation.h"
 
 namespace cohort {
@@ -18,8 +20,7 @@ namespace {
 using function::Trace;
 
 const Variable& variable_of(const Variable& variable) { return variable; }
-const Variable& variable_of(const Assignment& assignment) { return assignment.variable; }
-const Variable& variable_of(const RowUpdate& update) { return update.variable; }
+const Variable& variable_of(const VariableWrite& write) { return write.variable; }
 const Variable& variable_of(const Update& update) { return update.variable; }
 
 // The arguments for one home, in their order, with their positions in the whole.
@@ -97,16 +98,6 @@ std::vector<Update> with_own_gradients(std::span<const Update> updates) {
 
 }  // namespace
 
-void VariableHome::scatter(std::span<const RowUpdate> updates) {
-  const RowUpdate& first = updates.front();
-  internal::throw_error(ErrorCode::unimplemented, "[", variable::call_name(first.kind),
-                        "] expected a variable whose value is in this process, got '",
-                        first.variable.name(),
-                        "' on a parameter server; index_add_() the rows to zeros and assign_add() "
-                        "the sum, or assign() "
-                        "the whole value");
-}
-
 std::vector<at::Tensor> VariableHome::sum_over_replicas(std::span<const Update> gradients) {
   std::vector<at::Tensor> own;
   for (const Update& update : gradients) own.push_back(update.gradient);
@@ -142,46 +133,40 @@ std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
   return values;
 }
 
-void assign_values(std::span<const Assignment> assignments) {
-  for (const auto& [variable, kind, value, is_number] : assignments)
+namespace {
+
+// Row ids are read, which only a run of a program can do.
+void check_write(const VariableWrite& write, bool is_traced) {
+  const auto& [variable, kind, value, row_ids, is_number] = write;
+  if (!variable::is_scatter(kind)) {
     variable::check_assign(kind, variable.name(), variable.spec(), value);
-  check_replicas(assignments, "variable.assign");
-  if (Trace* trace = Trace::current()) {
-    for (const OfOneHome<Assignment>& group : by_home(assignments)) {
-      if (UpdateRecorder* recorder = group.home->recorder()) {
-        recorder->assign(group.members);
-        continue;
-      }
-      for (const auto& [variable, kind, value, is_number] : group.members)
-        trace->update(variable.tensor(), internal::assign_effect(kind, value));
-    }
-    return;
+  } else if (!is_traced) {
+    variable::check_rows(kind, variable.name(), variable.spec(), row_ids, value);
   }
-  for (const OfOneHome<Assignment>& group : by_home(assignments, "assign"))
-    group.home->assign(group.members);
+  check_replicas(std::span(&write, 1),
+                 variable::is_scatter(kind) ? variable::call_name(kind) : "variable.assign");
 }
 
-void scatter_rows(std::span<const RowUpdate> updates) {
-  for (const auto& [variable, kind, indices, rows] : updates) {
-    const std::string call = variable::call_name(kind);
-    const bool is_traced = Trace::current() != nullptr;
-    COHORT_CHECK(!is_traced || variable.impl()->home()->recorder() != nullptr,
-                 ErrorCode::unimplemented, "[", call,
-                 "] expected a call outside a traced step, got one inside it (variable '",
-                 variable.name(),
-                 "'); index_add_() the rows to zeros and assign_add() the sum, or "
-                 "assign() the whole value");
-    // Reads the indices, which a program does at each run.
-    if (!is_traced) variable::check_rows(kind, variable.name(), variable.spec(), indices, rows);
-    check_replicas(std::span(&variable, 1), call);
-  }
-  if (Trace::current() != nullptr) {
-    for (const OfOneHome<RowUpdate>& group : by_home(updates))
-      group.home->recorder()->scatter(group.members);
+}  // namespace
+
+void write_values(std::span<const VariableWrite> writes) {
+  Trace* const trace = Trace::current();
+  for (const VariableWrite& write : writes) check_write(write, trace != nullptr);
+  if (trace == nullptr) {
+    if (writes.empty()) return;
+    const bool is_scatter = variable::is_scatter(writes.front().kind);
+    for (const OfOneHome<VariableWrite>& group : by_home(writes, is_scatter ? "scatter" : "assign"))
+      group.home->write(group.members);
     return;
   }
-  for (const OfOneHome<RowUpdate>& group : by_home(updates, "scatter"))
-    group.home->scatter(group.members);
+  for (const OfOneHome<VariableWrite>& group : by_home(writes)) {
+    if (UpdateRecorder* recorder = group.home->recorder()) {
+      recorder->write(group.members);
+      continue;
+    }
+    for (const VariableWrite& write : group.members)
+      trace->update(write.variable.tensor(), write.effect());
+  }
 }
 
 void apply_updates(const SlotKey& key, std::span<const Update> updates,

@@ -18,7 +18,6 @@
 #include "cohort/core/export.h"
 #include "cohort/variable/attached_state.h"
 #include "cohort/variable/gradient_sink.h"
-#include "cohort/variable/rows.h"
 #include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_state.h"
@@ -30,20 +29,17 @@ struct Update {
   at::Tensor gradient;
   bool is_temporary = false;  // nobody else has the gradient's memory: it may be overwritten
 };
-struct Assignment {
+// An assignment, or a change of some rows (variable/rows.h).
+struct VariableWrite {
   Variable variable;
-  internal::AssignKind kind;
-  at::Tensor value;
+  internal::Effect::Kind kind = internal::Effect::Kind::assign;
+  at::Tensor value;         // rows, if there are ids
+  at::Tensor row_ids = {};  // int32 or int64 [n], of a change of rows
   // The value is a number of the host: if all replicas assign an equal one, it is one value that
   // they share.
   bool is_number = false;
-};
-// A change of some rows; see variable/rows.h.
-struct RowUpdate {
-  Variable variable;
-  variable::ScatterKind kind;
-  at::Tensor indices;
-  at::Tensor rows;
+
+  internal::Effect effect() const { return internal::write_effect(kind, value, row_ids); }
 };
 
 // Records the calls for variables that a traced function makes, if the program will run in the
@@ -52,8 +48,7 @@ struct RowUpdate {
 class COHORT_API UpdateRecorder {
  public:
   virtual ~UpdateRecorder() = default;
-  virtual void assign(std::span<const Assignment> assignments) = 0;
-  virtual void scatter(std::span<const RowUpdate> updates) = 0;
+  virtual void write(std::span<const VariableWrite> writes) = 0;
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const at::Tensor> hyper) = 0;
 };
@@ -87,9 +82,7 @@ class COHORT_API VariableHome {
   // The current values, in memory of their own.
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
   // In this order; a variable may come several times, also in apply().
-  virtual void assign(std::span<const Assignment> assignments) = 0;
-  // In this order. The default throws unimplemented, as parameter servers have no such operation.
-  virtual void scatter(std::span<const RowUpdate> updates);
+  virtual void write(std::span<const VariableWrite> writes) = 0;
   // The sums of gradients over the replicas, which all make this call; undefined if none has one.
   // The default returns the gradients, as there is one replica.
   virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients);
@@ -130,9 +123,8 @@ class COHORT_API VariableHome {
 COHORT_API void check_can_update(std::span<const Variable> variables, std::string_view call);
 // Outside a trace. Unlike Variable::read(), the values have no gradient.
 COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
-COHORT_API void assign_values(std::span<const Assignment> assignments);
-// Throws unimplemented inside a trace whose program runs in another process.
-COHORT_API void scatter_rows(std::span<const RowUpdate> updates);
+// All are assignments, or all changes of rows.
+COHORT_API void write_values(std::span<const VariableWrite> writes);
 // `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
 // read at every call of the traced step.
 COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,

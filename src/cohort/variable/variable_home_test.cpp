@@ -27,7 +27,7 @@ class CountingHome final : public VariableHome {
  public:
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable>) const override { return {}; }
-  void assign(std::span<const Assignment>) override {}
+  void write(std::span<const VariableWrite>) override {}
   std::vector<at::Tensor> memory_of(const Variable& variable) const override {
     return {variable.tensor(), other};
   }

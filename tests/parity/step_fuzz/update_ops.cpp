@@ -88,13 +88,13 @@ void zero(const Gradients& gradients) {
   }
 }
 
-Tensors assigned(Operands& o, internal::AssignKind kind) {
+Tensors assigned(Operands& o, internal::Effect::Kind kind) {
   Variable variable = variable_of(o, 0);
   const at::Tensor value = value_for(o, variable);
   o.step().note_update(variable);
-  if (kind == internal::AssignKind::assign) variable.assign(value);
-  if (kind == internal::AssignKind::add) variable.assign_add(value);
-  if (kind == internal::AssignKind::sub) variable.assign_sub(value);
+  if (kind == internal::Effect::Kind::assign) variable.assign(value);
+  if (kind == internal::Effect::Kind::assign_add) variable.assign_add(value);
+  if (kind == internal::Effect::Kind::assign_sub) variable.assign_sub(value);
   return {value};
 }
 
@@ -193,15 +193,15 @@ const StepOp kUpdates[] = {
     {"assign",
      2,
      {F::assign},
-     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::assign); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::Effect::Kind::assign); }},
     {"assign_add",
      1.5,
      {F::assign_add},
-     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::add); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::Effect::Kind::assign_add); }},
     {"assign_sub",
      1.5,
      {F::assign_sub},
-     [](Operands& o) -> Tensors { return assigned(o, internal::AssignKind::sub); }},
+     [](Operands& o) -> Tensors { return assigned(o, internal::Effect::Kind::assign_sub); }},
     {"assign of a reused value",
      1.5,
      {F::assign, F::write_after_assign},

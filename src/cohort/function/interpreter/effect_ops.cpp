@@ -32,7 +32,7 @@ UpdateRole role_of(const std::string& argument) {
   return UpdateRole::tensor;
 }
 
-EffectOp update(Effect::Kind kind, const char* schema) {
+EffectOp update(Effect::Kind kind, const std::string& schema) {
   EffectOp op{.kind = EffectOpKind::update,
               .schema = parseSchema(schema),
               .keeps_arguments = true,
@@ -40,6 +40,10 @@ EffectOp update(Effect::Kind kind, const char* schema) {
   for (const c10::Argument& argument : op.schema.arguments())
     op.roles.push_back(role_of(argument.name()));
   return op;
+}
+
+EffectOp scatter(Effect::Kind kind, const std::string& name) {
+  return update(kind, "cohort::" + name + "(int variable, Tensor ids, Tensor rows) -> ()");
 }
 
 EffectOp other(EffectOpKind kind, const char* schema, bool keeps_arguments = false) {
@@ -58,8 +62,13 @@ std::vector<EffectOp> make_table() {
       update(Effect::Kind::assign_sub, "cohort::assign_sub(int variable, Tensor value) -> ()"),
       other(EffectOpKind::gather,
             "cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor"),
-      update(Effect::Kind::scatter_add,
-             "cohort::scatter_add(int variable, Tensor ids, Tensor rows) -> ()"),
+      scatter(Effect::Kind::scatter_add, "scatter_add"),
+      scatter(Effect::Kind::scatter_sub, "scatter_sub"),
+      scatter(Effect::Kind::scatter_mul, "scatter_mul"),
+      scatter(Effect::Kind::scatter_div, "scatter_div"),
+      scatter(Effect::Kind::scatter_min, "scatter_min"),
+      scatter(Effect::Kind::scatter_max, "scatter_max"),
+      scatter(Effect::Kind::scatter_update, "scatter_update"),
       other(EffectOpKind::next_segment, "cohort::next_segment(int[] variables) -> ()"),
       update(Effect::Kind::merge_average,
              "cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "

@@ -319,7 +319,7 @@ Bytes traced_with_segments() {
   const function::TraceBody body = [&](const Tensors&) {
     for (const at::Tensor& variable : {a, b})
       function::Trace::current()->update(
-          variable, internal::assign_effect(internal::AssignKind::add, at::ones({})));
+          variable, internal::write_effect(internal::Effect::Kind::assign_add, at::ones({})));
     return Tensors{a.mul(2).add(b)};
   };
   return function::trace({at::ones({2})}, {at::full({2}, 3.0)}, body, options).bytes;

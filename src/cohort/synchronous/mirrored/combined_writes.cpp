@@ -11,6 +11,7 @@
 #include "cohort/core/error.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::internal {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 bool is_zero(const at::Tensor& value) { return !value.to(at::kBool).any().item<bool>(); }
 
 // The value that the replicas assign together.
-at::Tensor combined_value(const std::vector<Assignment>& of_replicas, const OneForAll& one) {
+at::Tensor combined_value(const std::vector<VariableWrite>& of_replicas, const OneForAll& one) {
   const MirroredVariable& variable = target_of(of_replicas.front().variable).variable;
   const at::Tensor& first = of_replicas.front().value;
   const VariableAggregation aggregation = variable.traits().aggregation;
@@ -33,7 +34,8 @@ at::Tensor combined_value(const std::vector<Assignment>& of_replicas, const OneF
                "aggregation mean or only_first_replica");
   const Reduction reduction(is_mean ? ReduceOp::mean : ReduceOp::sum, {}, "variable.assign");
   std::vector<Reduction::Parts> parts;
-  for (const Assignment& each : of_replicas) parts.push_back(reduction.parts(each.value.detach()));
+  for (const VariableWrite& each : of_replicas)
+    parts.push_back(reduction.parts(each.value.detach()));
   const at::Tensor value = reduction.result(reduction.sum(parts));
   COHORT_CHECK(value.scalar_type() == variable.spec().dtype, ErrorCode::invalid_argument,
                "[variable.assign] expected a mean of the variable's own dtype, got ",
@@ -42,8 +44,8 @@ at::Tensor combined_value(const std::vector<Assignment>& of_replicas, const OneF
 }
 
 // The change of rows that the replicas make together: all of theirs, one after the other.
-RowUpdate combined_rows(const std::vector<RowUpdate>& of_replicas, bool is_one) {
-  const RowUpdate& first = of_replicas.front();
+VariableWrite combined_rows(const std::vector<VariableWrite>& of_replicas, bool is_one) {
+  const VariableWrite& first = of_replicas.front();
   const MirroredVariable& variable = target_of(first.variable).variable;
   const VariableAggregation aggregation = variable.traits().aggregation;
   if (aggregation == VariableAggregation::only_first_replica) return first;
@@ -58,24 +60,23 @@ RowUpdate combined_rows(const std::vector<RowUpdate>& of_replicas, bool is_one) 
                "] expected floating-point rows for a mean, got ", variable.spec().to_string(),
                " (variable '", variable.name(), "')");
   std::vector<at::Tensor> indices, rows;
-  for (const RowUpdate& each : of_replicas) {
-    indices.push_back(each.indices.cpu().to(at::kLong));  // rows change on the CPU
-    rows.push_back(each.rows.detach().cpu());
+  for (const VariableWrite& each : of_replicas) {
+    indices.push_back(each.row_ids.cpu().to(at::kLong));  // rows change on the CPU
+    rows.push_back(each.value.detach().cpu());
   }
-  RowUpdate all{first.variable, first.kind, at::cat(indices), at::cat(rows)};
-  if (is_mean) all.rows.div_(static_cast<std::int64_t>(of_replicas.size()));
+  VariableWrite all{first.variable, first.kind, at::cat(rows), at::cat(indices)};
+  if (is_mean) all.value.div_(static_cast<std::int64_t>(of_replicas.size()));
   return all;
 }
 
 // Adds what the replicas of the other workers bring. `request`: for comparison with them.
-template <class Write>
 void collect_from_workers(const MirroredHome& home, const std::string& request,
-                          std::vector<JointWrite<Write>>& writes) {
+                          std::vector<JointWrite>& writes) {
   const std::size_t width = write_tensors(writes.front().of_replicas.front()).size();
   const auto own = [&] {
     std::vector<std::vector<at::Tensor>> values(width * writes.size());
     for (std::size_t i = 0; i < writes.size(); ++i) {
-      for (const Write& each : writes[i].of_replicas) {
+      for (const VariableWrite& each : writes[i].of_replicas) {
         const std::vector<at::Tensor> tensors = write_tensors(each);
         for (std::size_t k = 0; k < width; ++k) values[i * width + k].push_back(tensors[k]);
       }
@@ -85,7 +86,7 @@ void collect_from_workers(const MirroredHome& home, const std::string& request,
   const auto all =
       home.of_all_replicas(kind_of_write(writes.front().of_replicas.front()), request, own);
   for (std::size_t i = 0; i < writes.size(); ++i) {
-    std::vector<Write>& of_replicas = writes[i].of_replicas;
+    std::vector<VariableWrite>& of_replicas = writes[i].of_replicas;
     of_replicas.resize(all[i * width].size(), of_replicas.front());
     for (std::size_t r = 0; r < of_replicas.size(); ++r) {
       std::vector<at::Tensor> tensors;
@@ -97,112 +98,74 @@ void collect_from_workers(const MirroredHome& home, const std::string& request,
 
 }  // namespace
 
-OneForAll one_for_all(const std::vector<Assignment>& of_replicas) {
-  const Assignment& first = of_replicas.front();
+OneForAll one_for_all(const std::vector<VariableWrite>& of_replicas) {
+  const VariableWrite& first = of_replicas.front();
   const bool is_one =
-      std::all_of(of_replicas.begin(), of_replicas.end(), [&](const Assignment& each) {
-        return each.value.is_same(first.value) ||
-               (each.is_number && first.is_number && at::equal(each.value, first.value));
+      std::all_of(of_replicas.begin(), of_replicas.end(), [&](const VariableWrite& each) {
+        const bool is_same = each.value.is_same(first.value) && each.row_ids.is_same(first.row_ids);
+        return is_same || (each.is_number && first.is_number && at::equal(each.value, first.value));
       });
   return {is_one, first.is_number};
 }
 
-OneForAll one_for_all(const std::vector<RowUpdate>& of_replicas) {
-  const RowUpdate& first = of_replicas.front();
-  return {std::all_of(of_replicas.begin(), of_replicas.end(), [&](const RowUpdate& each) {
-    return each.indices.is_same(first.indices) && each.rows.is_same(first.rows);
-  })};
-}
-
-std::vector<Assignment> combined(const MirroredHome& home,
-                                 std::vector<JointWrite<Assignment>> writes) {
+std::vector<VariableWrite> combined(const MirroredHome& home, std::vector<JointWrite> writes) {
+  const bool are_rows = variable::is_scatter(writes.front().of_replicas.front().kind);
   if (home.has_workers()) {
-    std::string text = "assignments in replicas";
+    std::string text = are_rows ? "changes of rows in replicas" : "assignments in replicas";
     for (auto& [of_replicas, one] : writes) {
-      const Assignment& first = of_replicas.front();
+      const VariableWrite& first = of_replicas.front();
       // A single replica cannot tell whether its tensor is one for all.
-      one.is_one = one.is_one && (one.is_number || home.replicas() > 1);
-      text += "\n" + verb_of(first) + " of " +
-              (one.is_one ? "one value" : "a value of each replica") + " to variable '" +
-              first.variable.name() + "'";
+      one.is_one = one.is_one && !are_rows && (one.is_number || home.replicas() > 1);
+      text += "\n" + std::string(variable::effect_kind(first.kind).name);
+      if (!are_rows) text += one.is_one ? " of one value" : " of a value of each replica";
+      text += " to variable '" + first.variable.name() + "'";
     }
     collect_from_workers(home, text, writes);
   }
-  std::vector<Assignment> together;
+  std::vector<VariableWrite> together;
   for (auto& [of_replicas, one] : writes) {
-    const at::Tensor first = of_replicas.front().value;
+    const VariableWrite& first = of_replicas.front();
     if (home.has_workers())
-      one.is_one = one.is_one &&
-                   std::all_of(of_replicas.begin(), of_replicas.end(), [&](const Assignment& each) {
-                     return at::equal(each.value, first);
-                   });
-    together.push_back(with_tensors(of_replicas.front(), {combined_value(of_replicas, one)}));
+      one.is_one = one.is_one && std::all_of(of_replicas.begin(), of_replicas.end(),
+                                             [&](const VariableWrite& each) {
+                                               return at::equal(each.value, first.value);
+                                             });
+    together.push_back(are_rows ? combined_rows(of_replicas, one.is_one)
+                                : with_tensors(first, {combined_value(of_replicas, one)}));
   }
   return together;
 }
 
-std::vector<RowUpdate> combined(const MirroredHome& home,
-                                std::vector<JointWrite<RowUpdate>> writes) {
-  if (home.has_workers()) {
-    std::string text = "changes of rows in replicas";
-    for (const auto& [of_replicas, one] : writes) {
-      const RowUpdate& first = of_replicas.front();
-      text += "\n" + call_of(first) + " of variable '" + first.variable.name() + "'";
-    }
-    collect_from_workers(home, text, writes);
-  }
-  std::vector<RowUpdate> together;
-  for (const auto& [of_replicas, one] : writes)
-    together.push_back(combined_rows(of_replicas, one.is_one && !home.has_workers()));
-  return together;
+std::vector<at::Tensor> write_tensors(const VariableWrite& write) {
+  if (!variable::is_scatter(write.kind)) return {write.value};
+  return {write.row_ids, write.value};
 }
 
-std::string verb_of(const Assignment& write) {
-  if (write.kind == AssignKind::assign) return "assign";
-  return write.kind == AssignKind::add ? "assign_add" : "assign_sub";
-}
-
-std::string verb_of(const RowUpdate& write) {
-  return variable::call_name(write.kind).substr(std::string_view("variable.").size());
-}
-
-Assignment with_tensors(Assignment write, const std::vector<at::Tensor>& tensors) {
-  write.value = tensors[0];
+VariableWrite with_tensors(VariableWrite write, const std::vector<at::Tensor>& tensors) {
+  write.value = tensors.back();
+  if (tensors.size() > 1) write.row_ids = tensors.front();
   return write;
 }
 
-RowUpdate with_tensors(RowUpdate write, const std::vector<at::Tensor>& tensors) {
-  write.indices = tensors[0];
-  write.rows = tensors[1];
-  return write;
-}
-
-void check_write(const Assignment& write, bool is_of_all) {
-  if (is_of_all) target_of(write.variable).variable.check_assign_all(write.kind);
-}
-
-void check_write(const RowUpdate& write, bool /*is_of_all*/) {
+void check_write(const VariableWrite& write, bool is_of_all) {
   const MirroredTarget target = target_of(write.variable);
-  if (!target.component) target.variable.check_scatter(write.kind);
+  if (variable::is_scatter(write.kind)) {
+    if (!target.component) target.variable.check_scatter(write.kind);
+  } else if (is_of_all) {
+    target.variable.check_write_all(write.kind);
+  }
 }
 
-void check_values(const RowUpdate& write) {
-  variable::check_rows(write.kind, write.variable.name(), write.variable.spec(), write.indices,
-                       write.rows);
+void check_values(const VariableWrite& write) {
+  if (!write.row_ids.defined()) return;
+  variable::check_rows(write.kind, write.variable.name(), write.variable.spec(), write.row_ids,
+                       write.value);
 }
 
-void write_all(const Assignment& write) {
-  target_of(write.variable).variable.assign_all(write.kind, write.value);
-}
+void write_all(const VariableWrite& write) { target_of(write.variable).variable.write_all(write); }
 
-void write_all(const RowUpdate& write) { target_of(write.variable).variable.scatter_all(write); }
-
-void write_value(std::size_t i, const Assignment& write) {
-  target_of(write.variable).variable.assign_value(i, write.kind, write.value);
-}
-
-void write_value(std::size_t i, const RowUpdate& write) {
-  target_of(write.variable).variable.scatter_value(i, write);
+void write_value(std::size_t i, const VariableWrite& write) {
+  target_of(write.variable).variable.write_value(i, write);
 }
 
 }  // namespace cohort::internal

@@ -152,8 +152,7 @@ class MirroredHome final : public VariableHome,
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
   void write_file(const WriteFile& write) const override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
-  void assign(std::span<const Assignment> assignments) override;
-  void scatter(std::span<const RowUpdate> updates) override;
+  void write(std::span<const VariableWrite> writes) override;
   std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
   std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
                                               std::span<const Variable> variables) override;
@@ -233,12 +232,8 @@ class MirroredHome final : public VariableHome,
   // What other workers have handed over for the variables of a module.
   std::vector<std::optional<HandedVariable>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
-  // Assignments and changes of rows.
-  template <class Write>
-  void write(std::span<const Write> writes);
   // Combines what all replicas write, which make the same calls.
-  template <class Write>
-  void write_merged(const ReplicaContext& replica, std::vector<Write> writes);
+  void write_merged(const ReplicaContext& replica, std::vector<VariableWrite> writes);
   std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
   at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
                           const MirroredVariable::Traits& traits);

@@ -218,63 +218,26 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-void MirroredVariable::write(std::size_t i, AssignKind kind, const at::Tensor& source) {
+void MirroredVariable::write(std::size_t i, Effect::Kind kind, const at::Tensor& source,
+                             const at::Tensor& row_ids) {
   const c10::NoGradGuard no_grad;
   const at::Tensor& own = component(i);
-  const at::Tensor value = on_device(source, own.device());
-  switch (kind) {
-    case AssignKind::assign:
-      own.copy_(value);
-      break;
-    case AssignKind::add:
-      own.add_(value);
-      break;
-    case AssignKind::sub:
-      own.sub_(value);
-      break;
-  }
+  // Rows are changed on the CPU.
+  const at::Tensor value = row_ids.defined() ? source : on_device(source, own.device());
+  variable::change_in_place(own, write_effect(kind, value, row_ids));
   if (is_plain()) tell_autograd(i);
 }
 
-void MirroredVariable::check_assign_all(AssignKind kind) const {
-  COHORT_CHECK(!is_on_read() || kind == AssignKind::assign ||
+void MirroredVariable::check_write_all(Effect::Kind kind) const {
+  COHORT_CHECK(!is_on_read() || kind == Effect::Kind::assign ||
                    traits_.aggregation != VariableAggregation::sum,
-               ErrorCode::invalid_argument, "[variable.assign_",
-               kind == AssignKind::add ? "add" : "sub",
+               ErrorCode::invalid_argument, "[", variable::call_name(kind),
                "] expected a replica context for variable '", name_,
                "', whose value is the sum of its replicas; assign a whole value, or add in "
                "run()");
 }
 
-void MirroredVariable::assign_all(AssignKind kind, const at::Tensor& value) {
-  const c10::NoGradGuard no_grad;
-  const Lock lock(mutex_);
-  // A value that is a view of a component would change while it is read.
-  const at::Tensor source = shares_memory(value) ? value.clone() : value;
-  const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
-  if (!is_split) {
-    for (std::size_t i = 0; i < size(); ++i) write(i, kind, source);
-    if (kind == AssignKind::assign) allow_difference(false);
-    return;
-  }
-  const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
-  if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
-    const at::Tensor share = at::div(source, replicas);
-    for (std::size_t i = 0; i < size(); ++i) write(i, AssignKind::assign, share);
-    return;
-  }
-  // The first replica gets what the division of integers leaves over.
-  const at::Tensor share = at::div(source, replicas, "trunc").to(spec_.dtype);
-  const bool has_first = !has_workers() || home_->workers()->own() == 0;
-  write(0, AssignKind::assign, has_first ? source.sub(share.mul(replicas - 1)) : share);
-  for (std::size_t i = 1; i < size(); ++i) write(i, AssignKind::assign, share);
-}
-
-void MirroredVariable::assign_value(std::size_t i, AssignKind kind, const at::Tensor& value) {
-  write(i, kind, value.is_alias_of(component(i)) ? value.detach().clone() : value);
-}
-
-void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
+void MirroredVariable::check_scatter(Effect::Kind kind) const {
   // With one replica, too: the program would fail only with more of them.
   const bool is_read_together = traits_.synchronization == VariableSynchronization::on_read;
   COHORT_CHECK(!is_read_together || is_plain(), ErrorCode::unimplemented, "[",
@@ -283,9 +246,8 @@ void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
                "', which is synchronized on read; assign a whole value");
   const bool is_combined = traits_.aggregation == VariableAggregation::sum ||
                            traits_.aggregation == VariableAggregation::mean;
-  const bool can_combine = kind != variable::ScatterKind::min &&
-                           kind != variable::ScatterKind::max &&
-                           kind != variable::ScatterKind::update;
+  const bool can_combine = kind != Effect::Kind::scatter_min && kind != Effect::Kind::scatter_max &&
+                           kind != Effect::Kind::scatter_update;
   const bool is_alone = tensors_.size() == 1 && !has_workers();
   COHORT_CHECK(!is_combined || can_combine || is_alone, ErrorCode::unimplemented, "[",
                variable::call_name(kind), "] expected variable '", name_,
@@ -294,18 +256,35 @@ void MirroredVariable::check_scatter(variable::ScatterKind kind) const {
                "; use scatter_add, scatter_sub, scatter_mul or scatter_div");
 }
 
-void MirroredVariable::scatter_all(const RowUpdate& update) {
-  const Lock lock(mutex_);
+void MirroredVariable::write_all(const VariableWrite& write) {
   const c10::NoGradGuard no_grad;
-  RowUpdate own = update;
-  // Rows that are a view of a component would change while others are updated by them.
-  if (shares_memory(update.rows)) own.rows = update.rows.detach().clone();
-  for (std::size_t i = 0; i < size(); ++i) scatter_value(i, own);
+  const Lock lock(mutex_);
+  // A value that is a view of a component would change while it is read.
+  const at::Tensor source = shares_memory(write.value) ? write.value.detach().clone() : write.value;
+  const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
+  if (!is_split) {
+    for (std::size_t i = 0; i < size(); ++i) this->write(i, write.kind, source, write.row_ids);
+    if (write.kind == Effect::Kind::assign) allow_difference(false);
+    return;
+  }
+  const auto assign = [&](std::size_t i, const at::Tensor& value) {
+    this->write(i, Effect::Kind::assign, value);
+  };
+  const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
+  if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
+    const at::Tensor share = at::div(source, replicas);
+    for (std::size_t i = 0; i < size(); ++i) assign(i, share);
+    return;
+  }
+  // The first replica gets what the division of integers leaves over.
+  const at::Tensor share = at::div(source, replicas, "trunc").to(spec_.dtype);
+  const bool has_first = !has_workers() || home_->workers()->own() == 0;
+  assign(0, has_first ? source.sub(share.mul(replicas - 1)) : share);
+  for (std::size_t i = 1; i < size(); ++i) assign(i, share);
 }
 
-void MirroredVariable::scatter_value(std::size_t i, const RowUpdate& update) {
-  variable::apply_rows(update.kind, component(i), update.indices, update.rows);
-  if (is_plain()) tell_autograd(i);
+void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
+  this->write(i, write.kind, write.value, write.row_ids);
 }
 
 void MirroredVariable::take(std::size_t i, const at::Tensor& value,

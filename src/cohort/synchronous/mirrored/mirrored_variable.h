@@ -110,16 +110,14 @@ class MirroredVariable final : public VariableImpl,
   // Takes what was written until now as known, so that it is no outside write.
   void note_writes();
 
-  // Throws invalid_argument if assign_all() must not be called, as for assign_add() of an on_read
-  // variable that is summed. assign_all() itself does not check this.
-  void check_assign_all(AssignKind kind) const;
-  // In cross-replica context: every value, or its share of `value`.
-  void assign_all(AssignKind kind, const at::Tensor& value);
-  void assign_value(std::size_t i, AssignKind kind, const at::Tensor& value);
-  // Throws unimplemented for kinds that cannot be combined over replicas, in any context.
-  void check_scatter(variable::ScatterKind kind) const;
-  void scatter_all(const RowUpdate& update);
-  void scatter_value(std::size_t i, const RowUpdate& update);
+  // Throws invalid_argument if write_all() must not be called, as for assign_add() of an on_read
+  // variable that is summed. write_all() itself does not check this.
+  void check_write_all(Effect::Kind kind) const;
+  // Throws unimplemented for changes of rows that cannot be combined over replicas, in any context.
+  void check_scatter(Effect::Kind kind) const;
+  // In cross-replica context: every value, or its share of an assigned one.
+  void write_all(const VariableWrite& write);
+  void write_value(std::size_t i, const VariableWrite& write);
 
   const VariableState& state(std::size_t i) const { return states_[i]; }
   // For updates of shares of the elements (workers/sharded_updates.h), which keep slots
@@ -154,7 +152,8 @@ class MirroredVariable final : public VariableImpl,
   bool has_workers() const;
   static std::shared_ptr<const void> accumulator_of(const at::Tensor& tensor);
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
-  void write(std::size_t i, AssignKind kind, const at::Tensor& source);
+  void write(std::size_t i, Effect::Kind kind, const at::Tensor& source,
+             const at::Tensor& row_ids = {});
   void tell_autograd(std::size_t i) const;
   std::uint64_t versions() const;
   class KnownWrite;

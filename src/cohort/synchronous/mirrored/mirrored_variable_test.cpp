@@ -326,13 +326,14 @@ TEST_F(MirroredVariables, OfOneDeviceAreUsedInsideOfAnotherStrategy) {
 TEST_F(MirroredVariables, AssignmentsOfOneCallAreCheckedTogether) {
   const Variable none = make(1), sum = make(1, Aggregation::sum);
   const at::Tensor shared = scalar(5);
-  EXPECT_THAT(([&] {
-                two_.run([&] {
-                  assign_values(std::array{Assignment{none, internal::AssignKind::assign, shared},
-                                           Assignment{sum, internal::AssignKind::assign, shared}});
-                });
-              }),
-              throws_error(ErrorCode::invalid_argument, "the same in all"));
+  EXPECT_THAT(
+      ([&] {
+        two_.run([&] {
+          write_values(std::array{VariableWrite{none, internal::Effect::Kind::assign, shared},
+                                  VariableWrite{sum, internal::Effect::Kind::assign, shared}});
+        });
+      }),
+      throws_error(ErrorCode::invalid_argument, "the same in all"));
   EXPECT_THAT(components(none), Each(1));
 }
 

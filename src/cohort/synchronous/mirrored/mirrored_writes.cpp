@@ -13,11 +13,10 @@ namespace cohort::internal {
 namespace {
 
 // Throws unless all replicas make the same calls.
-template <class Write>
-void check_same_calls(const PerReplica<std::vector<Write>>& all) {
+void check_same_calls(const PerReplica<std::vector<VariableWrite>>& all) {
   for (std::size_t r = 1; r < all.size(); ++r) {
     const bool is_same = std::equal(all[0].begin(), all[0].end(), all[r].begin(), all[r].end(),
-                                    [](const Write& a, const Write& b) {
+                                    [](const VariableWrite& a, const VariableWrite& b) {
                                       return a.variable == b.variable && a.kind == b.kind;
                                     });
     COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[variable.", kind_of_write(all[0].front()),
@@ -37,29 +36,27 @@ bool MirroredHome::is_update(const MirroredVariable& variable, Reach::Kind reach
 }
 
 // Combines what all replicas write, which make the same calls.
-template <class Write>
-void MirroredHome::write_merged(const ReplicaContext& replica, std::vector<Write> writes) {
+void MirroredHome::write_merged(const ReplicaContext& replica, std::vector<VariableWrite> writes) {
   const std::string_view kind = kind_of_write(writes.front());
   StrategyAccess::merge(
       replica, kind,
-      [this](Strategy&, const PerReplica<std::vector<Write>>& all) {
+      [this](Strategy&, const PerReplica<std::vector<VariableWrite>>& all) {
         check_same_calls(all);
-        std::vector<JointWrite<Write>> joint(all[0].size());
+        std::vector<JointWrite> joint(all[0].size());
         for (std::size_t i = 0; i < joint.size(); ++i) {
           for (std::size_t r = 0; r < all.size(); ++r) joint[i].of_replicas.push_back(all[r][i]);
           joint[i].one = one_for_all(joint[i].of_replicas);
         }
-        for (const Write& each : combined(*this, std::move(joint))) write_all(each);
+        for (const VariableWrite& each : combined(*this, std::move(joint))) write_all(each);
       },
       std::move(writes));
 }
 
-template <class Write>
-void MirroredHome::write(std::span<const Write> writes) {
+void MirroredHome::write(std::span<const VariableWrite> writes) {
   const Place place = place_here();
   std::vector<Reach> reaches;
-  std::vector<Write> merged;
-  for (const Write& each : writes) {
+  std::vector<VariableWrite> merged;
+  for (const VariableWrite& each : writes) {
     const Reach reach = reach_of(each.variable, place, call_of(each));
     check_write(each, reach.kind == Reach::Kind::all);
     if (reach.kind == Reach::Kind::merged) merged.push_back(each);
@@ -81,9 +78,5 @@ void MirroredHome::write(std::span<const Write> writes) {
   }
   note_written(place, is_any_update);
 }
-
-void MirroredHome::assign(std::span<const Assignment> assignments) { write(assignments); }
-
-void MirroredHome::scatter(std::span<const RowUpdate> updates) { write(updates); }
 
 }  // namespace cohort::internal

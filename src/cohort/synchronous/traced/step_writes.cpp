@@ -47,12 +47,11 @@ void note_write(const MirroredVariable& variable, const StepReplica& replica,
 }
 
 // Of one replica alone.
-template <class Write>
 class OwnWrite final : public JoinedCall {
  public:
-  OwnWrite(Write write, std::size_t value) : write_(std::move(write)), value_(value) {}
+  OwnWrite(VariableWrite write, std::size_t value) : write_(std::move(write)), value_(value) {}
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
-    const Write write = with_tensors(write_, values);
+    const VariableWrite write = with_tensors(write_, values);
     check_values(write);
     MirroredVariable& variable = target_of(write_.variable).variable;
     variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
@@ -63,15 +62,14 @@ class OwnWrite final : public JoinedCall {
   }
 
  private:
-  const Write write_;  // without its tensors
+  const VariableWrite write_;  // without its tensors
   const std::size_t value_;
 };
 
-template <class Write>
 class JoinedWrite final : public JoinedCall {
  public:
   // `objects`: of each tensor; `are_numbers`: the replicas write numbers of the host.
-  JoinedWrite(Write write, std::vector<SharedObject> objects, bool are_numbers)
+  JoinedWrite(VariableWrite write, std::vector<SharedObject> objects, bool are_numbers)
       : write_(std::move(write)), objects_(std::move(objects)), are_numbers_(are_numbers) {}
   std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
     MirroredVariable& variable = target_of(write_.variable).variable;
@@ -82,7 +80,7 @@ class JoinedWrite final : public JoinedCall {
     const bool is_plain = variable.is_plain();
     // Otherwise each replica computes the same, and all throw the same.
     const auto combine = [&] {
-      const Write together = combined(home, {joint(replica)})[0];
+      const VariableWrite together = combined(home, {joint(replica)})[0];
       if (is_plain) write_all(together);
       return write_tensors(together);
     };
@@ -94,8 +92,8 @@ class JoinedWrite final : public JoinedCall {
   }
 
  private:
-  JointWrite<Write> joint(const StepReplica& replica) const {
-    JointWrite<Write> joint;
+  JointWrite joint(const StepReplica& replica) const {
+    JointWrite joint;
     for (std::size_t r = 0; r < replica.count(); ++r)
       joint.of_replicas.push_back(with_tensors(write_, replica.of(r).values));
     const bool is_one_object =
@@ -106,56 +104,49 @@ class JoinedWrite final : public JoinedCall {
                  are_numbers_};
     return joint;
   }
-  const Write write_;  // without its tensors
+  const VariableWrite write_;  // without its tensors
   const std::vector<SharedObject> objects_;
   const bool are_numbers_;
 };
 
-bool is_number(const Assignment& write) { return write.is_number; }
-bool is_number(const RowUpdate&) { return false; }
-
-template <class Write>
 class WriteCall final : public StepCall {
  public:
-  WriteCall(const Write& write, std::vector<TensorIdentity> identities,
+  WriteCall(const VariableWrite& write, std::vector<TensorIdentity> identities,
             std::optional<std::size_t> value)
       : write_(with_tensors(write, std::vector<at::Tensor>(identities.size()))),
         identities_(std::move(identities)),
         value_(value) {}
-  std::string text() const override { return verb_of(write_) + "(" + write_.variable.name() + ")"; }
+  std::string text() const override {
+    return std::string(variable::effect_kind(write_.kind).name) + "(" + write_.variable.name() +
+           ")";
+  }
   bool is_of_all() const override { return !value_; }
   std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const override {
-    if (value_) return std::make_unique<OwnWrite<Write>>(write_, *value_);
+    if (value_) return std::make_unique<OwnWrite>(write_, *value_);
     bool are_numbers = true;
     std::vector<std::vector<TensorIdentity>> of_tensors(identities_.size());
     for (const StepCall* each : all) {
       const auto& one = static_cast<const WriteCall&>(*each);
-      are_numbers = are_numbers && is_number(one.write_);
+      are_numbers = are_numbers && one.write_.is_number;
       for (std::size_t k = 0; k < of_tensors.size(); ++k)
         of_tensors[k].push_back(one.identities_[k]);
     }
-    return std::make_unique<JoinedWrite<Write>>(
+    return std::make_unique<JoinedWrite>(
         write_, std::vector<SharedObject>(of_tensors.begin(), of_tensors.end()), are_numbers);
   }
 
  private:
-  const Write write_;  // without its tensors
+  const VariableWrite write_;  // without its tensors
   const std::vector<TensorIdentity> identities_;
   const std::optional<std::size_t> value_;
 };
 
 }  // namespace
 
-std::shared_ptr<const StepCall> write_call(const Assignment& assignment,
+std::shared_ptr<const StepCall> write_call(const VariableWrite& write,
                                            std::vector<TensorIdentity> identities,
                                            std::optional<std::size_t> value) {
-  return std::make_shared<WriteCall<Assignment>>(assignment, std::move(identities), value);
-}
-
-std::shared_ptr<const StepCall> write_call(const RowUpdate& update,
-                                           std::vector<TensorIdentity> identities,
-                                           std::optional<std::size_t> value) {
-  return std::make_shared<WriteCall<RowUpdate>>(update, std::move(identities), value);
+  return std::make_shared<WriteCall>(write, std::move(identities), value);
 }
 
 }  // namespace cohort::internal

@@ -33,9 +33,8 @@ at::Tensor own_tensor(const Variable& variable) {
 
 }  // namespace
 
-template <class Write>
-void VariableTrace::write(std::span<const Write> writes) {
-  for (const Write& each : writes) {
+void VariableTrace::write(std::span<const VariableWrite> writes) {
+  for (const VariableWrite& each : writes) {
     check_write(each, /*is_of_all=*/false);
     const auto reach = own_value(home_.reach_here(each.variable, call_of(each)));
     const std::vector<at::Tensor> tensors = write_tensors(each);
@@ -45,10 +44,6 @@ void VariableTrace::write(std::span<const Write> writes) {
            nothing);
   }
 }
-
-void VariableTrace::assign(std::span<const Assignment> assignments) { write(assignments); }
-
-void VariableTrace::scatter(std::span<const RowUpdate> updates) { write(updates); }
 
 void VariableTrace::apply(const SlotKey& key, std::span<const Update> updates,
                           std::span<const at::Tensor> hyper) {

@@ -26,25 +26,18 @@ class VariableTrace final : public ReplicaTrace, public UpdateRecorder {
       : ReplicaTrace(replicas, std::move(gathers)), home_(home) {}
   const MirroredHome& home() const { return home_; }
 
-  void assign(std::span<const Assignment> assignments) override;
-  void scatter(std::span<const RowUpdate> updates) override;
+  void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const at::Tensor> hyper) override;
 
  private:
-  template <class Write>
-  void write(std::span<const Write> writes);
-
   MirroredHome& home_;
 };
 
 // The calls that it records. `value`: of the variable's values, the one that a call for this
 // replica alone changes; none: the replicas change all of them together.
 // `identities`: of the tensors of the write.
-std::shared_ptr<const StepCall> write_call(const Assignment& assignment,
-                                           std::vector<TensorIdentity> identities,
-                                           std::optional<std::size_t> value);
-std::shared_ptr<const StepCall> write_call(const RowUpdate& update,
+std::shared_ptr<const StepCall> write_call(const VariableWrite& write,
                                            std::vector<TensorIdentity> identities,
                                            std::optional<std::size_t> value);
 // The values of the call are the gradients that are defined.

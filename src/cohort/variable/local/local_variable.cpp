@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/row_gradient.h"
 #include "cohort/variable/validation.h"
 #include "cohort/variable/variable_state.h"
@@ -36,28 +37,10 @@ std::shared_ptr<VariableHome> LocalVariable::home() const {
   return kHome;
 }
 
-void LocalVariable::assign(internal::AssignKind kind, const at::Tensor& value) {
+void LocalVariable::write(const VariableWrite& write) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
-  const at::Tensor& own = tensor();
-  // A view of the variable itself would change while it is read.
-  const at::Tensor source = value.is_alias_of(own) ? value.clone() : value;
-  switch (kind) {
-    case internal::AssignKind::assign:
-      own.copy_(source);
-      break;
-    case internal::AssignKind::add:
-      own.add_(source);
-      break;
-    case internal::AssignKind::sub:
-      own.sub_(source);
-      break;
-  }
-}
-
-void LocalVariable::scatter(const RowUpdate& update) {
-  const Lock lock(mutex_);
-  apply_rows(update.kind, tensor(), update.indices, update.rows);
+  change_in_place(tensor(), write.effect());
 }
 
 VariableState::Reserve LocalVariable::reserve(const SlotKey& key, const at::Tensor& gradient,
@@ -90,12 +73,8 @@ std::vector<at::Tensor> LocalHome::read(std::span<const Variable> variables) con
   return values;
 }
 
-void LocalHome::assign(std::span<const Assignment> assignments) {
-  for (const Assignment& each : assignments) local_of(each.variable).assign(each.kind, each.value);
-}
-
-void LocalHome::scatter(std::span<const RowUpdate> updates) {
-  for (const RowUpdate& each : updates) local_of(each.variable).scatter(each);
+void LocalHome::write(std::span<const VariableWrite> writes) {
+  for (const VariableWrite& write : writes) local_of(write.variable).write(write);
 }
 
 void LocalHome::apply(const SlotKey& key, std::span<const Update> updates,

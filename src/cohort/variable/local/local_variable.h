@@ -28,8 +28,7 @@ class LocalVariable final : public VariableImpl {
   void check_tensor_is_current(std::string_view) const override {}
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
-  void assign(internal::AssignKind kind, const at::Tensor& value);
-  void scatter(const RowUpdate& update);
+  void write(const VariableWrite& write);
   VariableState::Reserve reserve(const SlotKey& key, const at::Tensor& gradient,
                                  std::span<const double> hyper) const;
   void apply(const SlotKey& key, VariableState::Reserve reserve, std::span<const double> hyper);
@@ -49,8 +48,7 @@ class LocalHome final : public VariableHome {
  public:
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
-  void assign(std::span<const Assignment> assignments) override;
-  void scatter(std::span<const RowUpdate> updates) override;
+  void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
 };
