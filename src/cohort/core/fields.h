@@ -51,7 +51,8 @@ struct Choice {
   Enum first;
 };
 
-// Tensors follow each other beside the bytes, which have only their number. Thread-compatible.
+// Tensors follow each other beside the bytes, which have only their number. Thread-compatible. Many
+// methods because each type of a field has its own.
 class FieldWriter {
  public:
   static constexpr bool kReads = false;
@@ -63,6 +64,8 @@ class FieldWriter {
   // All tensors of a message that has no others: not even their number is written.
   void only_tensors(std::vector<at::Tensor>& tensors) { tensors_ = std::move(tensors); }
 
+  // For what has a format of its own.
+  ByteWriter& bytes() { return out_; }
   Bytes take_bytes() { return out_.take(); }
   std::vector<at::Tensor> take_tensors() { return std::move(tensors_); }
 
@@ -135,6 +138,7 @@ class FieldReader {
     next_ = 0;
   }
   [[noreturn]] void fail(std::string_view expected) const { in_.fail(expected); }
+  ByteReader& bytes() { return in_; }
   bool is_at_end() const { return in_.remaining() == 0; }
   void expect_end() const {
     in_.expect_end();
@@ -219,8 +223,8 @@ class FieldReader {
   requires requires(FieldReader& codec, Struct& value) { fields(codec, value); }
   void read(Struct& value) { fields(*this, value); }
   [[noreturn]] void fail_tensors(std::uint64_t expected) const {
-    internal::throw_error(ErrorCode::data_loss, "[core.bytes] broken ", what_,
-                                  ": expected ", expected, " tensors, got ", tensors_.size());
+    internal::throw_error(ErrorCode::data_loss, "[core.bytes] broken ", what_, ": expected ",
+                          expected, " tensors, got ", tensors_.size());
   }
 
   ByteReader in_;
