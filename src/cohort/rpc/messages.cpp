@@ -4,14 +4,31 @@
 #include <string_view>
 #include <utility>
 
-#include "cohort/rpc/fields.h"
+#include "cohort/core/fields.h"
 
-namespace cohort::rpc {
+namespace cohort::net {
 
 template <class Codec>
 void fields(Codec& codec, net::HostProof& proof) {
   codec(Fixed{proof.host}, Fixed{proof.local}, Fixed{proof.remote});
 }
+
+}  // namespace cohort::net
+
+namespace cohort::internal {
+
+template <class Codec>
+void fields(Codec& codec, Effect& effect) {
+  bool has_row_ids = effect.row_ids.defined();
+  codec(Choice(effect.kind, Effect::kLastKind, "a kind of effect"), effect.variable, effect.rule,
+        effect.optimizer, effect.hyper, effect.version, effect.lazy_rows, has_row_ids);
+  if (has_row_ids) codec(effect.row_ids);
+  codec(effect.tensors);
+}
+
+}  // namespace cohort::internal
+
+namespace cohort::rpc {
 
 template <class Codec>
 void fields(Codec& codec, Hello& hello) {
@@ -40,15 +57,6 @@ void fields(Codec& codec, PullReply& reply) {
                  ErrorCode::data_loss, "[rpc.messages] broken pull reply: expected ",
                  reply.values.size(), " versions, got ", reply.versions.size());
   }
-}
-
-template <class Codec>
-void fields(Codec& codec, Effect& effect) {
-  bool has_row_ids = effect.row_ids.defined();
-  codec(Choice(effect.kind, Effect::kLastKind, "a kind of effect"), effect.variable, effect.rule,
-        effect.optimizer, effect.hyper, effect.version, effect.lazy_rows, has_row_ids);
-  if (has_row_ids) codec(effect.row_ids);
-  codec(effect.tensors);
 }
 
 template <class Codec>

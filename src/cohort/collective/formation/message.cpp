@@ -8,8 +8,75 @@
 
 #include "cohort/collective/formation/own_host.h"
 #include "cohort/core/crc32c.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::collective::formation {
+
+template <class Codec>
+void fields(Codec& codec, Member& member) {
+  codec(member.task, Fixed{member.incarnation});
+}
+
+template <class Codec>
+void fields(Codec& codec, Place& place) {
+  codec(Fixed{place.host}, place.process, FixedList{place.addresses});
+}
+
+template <class Codec>
+void fields(Codec& codec, PastGroup& group) {
+  codec(Fixed{group.number}, group.members, group.places);
+}
+
+// A backend of another version is read, too, for disagreement() to name.
+template <class Codec>
+void fields(Codec& codec, Identity& identity) {
+  codec(identity.job, Choice(identity.backend, static_cast<GroupBackend>(0xff), "a backend"),
+        identity.options, Fixed{identity.tasks_hash}, identity.tasks, identity.torch_version,
+        identity.self);
+}
+
+template <class Codec>
+void fields(Codec& codec, Join& join) {
+  codec(join.last, Fixed{join.number_max}, join.missed, join.remaining_ms, Fixed{join.accepted},
+        join.pending, Fixed{join.proposed_max}, join.host, join.process, FixedList{join.addresses},
+        join.is_given_up);
+}
+
+template <class Codec>
+void fields(Codec& codec, LinkHello& link) {
+  codec(Fixed{link.group}, link.path, link.lane, link.lanes);
+}
+
+template <class Codec>
+void fields(Codec& codec, ProposedMember& member) {
+  codec(member.who, member.host, member.process, FixedList{member.addresses}, member.is_new);
+}
+
+template <class Codec>
+void fields(Codec& codec, Proposal& proposal) {
+  codec(Fixed{proposal.number}, Fixed{proposal.last}, proposal.members);
+}
+
+template <class Codec>
+void fields(Codec& codec, Request& request) {
+  codec(Choice(request.kind, RequestKind::differs, "a kind of request", RequestKind::probe),
+        request.from, request.to);
+  if (request.kind == RequestKind::join) codec(request.join);
+  if (request.kind == RequestKind::link) codec(request.link);
+  if (request.kind == RequestKind::left_out) codec(Fixed{request.left_out_of});
+  if (request.kind == RequestKind::differs) codec(request.different, request.difference);
+}
+
+template <class Codec>
+void fields(Codec& codec, Reply& reply) {
+  codec(
+      Choice(reply.kind, ReplyKind::linked, "a kind of reply", ReplyKind::refused),
+      Fixed{reply.incarnation}, Fixed{reply.number}, Fixed{reply.last},
+      Choice(reply.code, ErrorCode::unauthenticated, "the code of an error", ErrorCode::cancelled),
+      reply.text, reply.missing, Fixed{reply.left_behind},
+      Choice(reply.obstacle, Obstacle::given_up, "an obstacle"), reply.is_final, reply.proposal);
+}
+
 namespace {
 
 constexpr std::uint32_t kMagic = 0x50474843;  // "CHGP"
@@ -23,152 +90,6 @@ Bytes with_header(const Bytes& body) {
     message[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
   std::memcpy(message.data() + Header::kBytes, body.data(), body.size());
   return message;
-}
-
-void write(ByteWriter& out, const Member& member) {
-  out.zigzag(member.task);
-  out.u64(member.incarnation);
-}
-
-Member read_member(ByteReader& in) {
-  const int task = static_cast<int>(in.zigzag());
-  return {task, in.u64()};
-}
-
-void write(ByteWriter& out, const std::vector<Member>& members) {
-  out.varint(members.size());
-  for (const Member& member : members) write(out, member);
-}
-
-std::vector<Member> read_members(ByteReader& in) {
-  std::vector<Member> members(in.count(9));
-  for (Member& member : members) member = read_member(in);
-  return members;
-}
-
-void write(ByteWriter& out, const std::vector<std::uint64_t>& hashes) {
-  out.varint(hashes.size());
-  for (const std::uint64_t hash : hashes) out.u64(hash);
-}
-
-std::vector<std::uint64_t> read_hashes(ByteReader& in) {
-  std::vector<std::uint64_t> hashes(in.count(8));
-  for (std::uint64_t& hash : hashes) hash = in.u64();
-  return hashes;
-}
-
-void write(ByteWriter& out, const std::vector<Place>& places) {
-  out.varint(places.size());
-  for (const Place& place : places) {
-    out.u64(place.host);
-    out.zigzag(place.process);
-    write(out, place.addresses);
-  }
-}
-
-std::vector<Place> read_places(ByteReader& in) {
-  std::vector<Place> places(in.count(10));
-  for (Place& place : places) {
-    place.host = in.u64();
-    place.process = in.zigzag();
-    place.addresses = read_hashes(in);
-  }
-  return places;
-}
-
-void write(ByteWriter& out, const PastGroup& group) {
-  out.u64(group.number);
-  write(out, group.members);
-  write(out, group.places);
-}
-
-PastGroup read_past_group(ByteReader& in) {
-  PastGroup group{.number = in.u64()};
-  group.members = read_members(in);
-  group.places = read_places(in);
-  return group;
-}
-
-bool read_flag(ByteReader& in) {
-  const std::uint8_t byte = in.u8();
-  if (byte > 1) in.fail("0 or 1");
-  return byte == 1;
-}
-
-void write(ByteWriter& out, const Join& join) {
-  write(out, join.last);
-  out.u64(join.number_max);
-  write(out, join.missed);
-  out.zigzag(join.remaining_ms);
-  out.u64(join.accepted);
-  write(out, join.pending);
-  out.u64(join.proposed_max);
-  out.text(join.host);
-  out.zigzag(join.process);
-  write(out, join.addresses);
-  out.u8(join.is_given_up ? 1 : 0);
-}
-
-Join read_join(ByteReader& in) {
-  Join join;
-  join.last = read_past_group(in);
-  join.number_max = in.u64();
-  join.missed = read_members(in);
-  join.remaining_ms = in.zigzag();
-  join.accepted = in.u64();
-  join.pending = read_past_group(in);
-  join.proposed_max = in.u64();
-  join.host = in.text();
-  join.process = in.zigzag();
-  join.addresses = read_hashes(in);
-  join.is_given_up = read_flag(in);
-  return join;
-}
-
-void write(ByteWriter& out, const LinkHello& link) {
-  out.u64(link.group);
-  out.varint(link.path.size());
-  for (const std::uint64_t number : link.path) out.varint(number);
-  out.zigzag(link.lane);
-  out.zigzag(link.lanes);
-}
-
-LinkHello read_link(ByteReader& in) {
-  LinkHello link;
-  link.group = in.u64();
-  link.path.resize(in.count());
-  for (std::uint64_t& number : link.path) number = in.varint();
-  link.lane = static_cast<int>(in.zigzag());
-  link.lanes = static_cast<int>(in.zigzag());
-  return link;
-}
-
-void write(ByteWriter& out, const Proposal& proposal) {
-  out.u64(proposal.number);
-  out.u64(proposal.last);
-  out.varint(proposal.members.size());
-  for (const ProposedMember& member : proposal.members) {
-    write(out, member.who);
-    out.text(member.host);
-    out.zigzag(member.process);
-    write(out, member.addresses);
-    out.u8(member.is_new ? 1 : 0);
-  }
-}
-
-Proposal read_proposal(ByteReader& in) {
-  Proposal proposal;
-  proposal.number = in.u64();
-  proposal.last = in.u64();
-  proposal.members.resize(in.count(12));
-  for (ProposedMember& member : proposal.members) {
-    member.who = read_member(in);
-    member.host = in.text();
-    member.process = in.zigzag();
-    member.addresses = read_hashes(in);
-    member.is_new = in.u8() != 0;
-  }
-  return proposal;
 }
 
 std::string name_of(GroupBackend backend) {
@@ -235,92 +156,16 @@ PastGroup past_group_of(const Proposal& proposal) {
   return group;
 }
 
-Bytes encode(const Request& request) {
-  ByteWriter out;
-  out.u8(static_cast<std::uint8_t>(request.kind));
-  out.text(request.from.job);
-  out.u8(static_cast<std::uint8_t>(request.from.backend));
-  out.text(request.from.options);
-  out.u64(request.from.tasks_hash);
-  out.text(request.from.tasks);
-  out.text(request.from.torch_version);
-  write(out, request.from.self);
-  out.zigzag(request.to);
-  if (request.kind == RequestKind::join) write(out, request.join);
-  if (request.kind == RequestKind::link) write(out, request.link);
-  if (request.kind == RequestKind::left_out) out.u64(request.left_out_of);
-  if (request.kind == RequestKind::differs) {
-    out.zigzag(request.different);
-    out.text(request.difference);
-  }
-  return with_header(out.bytes());
-}
+Bytes encode(const Request& request) { return with_header(encode_fields(request)); }
 
 Request decode_request(std::span<const std::byte> body) {
-  ByteReader in(body, "a message of a worker");
-  Request request;
-  const std::uint8_t kind = in.u8();
-  if (kind < 1 || kind > 5) in.fail("a kind of request");
-  request.kind = static_cast<RequestKind>(kind);
-  request.from.job = in.text();
-  request.from.backend = static_cast<GroupBackend>(in.u8());
-  request.from.options = in.text();
-  request.from.tasks_hash = in.u64();
-  request.from.tasks = in.text();
-  request.from.torch_version = in.text();
-  request.from.self = read_member(in);
-  request.to = static_cast<int>(in.zigzag());
-  if (request.kind == RequestKind::join) request.join = read_join(in);
-  if (request.kind == RequestKind::link) request.link = read_link(in);
-  if (request.kind == RequestKind::left_out) request.left_out_of = in.u64();
-  if (request.kind == RequestKind::differs) {
-    request.different = static_cast<int>(in.zigzag());
-    request.difference = in.text();
-  }
-  in.expect_end();
-  return request;
+  return decode_fields<Request>(body, "a message of a worker");
 }
 
-Bytes encode(const Reply& reply) {
-  ByteWriter out;
-  out.u8(static_cast<std::uint8_t>(reply.kind));
-  out.u64(reply.incarnation);
-  out.u64(reply.number);
-  out.u64(reply.last);
-  out.u8(static_cast<std::uint8_t>(reply.code));
-  out.text(reply.text);
-  out.varint(reply.missing.size());
-  for (const int task : reply.missing) out.zigzag(task);
-  out.u64(reply.left_behind);
-  out.u8(static_cast<std::uint8_t>(reply.obstacle));
-  out.u8(reply.is_final ? 1 : 0);
-  write(out, reply.proposal);
-  return with_header(out.bytes());
-}
+Bytes encode(const Reply& reply) { return with_header(encode_fields(reply)); }
 
 Reply decode_reply(std::span<const std::byte> body) {
-  ByteReader in(body, "an answer of a worker");
-  Reply reply;
-  const std::uint8_t kind = in.u8();
-  if (kind < 1 || kind > 8) in.fail("a kind of reply");
-  reply.kind = static_cast<ReplyKind>(kind);
-  reply.incarnation = in.u64();
-  reply.number = in.u64();
-  reply.last = in.u64();
-  const std::uint8_t code = in.u8();
-  if (code < 1 || code > 16) in.fail("the code of an error");
-  reply.code = static_cast<ErrorCode>(code);
-  reply.text = in.text();
-  reply.missing.resize(in.count());
-  for (int& task : reply.missing) task = static_cast<int>(in.zigzag());
-  reply.left_behind = in.u64();
-  const std::uint8_t obstacle = in.u8();
-  if (obstacle > 3) in.fail("an obstacle");
-  reply.obstacle = static_cast<Obstacle>(obstacle);
-  reply.is_final = read_flag(in);
-  reply.proposal = read_proposal(in);
-  in.expect_end();
-  return reply;
+  return decode_fields<Reply>(body, "an answer of a worker");
 }
 
 std::optional<Error> disagreement(const Identity& own, const Identity& other) {

@@ -46,8 +46,9 @@ struct CallSpec {
   std::optional<Error> refusal = {};  // why this member's arguments were refused
 };
 
-void write_spec(ByteWriter& out, const CallSpec& spec);
-CallSpec read_spec(ByteReader& in);
+Bytes encode(const CallSpec& spec);
+// Throws data_loss.
+CallSpec decode_call_spec(std::span<const std::byte> bytes);
 
 // The error that all members throw if their calls differ or the arguments of one were refused;
 // nullopt if they agree. `all` is in the order of ranks.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "cohort/collective/groups/call.h"
@@ -7,6 +7,9 @@
 
 namespace cohort::collective {
 namespace {
+
+constexpr std::array<std::string_view, 7> kKindNames = {
+    "exchange", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
 
 // What differs between two calls, as each of them has it.
 using Difference = std::pair<std::string, std::string>;
@@ -52,26 +55,12 @@ Enum read_enum(ByteReader& in, Enum last, std::string_view expected) {
 }  // namespace
 
 std::string_view name_of(CallKind kind) {
-  switch (kind) {
-    case CallKind::exchange:
-      return "exchange";
-    case CallKind::all_reduce:
-      return "all_reduce";
-    case CallKind::reduce:
-      return "reduce";
-    case CallKind::broadcast:
-      return "broadcast";
-    case CallKind::all_gather:
-      return "all_gather";
-    case CallKind::reduce_scatter:
-      return "reduce_scatter";
-    case CallKind::barrier:
-      return "barrier";
-  }
-  return "?";
+  const auto index = static_cast<std::size_t>(kind);
+  return index < kKindNames.size() ? kKindNames[index] : "?";
 }
 
-void write_spec(ByteWriter& out, const CallSpec& spec) {
+Bytes encode(const CallSpec& spec) {
+  ByteWriter out;
   out.u8(static_cast<std::uint8_t>(spec.kind));
   out.u8(static_cast<std::uint8_t>(spec.op));
   out.zigzag(spec.root);
@@ -82,9 +71,11 @@ void write_spec(ByteWriter& out, const CallSpec& spec) {
     out.sizes(*tensor.sizes);
   }
   write_optional_error(out, spec.refusal);
+  return out.take();
 }
 
-CallSpec read_spec(ByteReader& in) {
+CallSpec decode_call_spec(std::span<const std::byte> bytes) {
+  ByteReader in(bytes, "a collective operation");
   CallSpec spec;
   spec.kind = read_enum(in, kLastCallKind, "a collective operation");
   spec.op = read_enum(in, ReduceOp::mean, "a ReduceOp");
@@ -98,6 +89,7 @@ CallSpec read_spec(ByteReader& in) {
     spec.tensors.push_back(std::move(tensor));
   }
   spec.refusal = read_optional_error(in);
+  in.expect_end();
   return spec;
 }
 

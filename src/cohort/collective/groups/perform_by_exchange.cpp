@@ -17,15 +17,13 @@ constexpr std::size_t kSizeBytes = 8;
 bool has_payload(const Call& call) { return !call.refusal && call.reads_tensors(); }
 
 Bytes encoded(const Call& call) {
-  ByteWriter spec;
-  write_spec(spec, call.spec());
+  const Bytes spec = encode(call.spec());
   ByteWriter size;
-  size.u64(spec.bytes().size());
+  size.u64(spec.size());
   const std::size_t payload = has_payload(call) ? static_cast<std::size_t>(call.payload_bytes) : 0;
-  Bytes message(payload + spec.bytes().size() + kSizeBytes);
+  Bytes message(payload + spec.size() + kSizeBytes);
   if (payload > 0) call.write_payload(message.data());
-  std::copy(spec.bytes().begin(), spec.bytes().end(),
-            message.begin() + static_cast<std::ptrdiff_t>(payload));
+  std::copy(spec.begin(), spec.end(), message.begin() + static_cast<std::ptrdiff_t>(payload));
   std::copy(size.bytes().begin(), size.bytes().end(), message.end() - kSizeBytes);
   return message;
 }
@@ -38,10 +36,7 @@ CallSpec decoded(const Bytes& message) {
     const std::uint64_t size = ByteReader(all.last(kSizeBytes), "the size of a spec").u64();
     COHORT_CHECK(size <= all.size() - kSizeBytes, ErrorCode::data_loss,
                  "[collective.message] too short");
-    ByteReader reader(all.subspan(all.size() - kSizeBytes - size, size), "a collective operation");
-    CallSpec spec = read_spec(reader);
-    reader.expect_end();
-    return spec;
+    return decode_call_spec(all.subspan(all.size() - kSizeBytes - size, size));
   } catch (const Error& error) {
     if (error.code() != ErrorCode::data_loss) throw;
     return {.kind = CallKind::exchange};

@@ -36,14 +36,8 @@ Bytes DistributedIteratorState::save() {
     }
     return JobPosition::encode_pipelines(pipelines);
   };
-  const std::vector<Bytes> all = group_
-                                     ? exchange("input.save", text_of("a position to save"), mine)
-                                     : std::vector<Bytes>{mine()};
-  ByteWriter writer;
-  head().write_head(writer);
-  writer.varint(all.size());
-  for (const Bytes& worker : all) writer.blob(worker);
-  return writer.take();
+  return head().encode(group_ ? exchange("input.save", text_of("a position to save"), mine)
+                              : std::vector<Bytes>{mine()});
 }
 
 void DistributedIteratorState::restore(std::span<const std::byte> position) {

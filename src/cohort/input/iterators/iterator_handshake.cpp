@@ -2,23 +2,23 @@
 #include "cohort/input/iterators/iterator_handshake.h"
 
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::input {
+
+template <class Codec>
+void fields(Codec& codec, IteratorHandshake& handshake) {
+  std::int64_t steps = handshake.steps.value_or(-1);
+  codec(Choice(handshake.sharding_mode, ShardingMode::by_function, "a sharding mode"),
+        handshake.replicas, handshake.structure, handshake.fields, handshake.spec,
+        handshake.cardinality, handshake.global_batch_size, handshake.is_infinite,
+        handshake.cannot_fail, steps, Fixed{handshake.order.seed}, handshake.order.pass,
+        handshake.num_iterators, Fixed{handshake.fingerprint});
+  if (Codec::kReads && steps >= 0) handshake.steps = steps;
+}
+
 namespace {
 
-void write_spec(ByteWriter& writer, const TensorSpec& spec) {
-  writer.u8(static_cast<std::uint8_t>(spec.dtype));
-  writer.u8(spec.sizes ? 1 : 0);
-  if (spec.sizes) writer.sizes(*spec.sizes);
-}
-
-TensorSpec read_spec(ByteReader& reader) {
-  TensorSpec spec{.dtype = static_cast<at::ScalarType>(reader.u8()), .sizes = {}};
-  if (reader.u8() != 0) spec.sizes = reader.sizes();
-  return spec;
-}
-
-// One worker may know a size that another does not, and the number of rows may differ.
 bool fit(const TensorSpec& a, const TensorSpec& b) {
   if (a.dtype != b.dtype) return false;
   if (!a.sizes || !b.sizes) return true;
@@ -66,49 +66,12 @@ IteratorHandshake IteratorHandshake::of(const InputDistribution& distribution) {
           .fingerprint = distribution.divides_one_dataset() ? distribution.fingerprint() : 0};
 }
 
-Bytes IteratorHandshake::encode() const {
-  ByteWriter writer;
-  writer.u8(static_cast<std::uint8_t>(sharding_mode));
-  writer.zigzag(replicas);
-  writer.text(structure);
-  writer.varint(fields.size());
-  for (const TensorSpec& field : fields) write_spec(writer, field);
-  writer.text(spec);
-  writer.zigzag(cardinality);
-  writer.zigzag(global_batch_size);
-  writer.u8(is_infinite ? 1 : 0);
-  writer.u8(cannot_fail ? 1 : 0);
-  writer.zigzag(steps.value_or(-1));
-  writer.u64(order.seed);
-  writer.varint(order.pass);
-  writer.varint(num_iterators);
-  writer.u64(fingerprint);
-  return writer.take();
-}
+Bytes IteratorHandshake::encode() const { return encode_fields(*this); }
 
 IteratorHandshake IteratorHandshake::decode(const Bytes& bytes) {
-  ByteReader reader(bytes, "start of a distributed iterator");
-  IteratorHandshake handshake;
-  handshake.sharding_mode = static_cast<ShardingMode>(reader.u8());
-  handshake.replicas = reader.zigzag();
-  handshake.structure = reader.text();
-  for (std::size_t left = reader.count(2); left > 0; --left) {
-    handshake.fields.push_back(read_spec(reader));
-  }
-  handshake.spec = reader.text();
-  handshake.cardinality = reader.zigzag();
-  handshake.global_batch_size = reader.zigzag();
-  handshake.is_infinite = reader.u8() != 0;
-  handshake.cannot_fail = reader.u8() != 0;
-  if (const std::int64_t steps = reader.zigzag(); steps >= 0) handshake.steps = steps;
-  handshake.order.seed = reader.u64();
-  handshake.order.pass = reader.varint();
-  handshake.num_iterators = reader.varint();
-  handshake.fingerprint = reader.u64();
-  return handshake;
+  return decode_fields<IteratorHandshake>(bytes, "start of a distributed iterator");
 }
 
-// All workers compare the same handshakes in the same way, so this throws on all or on none.
 void check_alike(const std::vector<IteratorHandshake>& handshakes) {
   const IteratorHandshake& first = handshakes.front();
   for (std::size_t i = 1; i < handshakes.size(); ++i) {

@@ -6,11 +6,69 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::input {
+
+constexpr std::uint8_t kPositionVersion = 3;
+
+// Mini-batches whose tensors are among the bytes.
+struct Elements {
+  std::vector<Fields>& all;
+};
+
+template <class Codec>
+void fields(Codec& codec, Elements& elements) {
+  if constexpr (Codec::kReads) {
+    for (std::size_t left = codec.bytes().count(); left > 0; --left)
+      elements.all.push_back(data::read_fields(codec.bytes()));
+  } else {
+    codec.bytes().varint(elements.all.size());
+    for (const Fields& element : elements.all) data::write_fields(codec.bytes(), element);
+  }
+}
+
+template <class Codec>
+void fields(Codec& codec, ModuloShard& shard) {
+  codec(shard.num, shard.index, shard.count);
+  if constexpr (Codec::kReads) {
+    if (shard.num < 1 || shard.index < 0 || shard.index >= shard.num)
+      codec.fail("a part of a part");
+  }
+}
+
+template <class Codec>
+void fields(Codec& codec, ShardPosition& shard) {
+  codec(shard.num, shard.index, shard.subshards, shard.drawn, shard.pipeline, shard.state);
+  if constexpr (Codec::kReads) {
+    if (shard.num < 1 || shard.index < 0 || shard.index >= shard.num)
+      codec.fail("a part of a dataset");
+  }
+}
+
+template <class Codec>
+void fields(Codec& codec, WorkerPipelinePosition& pipeline) {
+  codec(Elements{pipeline.undelivered}, pipeline.rebatcher_index, Elements{pipeline.rest},
+        Elements{pipeline.leading}, pipeline.turn, pipeline.shards);
+}
+
+// All but the pipelines of workers.
+template <class Codec>
+void fields(Codec& codec, JobPosition& job) {
+  std::uint8_t version = kPositionVersion;
+  codec(version);
+  if constexpr (Codec::kReads) {
+    if (version != kPositionVersion) codec.fail("version 3");
+  }
+  std::int64_t steps_left = job.steps_left.value_or(-1);
+  codec(Choice(job.sharding_mode, ShardingMode::by_function, "a sharding mode"), job.is_own,
+        job.reduces_status, job.is_over, job.num_local_replicas, job.num_pipeline_replicas,
+        steps_left, job.steps, Fixed{job.seed}, job.pass, job.spec);
+  if (Codec::kReads && steps_left >= 0) job.steps_left = steps_left;
+}
+
 namespace {
 
-constexpr std::uint8_t kVersion = 3;
 constexpr std::int64_t kNumberMax = 1 << 20;  // of workers and replicas
 
 bool is_sound_pipeline(const WorkerPipelinePosition& pipeline) {
@@ -56,51 +114,26 @@ std::vector<ShardPosition> distributed(const std::vector<ShardPosition>& all, st
 
 }  // namespace
 
-void JobPosition::write_head(ByteWriter& writer) const {
-  writer.u8(kVersion);
-  writer.u8(static_cast<std::uint8_t>(sharding_mode));
-  for (const bool flag : {is_own, reduces_status, is_over}) writer.u8(flag ? 1 : 0);
-  writer.zigzag(num_local_replicas);
-  writer.zigzag(num_pipeline_replicas);
-  writer.zigzag(steps_left.value_or(-1));
-  writer.varint(steps);
-  writer.u64(seed);
-  writer.varint(pass);
-  writer.text(spec);
+Bytes JobPosition::encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines) {
+  return encode_fields(pipelines);
 }
 
-Bytes JobPosition::encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines) {
-  ByteWriter writer;
-  writer.varint(pipelines.size());
-  for (const WorkerPipelinePosition& pipeline : pipelines) pipeline.write(writer);
-  return writer.take();
+Bytes JobPosition::encode(std::vector<Bytes> all_pipelines) const {
+  FieldWriter out;
+  JobPosition head = *this;
+  out(head, all_pipelines);
+  return out.take_bytes();
 }
 
 JobPosition JobPosition::decode(std::span<const std::byte> bytes) {
-  ByteReader reader(bytes, "position in a distributed dataset");
-  if (reader.u8() != kVersion) reader.fail("version 3");
+  FieldReader reader(bytes, "position in a distributed dataset");
   JobPosition job;
-  const std::uint8_t sharding_mode = reader.u8();
-  if (sharding_mode > static_cast<std::uint8_t>(ShardingMode::by_function))
-    reader.fail("a sharding mode");
-  job.sharding_mode = static_cast<ShardingMode>(sharding_mode);
-  for (bool* flag : {&job.is_own, &job.reduces_status, &job.is_over}) *flag = reader.u8() != 0;
-  job.num_local_replicas = reader.zigzag();
-  job.num_pipeline_replicas = reader.zigzag();
-  if (const std::int64_t left = reader.zigzag(); left >= 0) job.steps_left = left;
-  job.steps = reader.varint();
-  job.seed = reader.u64();
-  job.pass = reader.varint();
-  job.spec = reader.text();
-  for (std::size_t workers = reader.count(); workers > 0; --workers) {
-    ByteReader of_worker(reader.blob(), "position of a worker");
-    std::vector<WorkerPipelinePosition>& pipelines = job.workers.emplace_back();
-    for (std::size_t left = of_worker.count(); left > 0; --left) {
-      pipelines.push_back(WorkerPipelinePosition::read(of_worker));
-    }
-    of_worker.expect_end();
-  }
+  std::vector<Bytes> all_pipelines;
+  reader(job, all_pipelines);
   reader.expect_end();
+  for (const Bytes& pipelines : all_pipelines)
+    job.workers.push_back(
+        decode_fields<std::vector<WorkerPipelinePosition>>(pipelines, "position of a worker"));
   if (!job.is_sound()) reader.fail("a worker, each with equally many pipelines");
   return job;
 }

@@ -30,11 +30,9 @@ struct JobPosition {
   std::string spec = {};
   std::vector<std::vector<WorkerPipelinePosition>> workers = {};  // the pipelines of each
 
-  // Everything except `workers`, and the pipelines of one worker.
-  void write_head(ByteWriter& writer) const;
   static Bytes encode_pipelines(const std::vector<WorkerPipelinePosition>& pipelines);
-  // Decodes what write_head() wrote and, after it, the number of workers and encode_pipelines() of
-  // each.
+  // The position whose workers have encoded `all_pipelines`, in the place of `workers`.
+  Bytes encode(std::vector<Bytes> all_pipelines) const;
   static JobPosition decode(std::span<const std::byte> bytes);
 
   // Whether a job can have such numbers.

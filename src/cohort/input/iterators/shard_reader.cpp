@@ -6,41 +6,6 @@
 
 namespace cohort::input {
 
-void ShardPosition::write(ByteWriter& writer) const {
-  writer.zigzag(num);
-  writer.zigzag(index);
-  writer.varint(subshards.size());
-  for (const ModuloShard& subshard : subshards) {
-    writer.zigzag(subshard.num);
-    writer.zigzag(subshard.index);
-    writer.varint(subshard.count);
-  }
-  writer.varint(drawn);
-  writer.text(pipeline);
-  writer.blob(state);
-}
-
-ShardPosition ShardPosition::read(ByteReader& reader) {
-  ShardPosition position;
-  position.num = reader.zigzag();
-  position.index = reader.zigzag();
-  if (position.num < 1 || position.index < 0 || position.index >= position.num) {
-    reader.fail("a part of a dataset");
-  }
-  for (std::size_t left = reader.count(3); left > 0; --left) {
-    ModuloShard subshard{.num = reader.zigzag(), .index = reader.zigzag()};
-    subshard.count = reader.varint();
-    if (subshard.num < 1 || subshard.index < 0 || subshard.index >= subshard.num)
-      reader.fail("a part of a part");
-    position.subshards.push_back(subshard);
-  }
-  position.drawn = reader.varint();
-  position.pipeline = reader.text();
-  const std::span<const std::byte> state = reader.blob();
-  position.state.assign(state.begin(), state.end());
-  return position;
-}
-
 ShardReader::ShardReader(ElementSpec spec, OpenShard open)
     : spec_(std::move(spec)), open_(std::move(open)) {}
 

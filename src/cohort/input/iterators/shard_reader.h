@@ -33,9 +33,6 @@ struct ShardPosition {
   std::uint64_t drawn = 0;
   std::string pipeline = {};  // the one that `state` belongs to
   Bytes state = {};           // empty: the beginning
-
-  void write(ByteWriter& writer) const;
-  static ShardPosition read(ByteReader& reader);
 };
 
 // Opens part `index` of `num`.

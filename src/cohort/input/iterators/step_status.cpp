@@ -1,38 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/input/iterators/step_status.h"
 
-#include <string>
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::input {
-namespace {
-
-void add(const Bytes& bytes, const std::string& member, StepStatus& sum) {
-  ByteReader reader(bytes, "status of a step");
-  sum.components += reader.zigzag();
-  sum.examples += reader.zigzag();
-  if (reader.u8() != 0) sum.costs_batch = true;
-  std::optional<Error> error = read_optional_error(reader);
-  if (error && !sum.error) sum.error = std::move(*error).at(member);
+template <class Codec>
+void fields(Codec& codec, StepStatus& status) {
+  codec(status.components, status.examples, status.costs_batch, status.error);
 }
 
-}  // namespace
-
-Bytes encode(const StepStatus& status) {
-  ByteWriter writer;
-  writer.zigzag(status.components);
-  writer.zigzag(status.examples);
-  writer.u8(status.costs_batch ? 1 : 0);
-  write_optional_error(writer, status.error);
-  return writer.take();
-}
+Bytes encode(const StepStatus& status) { return encode_fields(status); }
 
 StepStatus sum_of(const std::vector<Bytes>& all, const collective::Group& group) {
   StepStatus sum;
-  for (std::size_t rank = 0; rank < all.size(); ++rank)
-    add(all[rank], group.member_name(static_cast<int>(rank)), sum);
+  for (std::size_t rank = 0; rank < all.size(); ++rank) {
+    auto status = decode_fields<StepStatus>(all[rank], "status of a step");
+    sum.components += status.components;
+    sum.examples += status.examples;
+    sum.costs_batch = sum.costs_batch || status.costs_batch;
+    if (status.error && !sum.error)
+      sum.error = std::move(*status.error).at(group.member_name(static_cast<int>(rank)));
+  }
   return sum;
 }
 

@@ -20,9 +20,6 @@ struct WorkerPipelinePosition {
   std::vector<Fields> leading = {};
   std::uint64_t turn = 0;
   std::vector<ShardPosition> shards = {};
-
-  void write(ByteWriter& writer) const;
-  static WorkerPipelinePosition read(ByteReader& reader);
 };
 
 // Used from one thread at a time.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The bodies of control calls and of their answers: the fields of each in order (fields.h). A later
-// version adds fields at the end, which an earlier one passes over.
+// The bodies of control calls and of their answers: the fields of each in order (core/fields.h). A
+// later version adds fields at the end, which an earlier one passes over.
 #pragma once
 
 #include <chrono>
@@ -12,8 +12,8 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 #include "cohort/rpc/control.h"
-#include "cohort/rpc/fields.h"
 
 namespace cohort::rpc {
 namespace internal {
@@ -66,12 +66,16 @@ void fields(Codec& codec, HandshakeReply& reply) {
   codec(reply.server, reply.endpoints, reply.start_order);
 }
 
+}  // namespace cohort::rpc
+
+namespace cohort {
+
 // Codes of a later release become `unknown`.
 template <class Codec>
 void fields(Codec& codec, TaskError& error) {
   auto code = static_cast<std::uint32_t>(error.code);
   auto cause = static_cast<std::uint32_t>(error.cause);
-  std::string text = error.text.substr(0, internal::kErrorTextBytesMax);
+  std::string text = error.text.substr(0, rpc::internal::kErrorTextBytesMax);
   codec(code, cause, error.age, error.origin, text);
   if constexpr (Codec::kReads) {
     const bool is_known =
@@ -102,6 +106,10 @@ void fields(Codec& codec, TaskHealth& health) {
         health.closures_queued, health.closures_running, health.connections_lost,
         health.since_last_end, health.last_error, health.coordinator);
 }
+
+}  // namespace cohort
+
+namespace cohort::rpc {
 
 template <class Codec>
 void fields(Codec& codec, Member& member) {

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "cohort/collective/backends/mpi/communicator.h"
-#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 #include "cohort/core/log.h"
 
 namespace cohort::collective::mpi {
@@ -90,12 +90,14 @@ int processes_here(int size) {
   return number > 0 ? number : size;
 }
 
-Bytes hello_of(const SplitPath& path, int tags) {
-  ByteWriter out;
-  out.zigzag(tags);
-  out.varint(path.size());
-  for (const std::uint64_t number : path) out.varint(number);
-  return out.take();
+struct Hello {
+  int tags = 0;
+  SplitPath path = {};
+};
+
+template <class Codec>
+void fields(Codec& codec, Hello& hello) {
+  codec(hello.tags, hello.path);
 }
 
 }  // namespace
@@ -158,7 +160,7 @@ int World::new_tags() {
 }
 
 void World::say_hello(const SplitPath& path, int tags) {
-  const Bytes hello = hello_of(path, tags);
+  const Bytes hello = encode_fields(Hello{tags, path});
   COHORT_CHECK(hello.size() <= kHelloBytesMax, ErrorCode::invalid_argument,
                "[collective.form] expected a split of a few groups, got one of ", path.size());
   for (int to = 0; to < size_; ++to) {
@@ -182,12 +184,9 @@ std::optional<int> World::take_hello(int from, const SplitPath& path) {
 void World::take_hellos() {
   while (hello_.is_done()) {
     try {
-      ByteReader in(std::span(hello_.data(), hello_.length()), "a hello of a process");
-      const auto tags = static_cast<int>(in.zigzag());
-      SplitPath path(in.count());
-      for (std::uint64_t& number : path) number = in.varint();
-      in.expect_end();
-      hellos_[{hello_.source(), std::move(path)}] = tags;
+      const std::span bytes(hello_.data(), hello_.length());
+      Hello hello = decode_fields<Hello>(bytes, "a hello of a process");
+      hellos_[{hello_.source(), std::move(hello.path)}] = hello.tags;
     } catch (const Error& error) {
       log_warn("[collective.form] ", error.message());
     }

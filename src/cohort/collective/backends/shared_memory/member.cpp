@@ -157,14 +157,10 @@ void Member::throw_disagreement(const Call& call, const Meeting::Caller& caller)
   std::vector<CallSpec> specs;
   in_call([&] {
     meeting_->advance();
-    ByteWriter mine;
-    write_spec(mine, call.spec());
     Call exchanged{.kind = CallKind::exchange, .rank = rank_, .size = size_};
     num_calls_ -= 1;  // it is one call for the user
-    for (const Bytes& bytes : exchange_bytes(exchanged, mine.bytes(), caller)) {
-      ByteReader reader(bytes, "a collective operation");
-      specs.push_back(read_spec(reader));
-    }
+    for (const Bytes& bytes : exchange_bytes(exchanged, encode(call.spec()), caller))
+      specs.push_back(decode_call_spec(bytes));
   });
   // An unknown kind cannot be read, so a member's own call is not.
   specs[static_cast<std::size_t>(rank_)] = call.spec();

@@ -2,8 +2,18 @@
 #include "cohort/collective/backends/tcp/frame.h"
 
 #include "cohort/core/crc32c.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::collective::tcp {
+
+template <class Codec>
+void fields(Codec& codec, Farewell& farewell) {
+  codec(farewell.call, farewell.culprits,
+        Choice(farewell.code, ErrorCode::unauthenticated, "the code of an error",
+               ErrorCode::cancelled),
+        farewell.why);
+}
+
 namespace {
 
 constexpr std::uint32_t kFrameMagic = 0x43544346;
@@ -49,18 +59,13 @@ const char* fault_of(const FrameHeader& header, int sender, std::uint64_t frame)
 }
 
 Bytes encoded(const Farewell& farewell) {
-  ByteWriter body;
-  body.varint(farewell.call);
-  body.varint(farewell.culprits.size());
-  for (const int rank : farewell.culprits) body.zigzag(rank);
-  body.u8(static_cast<std::uint8_t>(farewell.code));
-  body.text(farewell.why);
+  const Bytes body = encode_fields(farewell);
   ByteWriter message;
   message.u64(kFarewellMagic);
-  message.u64(body.bytes().size());
-  message.u64(crc32c(body.bytes()));
+  message.u64(body.size());
+  message.u64(crc32c(body));
   Bytes bytes = message.take();
-  bytes.insert(bytes.end(), body.bytes().begin(), body.bytes().end());
+  bytes.insert(bytes.end(), body.begin(), body.end());
   return bytes;
 }
 
@@ -73,18 +78,13 @@ std::optional<Farewell> decoded_farewell(std::span<const std::byte> bytes, int s
   const std::uint64_t checksum = prefix.u64();
   if (bytes.size() < kFarewellPrefixBytes + length) return std::nullopt;
   const std::span<const std::byte> body = bytes.subspan(kFarewellPrefixBytes, length);
-  ByteReader in(body, "the end of a group");
+  FieldReader in(body, "the end of a group");
   if (crc32c(body) != checksum) in.fail("the checksum of its bytes");
-  Farewell farewell{.call = in.varint()};
-  for (std::size_t count = in.count(); count > 0; --count) {
-    const std::int64_t rank = in.zigzag();
+  Farewell farewell;
+  in(farewell);
+  for (const int rank : farewell.culprits) {
     if (rank < 0 || rank >= size) in.fail("the rank of a member");
-    farewell.culprits.push_back(static_cast<int>(rank));
   }
-  const std::uint8_t code = in.u8();
-  if (code < 1 || code > 16) in.fail("the code of an error");
-  farewell.code = static_cast<ErrorCode>(code);
-  farewell.why = in.text();
   return farewell;
 }
 

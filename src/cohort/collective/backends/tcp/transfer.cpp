@@ -192,9 +192,7 @@ bool Transfer::received(int from, const FrameHeader& header) {
       return true;
     case FrameKind::spec:
       try {
-        ByteReader in(sender.spec_bytes, "a collective operation");
-        sender.spec = read_spec(in);
-        in.expect_end();
+        sender.spec = decode_call_spec(sender.spec_bytes);
       } catch (const Error& error) {
         return error.code() != ErrorCode::data_loss;
       }
@@ -232,9 +230,7 @@ void Transfer::decide() {
   }
   Peer& own = peer(call_.rank);
   own.spec = call_.spec();
-  ByteWriter out;
-  write_spec(out, *own.spec);
-  own_spec_ = out.take();
+  own_spec_ = encode(*own.spec);
 }
 
 void Transfer::prepare_values() {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/rpc/fields.h"
+#include "cohort/core/fields.h"
 
 #include <ATen/ops/full.h>
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 
 #include "cohort/testing/throws_error.h"
 
-namespace cohort::rpc {
+namespace cohort {
 namespace {
 
 using testing::throws_error;
@@ -154,4 +154,4 @@ TEST(Fields, NumbersOutsideTheirTypesAreRefused) {
 }
 
 }  // namespace
-}  // namespace cohort::rpc
+}  // namespace cohort

@@ -29,24 +29,30 @@
 #include "cohort/core/file_fingerprint.h"
 #include "cohort/core/tensor_spec.h"
 
-namespace cohort::rpc {
+namespace cohort {
 
 // A number that is usually large, such as an incarnation: 8 bytes.
 struct Fixed {
   std::uint64_t& value;
 };
-// A value of an enum from 0 to `last`.
+// Such numbers: how many, and 8 bytes each.
+struct FixedList {
+  std::vector<std::uint64_t>& values;
+};
+// A value of an enum from `first` to `last`.
 template <class Enum>
 struct Choice {
-  Choice(Enum& field, Enum highest, std::string_view expectation)
-      : value(field), last(highest), expected(expectation) {}
+  Choice(Enum& field, Enum highest, std::string_view expectation, Enum lowest = Enum())
+      : value(field), last(highest), expected(expectation), first(lowest) {}
 
   Enum& value;
   Enum last;
   std::string_view expected;  // "a closure's status"
+  Enum first;
 };
 
-// Tensors follow each other beside the bytes, which have only their number. Thread-compatible.
+// Tensors follow each other beside the bytes, which have only their number. Thread-compatible. Many
+// methods because each type of a field has its own.
 class FieldWriter {
  public:
   static constexpr bool kReads = false;
@@ -58,6 +64,8 @@ class FieldWriter {
   // All tensors of a message that has no others: not even their number is written.
   void only_tensors(std::vector<at::Tensor>& tensors) { tensors_ = std::move(tensors); }
 
+  // For what has a format of its own.
+  ByteWriter& bytes() { return out_; }
   Bytes take_bytes() { return out_.take(); }
   std::vector<at::Tensor> take_tensors() { return std::move(tensors_); }
 
@@ -67,10 +75,15 @@ class FieldWriter {
   void write(std::uint32_t value) { out_.varint(value); }
   void write(std::uint64_t value) { out_.varint(value); }
   void write(std::int64_t value) { out_.zigzag(value); }
+  void write(int value) { out_.zigzag(value); }
   void write(double value) { out_.f64(value); }
   void write(const std::string& value) { out_.text(value); }
   void write(Bytes& value) { out_.blob(value); }
   void write(Fixed field) { out_.u64(field.value); }
+  void write(FixedList list) {
+    out_.varint(list.values.size());
+    for (const std::uint64_t value : list.values) out_.u64(value);
+  }
   void write(const Error& value) { write_error(out_, value); }
   void write(at::ScalarType value) { out_.u8(static_cast<std::uint8_t>(value)); }
   template <class Enum>
@@ -104,7 +117,8 @@ class FieldWriter {
   std::vector<at::Tensor> tensors_;
 };
 
-// Throws data_loss for bytes that no writer makes. Thread-compatible.
+// Throws data_loss for bytes that no writer makes. Thread-compatible. Many methods because each
+// type of a field has its own.
 class FieldReader {
  public:
   static constexpr bool kReads = true;
@@ -124,6 +138,7 @@ class FieldReader {
     next_ = 0;
   }
   [[noreturn]] void fail(std::string_view expected) const { in_.fail(expected); }
+  ByteReader& bytes() { return in_; }
   bool is_at_end() const { return in_.remaining() == 0; }
   void expect_end() const {
     in_.expect_end();
@@ -145,6 +160,11 @@ class FieldReader {
   }
   void read(std::uint64_t& value) { value = in_.varint(); }
   void read(std::int64_t& value) { value = in_.zigzag(); }
+  void read(int& value) {
+    const std::int64_t number = in_.zigzag();
+    if (!std::in_range<int>(number)) in_.fail("an integer of 32 bits");
+    value = static_cast<int>(number);
+  }
   void read(double& value) { value = in_.f64(); }
   void read(std::string& value) { value = in_.text(); }
   void read(Bytes& value) {
@@ -152,11 +172,17 @@ class FieldReader {
     value.assign(bytes.begin(), bytes.end());
   }
   void read(Fixed field) { field.value = in_.u64(); }
+  void read(FixedList list) {
+    list.values.resize(in_.count(sizeof(std::uint64_t)));
+    for (std::uint64_t& value : list.values) value = in_.u64();
+  }
   void read(at::ScalarType& value) { read(Choice(value, at::ScalarType::Undefined, "a dtype")); }
   template <class Enum>
   void read(const Choice<Enum>& field) {
     const std::uint8_t number = in_.u8();
-    if (number > static_cast<std::uint8_t>(field.last)) in_.fail(field.expected);
+    if (number < static_cast<std::uint8_t>(field.first) ||
+        number > static_cast<std::uint8_t>(field.last))
+      in_.fail(field.expected);
     field.value = static_cast<Enum>(number);
   }
   template <class Rep, class Period>
@@ -197,8 +223,8 @@ class FieldReader {
   requires requires(FieldReader& codec, Struct& value) { fields(codec, value); }
   void read(Struct& value) { fields(*this, value); }
   [[noreturn]] void fail_tensors(std::uint64_t expected) const {
-    cohort::internal::throw_error(ErrorCode::data_loss, "[rpc.messages] broken ", what_,
-                                  ": expected ", expected, " tensors, got ", tensors_.size());
+    internal::throw_error(ErrorCode::data_loss, "[core.bytes] broken ", what_, ": expected ",
+                          expected, " tensors, got ", tensors_.size());
   }
 
   ByteReader in_;
@@ -222,4 +248,20 @@ void fields(Codec& codec, FileFingerprint& file) {
   codec(file.path, file.is_missing, file.size_bytes, file.modified_ns, file.checksum);
 }
 
-}  // namespace cohort::rpc
+// The bytes of a struct without tensors, and the struct that they are; `what` is for messages.
+template <class Struct>
+Bytes encode_fields(const Struct& value) {
+  FieldWriter out;
+  out(const_cast<Struct&>(value));  // NOLINT: nothing but tensors is moved out of it
+  return out.take_bytes();
+}
+template <class Struct>
+Struct decode_fields(std::span<const std::byte> bytes, std::string_view what) {
+  FieldReader in(bytes, what);
+  Struct value;
+  in(value);
+  in.expect_end();
+  return value;
+}
+
+}  // namespace cohort
