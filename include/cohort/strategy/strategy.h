@@ -32,7 +32,6 @@
 #include "cohort/strategy/replica_call.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/strategy/run_arguments.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
@@ -365,11 +364,6 @@ class COHORT_API Strategy {
                                          std::vector<internal::ModuleCopy> copies);
   internal::StrategyVariables& variables_for(std::string_view method,
                                              const std::string& what) const;
-  // Of variables(): whether a variable is of this strategy, its components and their devices; the
-  // variable itself if it has one value. The default strategy takes all variables.
-  bool owns(const Variable& variable) const;
-  std::vector<Variable> components_of(const Variable& variable) const;
-  std::vector<std::string> devices_of(const Variable& variable) const;
   // Throws invalid_argument for a variable of another strategy, unless that is a plain one.
   void check_takes(const Variable& variable, std::string_view call) const;
   // The value of each component, as reduce() takes it. `call` is for the message.

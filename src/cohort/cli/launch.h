@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "cohort/cli/task_process.h"
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort::cli {
 

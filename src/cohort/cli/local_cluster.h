@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/rpc/reserved_port.h"
 
 namespace cohort::cli {

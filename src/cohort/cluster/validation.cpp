@@ -5,7 +5,7 @@
 #include <map>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/spelling.h"
 

@@ -6,7 +6,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/export.h"
 
 namespace cohort {

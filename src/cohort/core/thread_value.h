@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// A value of each thread that can be used until the end of the process.
+// A value of each thread that can be used until the end of the process, and the setting of a
+// variable for a scope.
 //
 //   std::vector<int>& open = ThreadValue<std::vector<int>, struct Open>::get();
 #pragma once
+
+#include <utility>
 
 namespace cohort::internal {
 
@@ -36,5 +39,21 @@ class ThreadValue {
 
 template <class T, class Tag>
 thread_local T* ThreadValue<T, Tag>::value_ = nullptr;
+
+// Sets a variable while the object exists, and then restores its earlier value. The variable must
+// outlive the object. Thread-compatible.
+template <class T>
+class ScopedValue {
+ public:
+  ScopedValue(T& variable, T value)
+      : variable_(variable), before_(std::exchange(variable, std::move(value))) {}
+  ~ScopedValue() { variable_ = std::move(before_); }
+  ScopedValue(const ScopedValue&) = delete;
+  ScopedValue& operator=(const ScopedValue&) = delete;
+
+ private:
+  T& variable_;
+  T before_;
+};
 
 }  // namespace cohort::internal

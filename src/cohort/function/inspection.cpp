@@ -5,7 +5,6 @@
 #include <ATen/ops/isfinite.h>
 
 #include <sstream>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -50,12 +49,7 @@ void check_finite(const at::Tensor& value, std::string_view label) {
 namespace function {
 
 StepScope::StepScope(std::uint64_t closure, std::string_view function)
-    : closure_before_(std::exchange(closure_here, closure)),
-      function_before_(std::exchange(function_here, function)) {}
-StepScope::~StepScope() {
-  closure_here = closure_before_;
-  function_here = function_before_;
-}
+    : closure_(closure_here, closure), function_(function_here, function) {}
 
 void print_now(const at::Tensor& value, std::string_view label) {
   std::ostringstream text;

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "cohort/core/export.h"
+#include "cohort/core/thread_value.h"
 
 namespace cohort::function {
 
@@ -17,13 +18,10 @@ namespace cohort::function {
 class COHORT_API StepScope {
  public:
   StepScope(std::uint64_t closure, std::string_view function);
-  ~StepScope();
-  StepScope(const StepScope&) = delete;
-  StepScope& operator=(const StepScope&) = delete;
 
  private:
-  const std::uint64_t closure_before_;
-  const std::string_view function_before_;
+  const internal::ScopedValue<std::uint64_t> closure_;
+  const internal::ScopedValue<std::string_view> function_;
 };
 
 // The work of the operators when a program runs.
@@ -40,12 +38,9 @@ COHORT_API at::Tensor worker_index_tensor(std::int64_t index);
 class COHORT_API WorkerIndexScope {
  public:
   explicit WorkerIndexScope(std::int64_t index);
-  ~WorkerIndexScope();
-  WorkerIndexScope(const WorkerIndexScope&) = delete;
-  WorkerIndexScope& operator=(const WorkerIndexScope&) = delete;
 
  private:
-  const std::int64_t before_;
+  const internal::ScopedValue<std::int64_t> index_;
 };
 
 }  // namespace cohort::function

@@ -28,8 +28,7 @@ namespace function {
 
 at::Tensor worker_index_tensor(std::int64_t index) { return at::scalar_tensor(index, at::kLong); }
 
-WorkerIndexScope::WorkerIndexScope(std::int64_t index) : before_(index_here) { index_here = index; }
-WorkerIndexScope::~WorkerIndexScope() { index_here = before_; }
+WorkerIndexScope::WorkerIndexScope(std::int64_t index) : index_(index_here, index) {}
 
 }  // namespace function
 }  // namespace cohort

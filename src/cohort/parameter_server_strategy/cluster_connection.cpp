@@ -17,10 +17,6 @@
 
 namespace cohort {
 namespace {
-
-// Time limit of the check whether a host refuses connections; a host that is up answers within a
-// round trip.
-constexpr auto kRefusal = std::chrono::milliseconds(500);
 // How often to ask whether a task is up while the first task of the cluster is not.
 constexpr auto kProbePause = std::chrono::seconds(1);
 // Reserved for descriptors that the program and LibTorch open meanwhile.
@@ -52,7 +48,7 @@ bool may_come(const Error& error) {
 
 bool is_up(const std::string& address, const std::string& task) {
   try {
-    rpc::control_client(address, task)->health(Deadline::after(kRefusal));
+    rpc::control_client(address, task)->health(Deadline::after(rpc::kRefusalTimeout));
     return true;
   } catch (const Error&) {
     return false;
@@ -279,7 +275,7 @@ void ClusterConnection::start_with(const Task& task, StartUp& start, Outcome& ou
   }
   if (is_first) start.first.end(outcome.error ? State::failed : State::taken);
   if (outcome.error && may_come(*outcome.error) && !start.is_hopeless)
-    outcome.is_refused = rpc::is_refusing(task.address, Deadline::after(kRefusal));
+    outcome.is_refused = rpc::is_refusing(task.address, Deadline::after(rpc::kRefusalTimeout));
 }
 
 // Returns whether the first task was taken, and so `task` may be. Until then the task is only asked

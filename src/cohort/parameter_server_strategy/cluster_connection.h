@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_options.h"
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/mutex.h"
 #include "cohort/parameter_server/server_links.h"
 #include "cohort/rpc/connection.h"

@@ -2,7 +2,6 @@
 #include "cohort/replicas/merge_scope.h"
 
 #include <algorithm>
-#include <utility>
 
 namespace cohort::internal {
 namespace {
@@ -11,9 +10,7 @@ thread_local MergeScope* innermost_merge = nullptr;
 
 }  // namespace
 
-MergeScope::MergeScope() : outer_(std::exchange(innermost_merge, this)) {}
-
-MergeScope::~MergeScope() { innermost_merge = outer_; }
+MergeScope::MergeScope() : innermost_(innermost_merge, this) {}
 
 void MergeScope::note_write(Written& written) {
   if (innermost_merge == nullptr) return;

@@ -4,6 +4,8 @@
 
 #include <vector>
 
+#include "cohort/core/thread_value.h"
+
 namespace cohort::internal {
 
 // While it exists, this thread computes for all replicas, which wait. What is written there is an
@@ -20,16 +22,13 @@ class MergeScope {
     ~Written() = default;
   };
   MergeScope();
-  ~MergeScope();
-  MergeScope(const MergeScope&) = delete;
-  MergeScope& operator=(const MergeScope&) = delete;
   // Adds what was written to the innermost scope of this thread, if there is one.
   static void note_write(Written& written);
   // Unless it throws, what was done stays.
   void complete();
 
  private:
-  MergeScope* const outer_;
+  const ScopedValue<MergeScope*> innermost_;
   std::vector<Written*> written_;
 };
 

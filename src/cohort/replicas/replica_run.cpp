@@ -13,7 +13,7 @@
 #include "cohort/core/log.h"
 #include "cohort/replicas/run_error.h"
 #include "cohort/replicas/spin_wait.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_call.h"
 
 namespace cohort::internal {
 

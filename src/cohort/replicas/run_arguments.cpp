@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_call.h"
 
 #include <ATen/core/TensorBody.h>
 

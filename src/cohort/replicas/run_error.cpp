@@ -13,7 +13,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/exception_context.h"
-#include "cohort/strategy/run_arguments.h"
+#include "cohort/strategy/replica_call.h"
 
 namespace cohort::internal {
 namespace {

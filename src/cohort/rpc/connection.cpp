@@ -10,13 +10,12 @@
 #include <utility>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/rpc/refusal.h"
-#include "cohort/rpc/text_of_job.h"
 
 namespace cohort::rpc {
 namespace {
@@ -30,8 +29,6 @@ bool is_default_job_id(const std::string& job_id) {
 
 constexpr auto kAttempt = std::chrono::seconds(2);
 constexpr auto kPause = std::chrono::milliseconds(50);
-// A host that is up refuses a connection within one round trip, so the check need not wait longer.
-constexpr auto kRefusal = std::chrono::milliseconds(500);
 
 const Endpoint& choose_endpoint(const HandshakeReply& reply, const ConnectionOptions& options) {
   for (const Endpoint& endpoint : reply.endpoints) {
@@ -150,7 +147,7 @@ bool may_come_up(const Error& error) {
 // does not report why an attempt failed.
 bool has_nobody(const ConnectionOptions& options) {
   if (options.should_stop && options.should_stop()) return false;
-  return is_refusing(options.address, Deadline::after(kRefusal));
+  return is_refusing(options.address, Deadline::after(kRefusalTimeout));
 }
 
 Error final_error(const Error& error, const ConnectionOptions& options,

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/requester.h"
 
@@ -67,5 +67,7 @@ COHORT_API std::uint64_t start_order_now();
 
 // The job's name if none is configured: a hash of the cluster's addresses.
 COHORT_API std::string default_job_id(const std::string& cluster_text);
+// Another process's job in a message: "job 'mine'", or words instead of that hash.
+COHORT_API std::string text_of_job(const std::string& job_id);
 
 }  // namespace cohort::rpc

@@ -8,7 +8,7 @@
 #include <optional>
 #include <thread>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/reserved_port.h"

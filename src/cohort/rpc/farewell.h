@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "cohort/core/export.h"
 #include "cohort/rpc/frames/frame.h"
 
 namespace cohort::rpc {
@@ -13,6 +12,6 @@ namespace cohort::rpc {
 inline constexpr std::uint64_t kFarewellId = 0;
 // An error that belongs to no request. Requests that wait for an answer of the sender, and
 // Requester's on_closed, get it instead of the loss of the channel.
-COHORT_API Frame farewell_frame(const Error& why);
+inline Frame farewell_frame(const Error& why) { return error_frame(kFarewellId, why); }
 
 }  // namespace cohort::rpc

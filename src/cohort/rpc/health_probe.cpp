@@ -74,8 +74,7 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
       grpc::CreateInsecureChannelFromFd(asked.address, socket.release()));
   grpc::ClientContext context;
   context.set_deadline(internal::grpc_time(deadline));
-  const proto::Call call =
-      internal::checked_call("GetHealth", 0, internal::encoded(internal::HealthRequest{job_id}));
+  const proto::Call call = internal::checked_call("GetHealth", 0, internal::encoded(job_id));
   proto::Answer answer;
   const grpc::Status status = stub.GetHealth(&context, call, &answer);
   if (!status.ok()) return refused_probe(status);

@@ -72,141 +72,133 @@ struct Requester::State {
   bool is_finished COHORT_GUARDED_BY(mutex) = false;       // on_closed ran
   std::thread::id thread COHORT_GUARDED_BY(mutex);         // the channel's, until finished
 
-  std::uint64_t request(Frame frame, OnAnswer on_answer);
-  void receive(Frame frame);
-  void answer_ping(const Frame& request);
-  void take_farewell(const Error& received);
-  void finish(const Error& reason);
-  OnAnswer take(std::uint64_t id);
-  std::uint64_t add(OnAnswer& on_answer);
-  void note_thread();
-  bool is_own_thread();
-  std::shared_ptr<Channel> open_channel();
-};
+  void note_thread() {
+    Lock lock(mutex);
+    thread = std::this_thread::get_id();
+  }
 
-void Requester::State::note_thread() {
-  Lock lock(mutex);
-  thread = std::this_thread::get_id();
-}
+  bool is_own_thread() {
+    Lock lock(mutex);
+    return thread == std::this_thread::get_id();
+  }
 
-bool Requester::State::is_own_thread() {
-  Lock lock(mutex);
-  return thread == std::this_thread::get_id();
-}
+  // Also if it is closed; null before connect() has returned.
+  std::shared_ptr<Channel> known_channel() {
+    Lock lock(mutex);
+    return channel;
+  }
 
-Requester::OnAnswer Requester::State::take(std::uint64_t id) {
-  Lock lock(mutex);
-  const auto it = waiting.find(id);
-  if (it == waiting.end()) return {};
-  OnAnswer on_answer = std::move(it->second);
-  waiting.erase(it);
-  return on_answer;
-}
+  OnAnswer take(std::uint64_t id) {
+    Lock lock(mutex);
+    const auto it = waiting.find(id);
+    if (it == waiting.end()) return {};
+    OnAnswer on_answer = std::move(it->second);
+    waiting.erase(it);
+    return on_answer;
+  }
 
-// Returns the request's id. If the channel is closed, returns 0 and leaves `on_answer` unchanged.
-std::uint64_t Requester::State::add(OnAnswer& on_answer) {
-  Lock lock(mutex);
-  if (closed) return 0;
-  const std::uint64_t id = ++last_id;
-  waiting.emplace(id, std::move(on_answer));
-  return id;
-}
-
-std::uint64_t Requester::State::request(Frame frame, OnAnswer on_answer) {
-  const std::uint64_t id = add(on_answer);
-  frame.role = Frame::Role::request;
-  frame.id = id;
-  std::optional<Error> refused;
-  try {
-    open_channel()->send(std::move(frame));
+  // Returns the request's id. If the channel is closed, returns 0 and leaves `on_answer` unchanged.
+  std::uint64_t add(OnAnswer& on_answer) {
+    Lock lock(mutex);
+    if (closed) return 0;
+    const std::uint64_t id = ++last_id;
+    waiting.emplace(id, std::move(on_answer));
     return id;
-  } catch (...) {
-    refused = current_error();
   }
-  // If the request was added, finish() may have answered it already.
-  if (id != 0) on_answer = take(id);
-  if (on_answer) on_answer(std::move(*refused));
-  return id;
-}
 
-void Requester::State::receive(Frame frame) {
-  note_thread();
-  if (frame.role == Frame::Role::request) return answer_ping(frame);
-  if (frame.role == Frame::Role::one_way) {
-    if (on_one_way) on_one_way(std::move(frame));
-    return;
-  }
-  // Decoded first: a broken error frame closes the channel, and then finish() answers the request.
-  std::optional<Error> error;
-  if (frame.role == Frame::Role::error) error = error_of(frame);
-  if (error && frame.id == kFarewellId) return take_farewell(*error);
-  const OnAnswer on_answer = take(frame.id);
-  if (!on_answer) return;  // no caller waits for it any more
-  if (!error) return on_answer(std::move(frame));
-  if (error->origin().empty()) std::move(*error).at(task);
-  on_answer(std::move(*error));
-}
-
-// Closes the channel. Waiting requests and on_closed get the peer's reason.
-void Requester::State::take_farewell(const Error& received) {
-  Error why = received.origin().empty() ? Error(received).at(task) : received;
-  std::shared_ptr<Channel> ended;
-  {
-    Lock lock(mutex);
-    if (closed) return;
-    closed = given_up = farewell = std::move(why);
-    ended = channel;
-  }
-  if (ended) ended->close();
-}
-
-// A ping is the only request that a peer may send.
-void Requester::State::answer_ping(const Frame& request) {
-  std::shared_ptr<Channel> to;
-  {
-    Lock lock(mutex);
-    to = channel;
-  }
-  const bool is_ping = request.type == static_cast<std::uint16_t>(MessageType::ping);
-  if (to == nullptr || !is_ping) return;
-  to->send({.role = Frame::Role::response, .type = request.type, .id = request.id});
-}
-
-void Requester::State::finish(const Error& reason) {
-  note_thread();
-  const auto one_way = std::exchange(on_one_way, {});
-  const auto last = std::exchange(on_closed, {});
-  std::unordered_map<std::uint64_t, OnAnswer> left;
-  std::optional<Error> told;
-  std::optional<Error> heard;
-  {
-    Lock lock(mutex);
-    if (!closed) closed = reason;
-    told = given_up ? given_up : reason;
-    heard = farewell ? farewell : reason;
-    left.swap(waiting);
-  }
-  const auto guarded = [this](const auto& handler) {
+  std::uint64_t request(Frame frame, OnAnswer on_answer) {
+    const std::uint64_t id = add(on_answer);
+    frame.role = Frame::Role::request;
+    frame.id = id;
+    std::optional<Error> refused;
     try {
-      handler();
+      open_channel()->send(std::move(frame));
+      return id;
     } catch (...) {
-      log_error("a handler of the end of ", task, " failed: ", current_error().what());
+      refused = current_error();
     }
-  };
-  for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &told] { answer(*told); });
-  if (last) guarded([&] { last(*heard); });
-  Lock lock(mutex);
-  thread = {};
-  is_finished = true;
-  changed.notify_all();
-}
+    // If the request was added, finish() may have answered it already.
+    if (id != 0) on_answer = take(id);
+    if (on_answer) on_answer(std::move(*refused));
+    return id;
+  }
 
-// Throws the reason if closed.
-std::shared_ptr<Channel> Requester::State::open_channel() {
-  Lock lock(mutex);
-  if (closed) throw Error(*closed);
-  return channel;
-}
+  void receive(Frame frame) {
+    note_thread();
+    if (frame.role == Frame::Role::request) return answer_ping(frame);
+    if (frame.role == Frame::Role::one_way) {
+      if (on_one_way) on_one_way(std::move(frame));
+      return;
+    }
+    // Decoded first: a broken error frame closes the channel, and then finish() answers the
+    // request.
+    std::optional<Error> error;
+    if (frame.role == Frame::Role::error) error = error_of(frame);
+    if (error && frame.id == kFarewellId) return take_farewell(*error);
+    const OnAnswer on_answer = take(frame.id);
+    if (!on_answer) return;  // no caller waits for it any more
+    if (!error) return on_answer(std::move(frame));
+    if (error->origin().empty()) std::move(*error).at(task);
+    on_answer(std::move(*error));
+  }
+
+  // Closes the channel. Waiting requests and on_closed get the peer's reason.
+  void take_farewell(const Error& received) {
+    Error why = received.origin().empty() ? Error(received).at(task) : received;
+    std::shared_ptr<Channel> ended;
+    {
+      Lock lock(mutex);
+      if (closed) return;
+      closed = given_up = farewell = std::move(why);
+      ended = channel;
+    }
+    if (ended) ended->close();
+  }
+
+  // A ping is the only request that a peer may send.
+  void answer_ping(const Frame& request) {
+    const std::shared_ptr<Channel> to = known_channel();
+    const bool is_ping = request.type == static_cast<std::uint16_t>(MessageType::ping);
+    if (to == nullptr || !is_ping) return;
+    to->send({.role = Frame::Role::response, .type = request.type, .id = request.id});
+  }
+
+  void finish(const Error& reason) {
+    note_thread();
+    const auto one_way = std::exchange(on_one_way, {});
+    const auto last = std::exchange(on_closed, {});
+    std::unordered_map<std::uint64_t, OnAnswer> left;
+    std::optional<Error> told;
+    std::optional<Error> heard;
+    {
+      Lock lock(mutex);
+      if (!closed) closed = reason;
+      told = given_up ? given_up : reason;
+      heard = farewell ? farewell : reason;
+      left.swap(waiting);
+    }
+    const auto guarded = [this](const auto& handler) {
+      try {
+        handler();
+      } catch (...) {
+        log_error("a handler of the end of ", task, " failed: ", current_error().what());
+      }
+    };
+    for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &told] { answer(*told); });
+    if (last) guarded([&] { last(*heard); });
+    Lock lock(mutex);
+    thread = {};
+    is_finished = true;
+    changed.notify_all();
+  }
+
+  // Throws the reason if closed.
+  std::shared_ptr<Channel> open_channel() {
+    Lock lock(mutex);
+    if (closed) throw Error(*closed);
+    return channel;
+  }
+};
 
 std::shared_ptr<Requester> Requester::connect(Backend& backend, const ConnectOptions& options,
                                               std::function<void(Frame)> on_one_way,
@@ -264,21 +256,20 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
   return all;
 }
 
-Error Requester::late_answer(TimePoint start) const {
-  return Error(ErrorCode::deadline_exceeded,
-               "[rpc.call] expected an answer from " + peer_ + " within " + seconds_since(start) +
-                   " s, got none; see whether it hangs, or allow more time "
-                   "(ClusterOptions::data_timeout, of control calls ::timeout)")
-      .at(state_->task);
-}
-
 Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation) {
   const TimePoint start = Clock::system().now();
   try {
     std::vector<Request> requests;
     requests.push_back({this, std::move(frame)});
     std::optional<Answer> answer = std::move(ask_all(std::move(requests), deadline)[0]);
-    if (!answer) throw late_answer(start);
+    if (!answer) {
+      throw Error(ErrorCode::deadline_exceeded,
+                  "[rpc.call] expected an answer from " + peer_ + " within " +
+                      seconds_since(start) +
+                      " s, got none; see whether it hangs, or allow more time "
+                      "(ClusterOptions::data_timeout, of control calls ::timeout)")
+          .at(state_->task);
+    }
     if (const Error* error = std::get_if<Error>(&*answer)) throw Error(*error);
     return std::get<Frame>(std::move(*answer));
   } catch (const Error& error) {
@@ -329,14 +320,7 @@ bool Requester::is_open() const {
 
 const std::string& Requester::peer() const { return peer_; }
 
-Channel::Progress Requester::progress() const {
-  std::shared_ptr<Channel> channel;
-  {
-    const Lock lock(state_->mutex);
-    channel = state_->channel;
-  }
-  return channel->progress();
-}
+Channel::Progress Requester::progress() const { return state_->known_channel()->progress(); }
 
 net::HostProof Requester::host_proof() const { return state_->open_channel()->host_proof(); }
 

@@ -61,8 +61,6 @@ class COHORT_API Requester {
   // the thread of one of the channels, which would wait for itself.
   static std::vector<std::optional<Answer>> ask_all(std::vector<Request> requests,
                                                     Deadline deadline);
-  // The error of a call() that was sent at `start` and got no answer in time.
-  Error late_answer(TimePoint start) const;
 
  private:
   struct State;

@@ -10,7 +10,7 @@
 #include <thread>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/core/address_room.h"
 #include "cohort/core/blas.h"

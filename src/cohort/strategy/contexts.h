@@ -12,7 +12,8 @@ namespace cohort::internal {
 
 class ReplicaThreads;  // replicas/replica_threads.h
 
-// Checks that run(), or function(), of `strategy` may be called here.
+// Checks that run(), function() or a cross-replica method of `strategy` may be called here: inside
+// its own scope or in the default mode.
 void check_can_run(const Strategy& strategy, std::string_view call);
 // Runs body in a replica context of `strategy` on this thread.
 COHORT_API void in_replica_context(Strategy& strategy, int replica_id,
@@ -27,9 +28,6 @@ COHORT_API void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads,
 COHORT_API void in_update(Strategy& strategy, int component, const std::function<void()>& body);
 // The component that the innermost in_update() on this thread changes; -1 outside of all.
 COHORT_API int updated_component();
-// Checks that a cross-replica method of `strategy` may run here: inside its own scope or in the
-// default mode.
-COHORT_API void check_cross_replica_or_default(const Strategy& strategy, std::string_view method);
 // What a strategy has made, for messages: {"variable", "v"}.
 struct MadeBy {
   std::string_view kind = {};

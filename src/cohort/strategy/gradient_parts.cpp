@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/thread_value.h"
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/replicas/compute_share.h"
@@ -23,17 +24,6 @@ namespace {
 constexpr std::string_view kCall = "strategy.gradients_in_parts";
 
 thread_local bool is_inside = false;
-
-class InsideScope {
- public:
-  InsideScope() : before_(std::exchange(is_inside, true)) {}
-  ~InsideScope() { is_inside = before_; }
-  InsideScope(const InsideScope&) = delete;
-  InsideScope& operator=(const InsideScope&) = delete;
-
- private:
-  const bool before_;
-};
 
 using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
 
@@ -103,7 +93,7 @@ Gradients gradients_in_parts(const Optimizer& optimizer, int parts,
                "part with one thread; call run() in place of function()");
   const internal::ComputeShare one_thread(1);
   const internal::ComputeShare::OfThread here(1);
-  const InsideScope inside;
+  const internal::ScopedValue inside(is_inside, true);
   TreeAdder sums;
   for (int part = 0; part < parts; ++part) sums.add(optimizer.compute_gradients(loss_of(part)));
   return std::move(sums).total();

@@ -16,11 +16,7 @@ thread_local ReplicaTrace* current_trace = nullptr;
 }  // namespace
 
 ReplicaTrace::ReplicaTrace(std::size_t replicas, std::vector<GatherSizes> gathers)
-    : outer_(std::exchange(current_trace, this)),
-      replicas_(replicas),
-      gathers_(std::move(gathers)) {}
-
-ReplicaTrace::~ReplicaTrace() { current_trace = outer_; }
+    : current_(current_trace, this), replicas_(replicas), gathers_(std::move(gathers)) {}
 
 ReplicaTrace* ReplicaTrace::current() { return current_trace; }
 

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/core/thread_value.h"
 #include "cohort/replicas/step_call.h"
 
 namespace cohort::internal {
@@ -26,9 +27,7 @@ class ReplicaTrace {
   // `gathers`: the sizes in each all_gather() of the step, in their order; where it has none, all
   // replicas have the size of this one.
   ReplicaTrace(std::size_t replicas, std::vector<GatherSizes> gathers);
-  virtual ~ReplicaTrace();
-  ReplicaTrace(const ReplicaTrace&) = delete;
-  ReplicaTrace& operator=(const ReplicaTrace&) = delete;
+  virtual ~ReplicaTrace() = default;
   // nullptr outside of such a trace.
   static ReplicaTrace* current();
 
@@ -54,7 +53,7 @@ class ReplicaTrace {
   const Calls& calls() const { return calls_; }
 
  private:
-  ReplicaTrace* const outer_;
+  const ScopedValue<ReplicaTrace*> current_;
   const std::size_t replicas_;
   const std::vector<GatherSizes> gathers_;
   std::size_t collectives_ = 0;

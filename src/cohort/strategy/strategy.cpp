@@ -121,11 +121,7 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
     replica_contexts[replica_depth] = context;
   }
   ReplicaContext& place = replica_contexts[replica_depth];
-  struct Depth {
-    Depth() { ++replica_depth; }
-    ~Depth() { --replica_depth; }
-  };
-  const Depth depth;
+  const internal::ScopedValue depth(replica_depth, replica_depth + 1);
   const internal::AutocastCacheScope autocast;
   const PushedMode pushed(&place.strategy(), &place);
   struct Call {
@@ -368,18 +364,8 @@ int updated_component() { return updated; }
 
 void in_update(Strategy& strategy, int component, const std::function<void()>& body) {
   const PushedMode cross(&strategy, nullptr);
-  const int before = std::exchange(updated, component);
-  try {
-    body();
-  } catch (...) {
-    updated = before;
-    throw;
-  }
-  updated = before;
-}
-
-void check_cross_replica_or_default(const Strategy& strategy, std::string_view method) {
-  check_can_run(strategy, method);
+  const internal::ScopedValue changed(updated, component);
+  body();
 }
 
 void check_not_mixing(const Strategy* strategy, std::string_view name, std::string_view method,

@@ -25,18 +25,14 @@ class StrategyAccess {
     return !strategy.has_warned_of_size_.exchange(true);
   }
   static StrategyTraits traits(const Strategy& strategy) { return strategy.traits(); }
-  static bool owns(const Strategy& strategy, const Variable& variable) {
-    return strategy.owns(variable);
-  }
+  // Whether a variable is of this strategy, its components and their devices; the variable itself
+  // if it has one value. The default strategy takes all variables.
+  static bool owns(const Strategy& strategy, const Variable& variable);
+  static std::vector<Variable> components_of(const Strategy& strategy, const Variable& variable);
+  static std::vector<std::string> devices_of(const Strategy& strategy, const Variable& variable);
   static void check_takes(const Strategy& strategy, const Variable& variable,
                           std::string_view call) {
     strategy.check_takes(variable, call);
-  }
-  static std::vector<Variable> components_of(const Strategy& strategy, const Variable& variable) {
-    return strategy.components_of(variable);
-  }
-  static std::vector<std::string> devices_of(const Strategy& strategy, const Variable& variable) {
-    return strategy.devices_of(variable);
   }
   static PerReplica<at::Tensor> values_of(const Strategy& strategy, const Variable& variable,
                                           std::string_view call) {

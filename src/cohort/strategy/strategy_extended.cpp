@@ -93,7 +93,7 @@ void check_is_updated_here(const Strategy& strategy, const Variable& variable,
 // Checks all, then assigns to each component. `call` is the method.
 void assign_each(Strategy& strategy, const Variable& variable, Effect::Kind kind,
                  const PerReplica<at::Tensor>& values, std::string_view call) {
-  internal::check_cross_replica_or_default(strategy, call);
+  internal::check_can_run(strategy, call);
   check_is_updated_here(strategy, variable, call);
   const std::size_t components = StrategyAccess::components_of(strategy, variable).size();
   // Where a variable has one value, it takes that of the first replica.
@@ -155,7 +155,7 @@ std::vector<std::string> Destinations::of(const Strategy& strategy) const {
 Mirrored<Nest> StrategyExtended::reduce_to(ReduceOpOrName op, const PerReplica<Nest>& value,
                                            const Destinations& destinations,
                                            const CommunicationOptions& options) {
-  internal::check_cross_replica_or_default(strategy_, "reduce_to");
+  internal::check_can_run(strategy_, "reduce_to");
   options.check();
   std::vector<std::string> devices = destinations.of(strategy_);
   return copied_to(std::move(devices), strategy_.reduce(op, value));
@@ -170,7 +170,7 @@ Mirrored<> StrategyExtended::reduce_to(ReduceOpOrName op, const PerReplica<at::T
 Mirrored<> StrategyExtended::reduce_to(ReduceOpOrName op, const Variable& value,
                                        const Destinations& destinations,
                                        const CommunicationOptions& options) {
-  internal::check_cross_replica_or_default(strategy_, "reduce_to");
+  internal::check_can_run(strategy_, "reduce_to");
   return reduce_to(op, StrategyAccess::values_of(strategy_, value, "reduce_to"), destinations,
                    options);
 }
@@ -178,7 +178,7 @@ Mirrored<> StrategyExtended::reduce_to(ReduceOpOrName op, const Variable& value,
 std::vector<Mirrored<>> StrategyExtended::batch_reduce_to(
     ReduceOpOrName op, const std::vector<ValueAndDestinations>& pairs,
     const CommunicationOptions& options) {
-  internal::check_cross_replica_or_default(strategy_, "batch_reduce_to");
+  internal::check_can_run(strategy_, "batch_reduce_to");
   options.check();
   for (const auto& [value, destinations] : pairs) destinations.of(strategy_);
   std::vector<Mirrored<>> results;
@@ -188,7 +188,7 @@ std::vector<Mirrored<>> StrategyExtended::batch_reduce_to(
 }
 
 Mirrored<Nest> StrategyExtended::broadcast_to(const Nest& value, const Destinations& destinations) {
-  internal::check_cross_replica_or_default(strategy_, "broadcast_to");
+  internal::check_can_run(strategy_, "broadcast_to");
   return copied_to(destinations.of(strategy_), is_host_value(value) ? value : clone_of(value));
 }
 
@@ -219,7 +219,7 @@ void StrategyExtended::check_same_variable(const PerReplica<Variable>& variables
 
 void StrategyExtended::update_each(
     const Variable& variable, const std::function<void(const Variable&, std::size_t)>& body) const {
-  internal::check_cross_replica_or_default(strategy_, "update");
+  internal::check_can_run(strategy_, "update");
   check_is_updated_here(strategy_, variable, "update");
   const std::vector<Variable> components = StrategyAccess::components_of(strategy_, variable);
   const std::vector<std::string> devices = StrategyAccess::devices_of(strategy_, variable);
@@ -231,7 +231,7 @@ void StrategyExtended::update_each(
 
 void StrategyExtended::update_each_device(const std::vector<std::string>& devices,
                                           const std::function<void(std::size_t)>& body) const {
-  internal::check_cross_replica_or_default(strategy_, "update_non_slot");
+  internal::check_can_run(strategy_, "update_non_slot");
   const bool is_on_all = StrategyAccess::traits(strategy_).runs_on_all_devices;
   COHORT_CHECK(!devices.empty() && (!is_on_all || devices == strategy_.worker_devices()),
                ErrorCode::invalid_argument,
@@ -256,7 +256,7 @@ std::vector<std::string> StrategyExtended::non_slot_devices(
 }
 
 at::Tensor StrategyExtended::read_var(const Variable& variable) const {
-  internal::check_cross_replica_or_default(strategy_, "read_var");
+  internal::check_can_run(strategy_, "read_var");
   return variable.read();
 }
 

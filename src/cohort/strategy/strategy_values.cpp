@@ -116,18 +116,18 @@ std::vector<Reduction::Parts> parts_of(const Reduction& reduction, const std::ve
 
 DistributedDataset Strategy::distribute_dataset(const Dataset& dataset,
                                                 const InputOptions& options) {
-  internal::check_cross_replica_or_default(*this, "distribute_dataset");
+  internal::check_can_run(*this, "distribute_dataset");
   return DistributedDataset::from_dataset(input_host(), dataset, options);
 }
 
 DistributedDataset Strategy::distribute_datasets_from_function(const DatasetFunction& fn,
                                                                const InputOptions& options) {
-  internal::check_cross_replica_or_default(*this, "distribute_datasets_from_function");
+  internal::check_can_run(*this, "distribute_datasets_from_function");
   return DistributedDataset::from_function(input_host(), fn, options);
 }
 
 PerReplica<Nest> Strategy::distribute_values_from_function(const ValueFunction& value_fn) {
-  internal::check_cross_replica_or_default(*this, "distribute_values_from_function");
+  internal::check_can_run(*this, "distribute_values_from_function");
   return distributed_values(*input_host(), value_fn);
 }
 
@@ -142,12 +142,13 @@ std::vector<Nest> Strategy::local_results(const Nest& value) const {
 
 std::vector<Variable> Strategy::local_results(const Variable& variable) const {
   check_takes(variable, "local_results");
-  return components_of(variable);
+  return internal::StrategyAccess::components_of(*this, variable);
 }
 
 // For another strategy its variable would be a plain value on one device.
 void Strategy::check_takes(const Variable& variable, std::string_view call) const {
-  COHORT_CHECK(owns(variable) || !variable.impl()->home()->is_of_one_strategy(),
+  COHORT_CHECK(internal::StrategyAccess::owns(*this, variable) ||
+                   !variable.impl()->home()->is_of_one_strategy(),
                ErrorCode::invalid_argument, "[strategy.", call, "] expected a variable of '",
                name(), "', got '", variable.name(),
                "' of another strategy; make it with strategy.variable(), or call the method of the "
@@ -156,9 +157,9 @@ void Strategy::check_takes(const Variable& variable, std::string_view call) cons
 
 PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string_view call) const {
   check_takes(variable, call);
-  const std::vector<Variable> components = components_of(variable);
+  const std::vector<Variable> components = internal::StrategyAccess::components_of(*this, variable);
   const bool are_elsewhere = num_replicas_in_sync() > num_local_replicas();
-  if (components.size() == 1 && !(are_elsewhere && owns(variable)))
+  if (components.size() == 1 && !(are_elsewhere && internal::StrategyAccess::owns(*this, variable)))
     return PerReplica<at::Tensor>::bare(variable.read());
   // With several workers, that of the variable itself would be the value of all.
   std::vector<at::Tensor> values;
@@ -170,7 +171,7 @@ PerReplica<at::Tensor> Strategy::values_of(const Variable& variable, std::string
 
 Nest Strategy::reduce(ReduceOpOrName op, const PerReplica<Nest>& value, const Axes& axis) {
   const internal::CallSite site("is in reduce()");
-  internal::check_cross_replica_or_default(*this, "reduce");
+  internal::check_can_run(*this, "reduce");
   const Reduction reduction(op, axis, "strategy.reduce", traits().cross_device_ops);
   if (num_replicas_in_sync() == 1) {
     const Nest& only = only_component(value, "reduce");
@@ -216,7 +217,7 @@ at::Tensor Strategy::reduce(ReduceOpOrName op, const PerReplica<at::Tensor>& val
 
 Nest Strategy::gather(const PerReplica<Nest>& value, std::int64_t axis) {
   const internal::CallSite site("is in gather()");
-  internal::check_cross_replica_or_default(*this, "gather");
+  internal::check_can_run(*this, "gather");
   const auto check_dense = [&] {
     for (const Nest& component : value.local_results()) {
       for (const at::Tensor& tensor : component.flatten_tensors())

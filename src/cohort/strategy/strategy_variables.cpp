@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/strategy/strategy_access.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/strategy_parts.h"
 
@@ -35,21 +36,27 @@ internal::ModuleVariables Strategy::place_module(std::string_view module,
       .place_module(module, std::move(copies));
 }
 
-bool Strategy::owns(const Variable& variable) const {
-  const internal::StrategyVariables* const own = variables();
-  return own != nullptr ? own->owns(variable) : this == &default_strategy();
+StrategyExtended Strategy::extended() { return StrategyExtended(*this); }
+
+namespace internal {
+
+bool StrategyAccess::owns(const Strategy& strategy, const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
+  return own != nullptr ? own->owns(variable) : &strategy == &default_strategy();
 }
 
-std::vector<Variable> Strategy::components_of(const Variable& variable) const {
-  const internal::StrategyVariables* const own = variables();
+std::vector<Variable> StrategyAccess::components_of(const Strategy& strategy,
+                                                    const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
   return own != nullptr ? own->components_of(variable) : std::vector<Variable>{variable};
 }
 
-std::vector<std::string> Strategy::devices_of(const Variable& variable) const {
-  const internal::StrategyVariables* const own = variables();
+std::vector<std::string> StrategyAccess::devices_of(const Strategy& strategy,
+                                                    const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
   return own != nullptr ? own->devices_of(variable) : std::vector<std::string>{"CPU:0"};
 }
 
-StrategyExtended Strategy::extended() { return StrategyExtended(*this); }
+}  // namespace internal
 
 }  // namespace cohort

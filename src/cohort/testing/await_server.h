@@ -5,7 +5,7 @@
 #include <chrono>
 #include <string>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/rpc/control.h"
 

@@ -121,11 +121,10 @@ Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
                                      const std::shared_ptr<StepFunction>& step, Actions& actions) {
   context_.check_running(
       "run_epoch");  // stop() has taken the steps, so their ends are not reported to the epoch
-  const TimePoint now = Clock::system().now();
   const Verdict go_on{Verdict::Kind::wait, {}};
   if (epoch->is_over) return {};
   if (scheduler_.queue().has_error())
-    return epoch->finished.empty() ? scheduler_.queue().join(now, actions) : Verdict{};
+    return epoch->finished.empty() ? scheduler_.join(actions) : Verdict{};
   const bool has_rest = epoch->has_no_rate && epoch->progress.has_open();
   if (epoch->error && !has_rest) return {};
   if (scheduler_.queue().has_waiting_for_program()) return {Verdict::Kind::trace, {}};
@@ -142,17 +141,13 @@ Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
 
 Verdict EpochScheduler::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
                                  const std::shared_ptr<StepFunction>& step, Actions& actions) {
-  const TimePoint now = Clock::system().now();
   function::BoundArguments bound = function::bind_arguments(epoch->arguments);
   PendingClosure pending;
   pending.function = step;
   pending.resources = std::move(bound.resources);
   pending.arguments.share(std::move(bound.tensors));
   pending.in_epoch = {.run = epoch, .worker = worker, .step = epoch->progress.add_step(worker)};
-  const ClosureId id = scheduler_.add(std::move(pending), now);
-  Verdict verdict = scheduler_.queue().put_on(worker, id, now, actions);
-  if (verdict.kind != Verdict::Kind::proceed) scheduler_.pending().erase(id);
-  return verdict;
+  return scheduler_.put_on(worker, std::move(pending), actions);
 }
 
 std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
@@ -180,19 +175,12 @@ std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
     }
     error = epoch.error;
     Actions actions;
-    if (error) withdraw_steps(epoch, actions);
-    scheduler_.carry_out(actions);
+    if (error) scheduler_.withdraw_steps(epoch, ClosureScheduler::Steps::all, actions);
+    scheduler_.carry_out(std::move(actions));
   }
   scheduler_.flush();
   if (error) throw *error;
   return std::nullopt;
-}
-
-void EpochScheduler::withdraw_steps(EpochRun& epoch, Actions& actions) {
-  for (const auto& [id, pending] : scheduler_.pending().all()) {
-    if (pending.in_epoch.run.get() == &epoch)
-      scheduler_.queue().withdraw(id, Clock::system().now(), actions);
-  }
 }
 
 void EpochScheduler::give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept {
@@ -204,8 +192,8 @@ void EpochScheduler::give_up(EpochRun& epoch, const std::optional<Error>& why) n
       if (!epoch.error) epoch.error = why;
       unwanted.swap(epoch.finished);
       Actions actions;
-      withdraw_steps(epoch, actions);
-      scheduler_.carry_out(actions);
+      scheduler_.withdraw_steps(epoch, ClosureScheduler::Steps::all, actions);
+      scheduler_.carry_out(std::move(actions));
     }
     scheduler_.flush();
   } catch (...) {

@@ -53,7 +53,6 @@ class EpochScheduler {
   Verdict put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
                    const std::shared_ptr<StepFunction>& step, Actions& actions)
       COHORT_REQUIRES(runtime_lock);
-  void withdraw_steps(EpochRun& epoch, Actions& actions) COHORT_REQUIRES(runtime_lock);
 
   RuntimeContext& context_;
   OpenEpochs& epochs_;

@@ -24,15 +24,6 @@ bool is_soon_ready(const RemoteState& state) {
   return kMaySpin && has_core_each(2) && spin_for(kFetchSpin, [&] { return state.is_ready(); });
 }
 
-Error forgotten_hyperparameter(const std::string& function) {
-  return Error(
-      ErrorCode::failed_precondition,
-      "[coordinator.trace] '" + function +
-          "' reads a hyperparameter that it did not read for the first element, and its "
-          "value at schedule() is no longer known: it has been set more than 4096 times since; "
-          "set it less often, join() in between, or give all elements one shape");
-}
-
 }  // namespace
 
 // A caller's turn in schedule or join, if it got one before the deadline. The turn becomes free,
@@ -63,82 +54,37 @@ class Callers::Turn {
   bool has_come_ = false;
 };
 
-// A closure that is being put into the queue.
-class Callers::Putting {
- public:
-  Putting(Callers& callers, PendingClosure& pending)
-      : context_(callers.context_), scheduler_(callers.scheduler_), pending_(pending) {}
-
-  Verdict ask(Actions& actions) COHORT_REQUIRES(runtime_lock) {
-    const TimePoint now = Clock::system().now();
-    if (id_ == 0) {
-      id_ = scheduler_.add(std::move(pending_), now);
-    } else if (!is_accepted_ && id_ + 1 != context_.numbers.next_closure) {
-      renumber();
-    }
-    const Verdict verdict = scheduler_.queue().put(id_, now, actions);
-    is_accepted_ = is_accepted_ || scheduler_.queue().has_accepted(id_);
-    return verdict;
-  }
-  // Erases a closure that the queue did not accept, because it was full for too long or has
-  // stopped.
-  void forget_refused() {
-    if (is_accepted_) return;
-    const RuntimeLock lock(context_);
-    scheduler_.pending().erase(id_);
-  }
-
- private:
-  // Gives the closure a new id: ids grow, and a step of an epoch got one while the closure waited
-  // for room.
-  void renumber() COHORT_REQUIRES(runtime_lock) {
-    if (scheduler_.pending().find(id_) == nullptr) return;  // stop() has taken it
-    const ClosureId id = context_.numbers.next_closure++;
-    scheduler_.pending().renumber(id_, id);
-    id_ = id;
-  }
-
-  RuntimeContext& context_;
-  ClosureScheduler& scheduler_;
-  PendingClosure& pending_;  // until it has an id
-  ClosureId id_ = 0;
-  bool is_accepted_ = false;
-};
-
 void Callers::put(PendingClosure&& pending) {
   const Turn turn(*this, Deadline());
-  Putting putting(*this, pending);
-  Verdict verdict;
+  NewClosure closure{.pending = pending};
   try {
-    verdict = settle({.call = "schedule", .last = Flush::batched},
-                     [&](Actions& actions)
-                         COHORT_REQUIRES(runtime_lock) { return putting.ask(actions); });
+    const Verdict verdict = settle({.call = "schedule", .last = Flush::batched},
+                                   [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+                                     return scheduler_.put(closure, actions);
+                                   });
+    if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   } catch (...) {
-    putting.forget_refused();
+    const RuntimeLock lock(context_);
+    scheduler_.forget_refused(closure);
     throw;
   }
-  if (verdict.kind != Verdict::Kind::raise) return;
-  putting.forget_refused();
-  throw *verdict.error;
 }
 
 bool Callers::join(std::optional<Duration> timeout) {
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
-  const Verdict verdict = settle({.call = "join", .deadline = deadline},
-                                 [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
-                                   return scheduler_.queue().join(Clock::system().now(), actions);
-                                 });
+  const Verdict verdict = settle(
+      {.call = "join", .deadline = deadline},
+      [&](Actions& actions) COHORT_REQUIRES(runtime_lock) { return scheduler_.join(actions); });
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
 
 bool Callers::done() {
-  const Verdict verdict =
-      settle({.call = "done"}, [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
-        return scheduler_.queue().done(Clock::system().now(), actions);
-      });
+  const Verdict verdict = settle(
+      {.call = "done"},
+      [&](Actions& actions) COHORT_REQUIRES(runtime_lock) { return scheduler_.done(actions); });
   if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
   return verdict.kind == Verdict::Kind::proceed;
 }
@@ -160,8 +106,7 @@ Verdict Callers::settle(const Wait& how, const Ask& ask) {
       } catch (...) {
         failure = std::current_exception();
       }
-      scheduler_.carry_out(actions);  // also those that precede a failure
-      scheduler_.give_back(std::move(actions));
+      scheduler_.carry_out(std::move(actions));  // also those that precede a failure
       is_final = failure != nullptr || verdict.kind == Verdict::Kind::proceed ||
                  verdict.kind == Verdict::Kind::no || verdict.kind == Verdict::Kind::raise;
       must_trace = !is_final && scheduler_.queue().has_waiting_for_program();
@@ -261,25 +206,9 @@ void Callers::trace_one(ClosureId closure) {
   {
     const RuntimeLock lock(context_);
     functions_.set_tracing_late(false);
-    end_trace(closure, std::move(error));
+    scheduler_.end_trace(closure, std::move(error));
   }
   scheduler_.flush();
-}
-
-// Also adds the values that the new program captures, as they were at the closure's schedule().
-void Callers::end_trace(ClosureId closure, std::optional<Error> error) {
-  const TimePoint now = Clock::system().now();
-  context_.last_progress = now;  // until now the closure waited for this process, not for a task
-  PendingClosure* const pending = scheduler_.pending().find(closure);
-  const bool has_captured = error || pending == nullptr || pending->add_captured();
-  if (!has_captured) error = forgotten_hyperparameter(pending->function->name());
-  Actions actions;
-  if (error) {
-    scheduler_.queue().program_failed(closure, *error, now, actions);
-  } else {
-    scheduler_.queue().program_ready(closure, now, actions);
-  }
-  scheduler_.carry_out(actions);
 }
 
 }  // namespace cohort::coordinator

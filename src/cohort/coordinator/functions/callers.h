@@ -68,7 +68,6 @@ class Callers {
 
  private:
   class Turn;
-  class Putting;
 
   Deadline progress_deadline() const COHORT_REQUIRES(runtime_lock) {
     return Deadline(context_.last_progress + context_.data_timeout);
@@ -77,7 +76,6 @@ class Callers {
   [[noreturn]] void throw_stalled(const Wait& how) const COHORT_REQUIRES(runtime_lock);
   void trace_waiting();
   void trace_one(ClosureId closure);
-  void end_trace(ClosureId closure, std::optional<Error> error) COHORT_REQUIRES(runtime_lock);
 
   RuntimeContext& context_;
   const WorkerPool& pool_;

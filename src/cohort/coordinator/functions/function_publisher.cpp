@@ -19,6 +19,18 @@ namespace {
 constexpr std::size_t kTracesBeforeWarning = 5;
 // To compare a call with so few signatures takes no longer than its hash.
 constexpr std::size_t kComparedAll = 4;
+// In place of the number of a connection: the worker is passed, whatever its connection.
+constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
+
+// Whether every worker is passed for good.
+bool has_passed_all(const WorkerPool& pool, const std::map<std::uint32_t, std::uint64_t>& passed)
+    COHORT_REQUIRES(runtime_lock) {
+  for (std::uint32_t worker = 0; worker < pool.size(); ++worker) {
+    const auto connection = passed.find(worker);
+    if (connection == passed.end() || connection->second != kForGood) return false;
+  }
+  return true;
+}
 
 }  // namespace
 
@@ -162,18 +174,18 @@ void FunctionPublisher::add_elements(const IteratorHandle& iterator, const std::
 // until it returns.
 rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
                                        const std::string& function) {
-  constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
   Deadline deadline = context_.connection.control_deadline();
   // Connections of workers that had no element or were lost.
   std::map<std::uint32_t, std::uint64_t> passed;
   while (true) {
-    const bool are_all_empty = passed.size() == context_.connection.num_workers() &&
-                               std::all_of(passed.begin(), passed.end(),
-                                           [](const auto& one) { return one.second == kForGood; });
-    COHORT_CHECK(!are_all_empty, ErrorCode::out_of_range,
-                 "[coordinator.schedule] expected an element to trace '", function,
-                 "' with, got none: the dataset is empty on every worker; check its files and how "
-                 "it is sharded");
+    {
+      const RuntimeLock lock(context_);
+      COHORT_CHECK(
+          !has_passed_all(pool_, passed), ErrorCode::out_of_range,
+          "[coordinator.schedule] expected an element to trace '", function,
+          "' with, got none: the dataset is empty on every worker; check its files and how it is "
+          "sharded");
+    }
     const auto [worker, link] = ready_worker(passed, deadline);
     const std::string task = "worker:" + std::to_string(worker);
     try {

@@ -82,14 +82,14 @@ void ClosureScheduler::worker_ready(std::uint32_t worker) {
   Actions actions;
   queue_.set_in_flight(worker, sender_.window_size(worker), actions);
   queue_.worker_ready(worker, Clock::system().now(), actions);
-  carry_out(actions);
+  carry_out(std::move(actions));
 }
 
 void ClosureScheduler::worker_lost(std::uint32_t worker, const Error& reason) {
   drop_unsent(worker);
   Actions actions;
   queue_.worker_lost(worker, reason, Clock::system().now(), actions);
-  carry_out(actions);
+  carry_out(std::move(actions));
 }
 
 void ClosureScheduler::on_completed(std::uint32_t worker, std::uint64_t connection,
@@ -113,8 +113,7 @@ void ClosureScheduler::on_completed(std::uint32_t worker, std::uint64_t connecti
       if (wrong) break;
     }
     if (wrong) ++context_.totals.protocol_errors;
-    carry_out(actions);
-    give_back(std::move(actions));
+    carry_out(std::move(actions));
   }
   flush();
   if (wrong) throw Error(*wrong);  // closes the channel and logs the error

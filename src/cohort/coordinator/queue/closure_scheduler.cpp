@@ -4,9 +4,7 @@
 
 #include <algorithm>
 
-#include "cohort/coordinator/datasets/iterator_handle.h"
 #include "cohort/coordinator/runtime/coordinator_options.h"
-#include "cohort/core/random.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -14,18 +12,23 @@ namespace {
 // More memory than this would fall out of the caches before it is used again.
 constexpr std::size_t kActionsMax = 1024;
 
+Error forgotten_hyperparameter(const std::string& function) {
+  return Error(
+      ErrorCode::failed_precondition,
+      "[coordinator.trace] '" + function +
+          "' reads a hyperparameter that it did not read for the first element, and its "
+          "value at schedule() is no longer known: it has been set more than 4096 times since; "
+          "set it less often, join() in between, or give all elements one shape");
+}
+
 }  // namespace
 
 ClosureScheduler::ClosureScheduler(RuntimeContext& context, WorkerPool& pool, OpenEpochs& epochs)
     : context_(context),
       pool_(pool),
       epochs_(epochs),
-      sender_(context, pool, *this),
-      queue_(internal::queue_options(context.options), context.connection.num_workers()) {}
-
-void ClosureScheduler::give_back(Actions actions) {
-  if (actions.capacity() <= kActionsMax) spare_actions_ = std::move(actions);
-}
+      queue_(internal::queue_options(context.options), context.connection.num_workers()),
+      sender_(context, pool, queue_, pending_) {}
 
 ClosureId ClosureScheduler::add(PendingClosure&& pending, TimePoint now) {
   if (queue_.in_flight() + queue_.queued() == 0) context_.last_progress = now;
@@ -34,8 +37,67 @@ ClosureId ClosureScheduler::add(PendingClosure&& pending, TimePoint now) {
   return id;
 }
 
-void ClosureScheduler::carry_out(Actions& actions) {
-  if (actions.empty()) return;
+Verdict ClosureScheduler::put(NewClosure& closure, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  if (closure.id == 0) {
+    closure.id = add(std::move(closure.pending), now);
+  } else if (!closure.is_accepted && closure.id + 1 != context_.numbers.next_closure &&
+             pending_.find(closure.id) != nullptr) {  // otherwise stop() has taken it
+    // Ids grow, and a step of an epoch got one while this closure waited for room.
+    const ClosureId id = context_.numbers.next_closure++;
+    pending_.renumber(closure.id, id);
+    closure.id = id;
+  }
+  const Verdict verdict = queue_.put(closure.id, now, actions);
+  closure.is_accepted = closure.is_accepted || queue_.has_accepted(closure.id);
+  return verdict;
+}
+
+void ClosureScheduler::forget_refused(const NewClosure& closure) {
+  if (!closure.is_accepted) pending_.erase(closure.id);
+}
+
+Verdict ClosureScheduler::put_on(std::uint32_t worker, PendingClosure&& pending, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  const ClosureId id = add(std::move(pending), now);
+  Verdict verdict = queue_.put_on(worker, id, now, actions);
+  if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
+  return verdict;
+}
+
+Verdict ClosureScheduler::join(Actions& actions) {
+  return queue_.join(Clock::system().now(), actions);
+}
+
+Verdict ClosureScheduler::done(Actions& actions) {
+  return queue_.done(Clock::system().now(), actions);
+}
+
+void ClosureScheduler::withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions) {
+  const TimePoint now = Clock::system().now();
+  for (const auto& [id, pending] : pending_.all()) {
+    const bool is_meant = steps == Steps::all || pending.connection == 0;
+    if (pending.in_epoch.run.get() == &epoch && is_meant) queue_.withdraw(id, now, actions);
+  }
+}
+
+// Also adds the values that the new program captures, as they were at the closure's schedule().
+void ClosureScheduler::end_trace(ClosureId closure, std::optional<Error> error) {
+  const TimePoint now = Clock::system().now();
+  context_.last_progress = now;  // until now the closure waited for this process, not for a task
+  PendingClosure* const pending = pending_.find(closure);
+  const bool has_captured = error || pending == nullptr || pending->add_captured();
+  if (!has_captured) error = forgotten_hyperparameter(pending->function->name());
+  Actions actions;
+  if (error) {
+    queue_.program_failed(closure, *error, now, actions);
+  } else {
+    queue_.program_ready(closure, now, actions);
+  }
+  carry_out(std::move(actions));
+}
+
+void ClosureScheduler::carry_out(Actions actions) {
   const TimePoint now = Clock::system().now();
   bool must_wake = false;
   Actions refused;
@@ -59,7 +121,9 @@ void ClosureScheduler::carry_out(Actions& actions) {
         sender_.add_cancel(action.worker, action.closure);
         break;
       case Action::Kind::recover_worker:
-        recover(action.worker);
+        drop_unsent(action.worker);
+        epochs_.check_orders(action.worker);
+        pool_.begin_recovery(action.worker);
         must_wake = true;
         break;
       case Action::Kind::wake_waiters:
@@ -69,14 +133,10 @@ void ClosureScheduler::carry_out(Actions& actions) {
     }
   }
   actions.clear();
+  const bool is_worth_keeping = actions.capacity() > spare_actions_.capacity();
+  if (is_worth_keeping && actions.capacity() <= kActionsMax) spare_actions_ = std::move(actions);
   if (!refused.empty()) drop_refused(refused);
   if (must_wake) context_.changed.notify_all();
-}
-
-void ClosureScheduler::recover(std::uint32_t worker) {
-  drop_unsent(worker);
-  epochs_.check_orders(worker);
-  pool_.begin_recovery(worker);
 }
 
 // Takes the closures that were not sent back from a lost worker's outbox.
@@ -141,10 +201,7 @@ void ClosureScheduler::drop_refused(const Actions& refused) {
   for (const Action& one : refused) {
     const PendingClosure* const found = pending_.find(one.closure);
     COHORT_ASSERT(found != nullptr);
-    const EpochRun* const epoch = found->in_epoch.run.get();
-    for (const auto& [id, pending] : pending_.all())
-      if (pending.in_epoch.run.get() == epoch && pending.connection == 0)
-        queue_.withdraw(id, now, actions);
+    withdraw_steps(*found->in_epoch.run, Steps::unsent, actions);
   }
   // Cancellations need not be sent, since no worker has received these closures.
   std::erase_if(actions, [](const Action& action) { return action.kind == Action::Kind::cancel; });
@@ -152,23 +209,7 @@ void ClosureScheduler::drop_refused(const Actions& refused) {
     queue_.ended({.closure = one.closure, .worker = one.worker, .kind = Ended::Kind::cancelled},
                  now, actions);
   }
-  carry_out(actions);
-}
-
-std::optional<rpc::ClosureCall> ClosureScheduler::call_of(ClosureId closure) {
-  PendingClosure* const pending = pending_.find(closure);
-  if (pending == nullptr) return std::nullopt;
-  rpc::ClosureCall call{.closure_id = closure,
-                        .function_id = pending->function->id(),
-                        .seed = mix_seed(context_.connection.options().seed, closure),
-                        .inputs = pending->function->restored(pending->arguments)};
-  // If values are missing, the worker asks for a program.
-  static_cast<void>(pending->add_captured());
-  call.inputs.insert(call.inputs.end(), pending->captured.begin(), pending->captured.end());
-  for (const Nest& resource : pending->resources)
-    call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
-  if (pending->in_epoch.run) call.epoch_step = pending->in_epoch.step;
-  return call;
+  carry_out(std::move(actions));
 }
 
 PendingClosures::Map ClosureScheduler::end_all(const Error& error) {

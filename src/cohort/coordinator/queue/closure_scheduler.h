@@ -22,30 +22,50 @@
 
 namespace cohort::coordinator {
 
+// A closure that a caller puts into the queue.
+struct NewClosure {
+  PendingClosure& pending;  // until it has an id
+  ClosureId id = 0;
+  bool is_accepted = false;
+};
+
 // Thread-safe.
-class ClosureScheduler final : private ClosureSender::Source {
+class ClosureScheduler {
  public:
   // All must outlive the scheduler.
   ClosureScheduler(RuntimeContext& context, WorkerPool& pool, OpenEpochs& epochs);
 
-  // Feed events to it, and pass the resulting actions to carry_out().
-  ClosureQueue& queue() COHORT_REQUIRES(runtime_lock) { return queue_; }
   const ClosureQueue& queue() const COHORT_REQUIRES(runtime_lock) { return queue_; }
-  // Takes reusable memory for actions; give_back() returns it.
+  const PendingClosures& pending() const COHORT_REQUIRES(runtime_lock) { return pending_; }
+
+  // Events of callers: pass the resulting actions to carry_out().
+  // May be called again with the same closure while the verdict is `wait`.
+  Verdict put(NewClosure& closure, Actions& actions) COHORT_REQUIRES(runtime_lock);
+  // Erases a closure that the queue did not accept, because it was full for too long or has
+  // stopped.
+  void forget_refused(const NewClosure& closure) COHORT_REQUIRES(runtime_lock);
+  // Puts a closure that only `worker` may run.
+  Verdict put_on(std::uint32_t worker, PendingClosure&& pending, Actions& actions)
+      COHORT_REQUIRES(runtime_lock);
+  Verdict join(Actions& actions) COHORT_REQUIRES(runtime_lock);
+  Verdict done(Actions& actions) COHORT_REQUIRES(runtime_lock);
+  // Withdraws the steps of an epoch; unsent: only those that were never sent.
+  enum class Steps : std::uint8_t { all, unsent };
+  void withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions)
+      COHORT_REQUIRES(runtime_lock);
+  // The program that `closure` waits for was traced, or failed with `error`. Carries out the
+  // actions itself.
+  void end_trace(ClosureId closure, std::optional<Error> error) COHORT_REQUIRES(runtime_lock);
+  // Takes reusable memory for actions; carry_out() returns it.
   Actions take_actions() COHORT_REQUIRES(runtime_lock) { return std::move(spare_actions_); }
-  void give_back(Actions actions) COHORT_REQUIRES(runtime_lock);
-  void carry_out(Actions& actions) COHORT_REQUIRES(runtime_lock);
+  void carry_out(Actions actions) COHORT_REQUIRES(runtime_lock);
   // Sends the messages that carry_out() has prepared. Call it without the lock.
   void flush(Flush how = Flush::all) { sender_.flush(how); }
   bool has_unflushed() const COHORT_REQUIRES(runtime_lock) { return sender_.has_unflushed(); }
 
-  PendingClosures& pending() COHORT_REQUIRES(runtime_lock) { return pending_; }
-  const PendingClosures& pending() const COHORT_REQUIRES(runtime_lock) { return pending_; }
   std::size_t window_size(std::uint32_t worker) COHORT_REQUIRES(runtime_lock) {
     return sender_.window_size(worker);
   }
-  // Returns the id of the new closure. Call it before the closure is given to the queue.
-  ClosureId add(PendingClosure&& pending, TimePoint now) COHORT_REQUIRES(runtime_lock);
   // While a caller waits for one closure's result, every end of a closure wakes the callers.
   void count_fetchers(int change) COHORT_REQUIRES(runtime_lock) { fetchers_ += change; }
 
@@ -58,6 +78,8 @@ class ClosureScheduler final : private ClosureSender::Source {
   PendingClosures::Map end_all(const Error& error) COHORT_REQUIRES(runtime_lock);
 
  private:
+  // Returns the id of the new closure. Call it before the closure is given to the queue.
+  ClosureId add(PendingClosure&& pending, TimePoint now) COHORT_REQUIRES(runtime_lock);
   // out_of_order: it is sent, but its epoch has an error now; refused: its epoch has an error now,
   // and it is not sent.
   enum class Dispatched : std::uint8_t { sent, out_of_order, refused };
@@ -65,23 +87,18 @@ class ClosureScheduler final : private ClosureSender::Source {
       COHORT_REQUIRES(runtime_lock);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(runtime_lock);
-  void recover(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   void drop_refused(const Actions& refused) COHORT_REQUIRES(runtime_lock);
   void drop_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   // Returns the error with which the connection must end if the report is impossible.
   std::optional<Error> on_end(std::uint32_t worker, rpc::ClosureEnd end, TimePoint now,
                               Actions& actions) COHORT_REQUIRES(runtime_lock);
-  std::optional<rpc::ClosureCall> call_of(ClosureId closure) override COHORT_REQUIRES(runtime_lock);
-  ClosureId low_watermark() const override COHORT_REQUIRES(runtime_lock) {
-    return queue_.low_watermark();
-  }
 
   RuntimeContext& context_;
   WorkerPool& pool_;
   OpenEpochs& epochs_;
-  ClosureSender sender_;
   ClosureQueue queue_ COHORT_GUARDED_BY(runtime_lock);
   PendingClosures pending_ COHORT_GUARDED_BY(runtime_lock);
+  ClosureSender sender_;
   Actions spare_actions_ COHORT_GUARDED_BY(runtime_lock);
   int fetchers_ COHORT_GUARDED_BY(runtime_lock) = 0;
 };

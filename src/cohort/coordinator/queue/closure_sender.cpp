@@ -5,13 +5,12 @@
 #include <exception>
 #include <utility>
 
+#include "cohort/coordinator/datasets/iterator_handle.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/random.h"
 
 namespace cohort::coordinator {
-
-ClosureSender::ClosureSender(RuntimeContext& context, WorkerPool& pool, Source& source)
-    : context_(context), pool_(pool), source_(source) {}
 
 // Creates the lane on first use.
 ClosureSender::Lane& ClosureSender::lane(std::uint32_t worker) {
@@ -74,13 +73,28 @@ void ClosureSender::flush(Flush how) {
   for (const std::uint32_t worker : workers) flush_worker(worker);
 }
 
+rpc::ClosureCall ClosureSender::call_of(ClosureId closure, PendingClosure& pending) {
+  rpc::ClosureCall call{.closure_id = closure,
+                        .function_id = pending.function->id(),
+                        .seed = mix_seed(context_.connection.options().seed, closure),
+                        .inputs = pending.function->restored(pending.arguments)};
+  // If values are missing, the worker asks for a program.
+  static_cast<void>(pending.add_captured());
+  call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
+  for (const Nest& resource : pending.resources)
+    call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
+  if (pending.in_epoch.run) call.epoch_step = pending.in_epoch.step;
+  return call;
+}
+
 rpc::RunBatch ClosureSender::make_batch(Lane& lane) {
-  rpc::RunBatch batch{.low_watermark = source_.low_watermark()};
+  rpc::RunBatch batch{.low_watermark = queue_.low_watermark()};
   batch.closures.reserve(lane.outbox.size());
   for (const ClosureId closure : lane.outbox) {
-    std::optional<rpc::ClosureCall> call = source_.call_of(closure);
-    if (!call) continue;  // the worker has reported the end of an earlier attempt twice
-    batch.closures.push_back(std::move(*call));
+    PendingClosure* const pending = pending_.find(closure);
+    if (pending == nullptr)
+      continue;  // the worker has reported the end of an earlier attempt twice
+    batch.closures.push_back(call_of(closure, *pending));
     lane.sent.add(closure);
   }
   lane.outbox.clear();

@@ -5,11 +5,11 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
-#include <optional>
 #include <vector>
 
 #include "cohort/coordinator/queue/closure_queue.h"
 #include "cohort/coordinator/queue/in_flight_window.h"
+#include "cohort/coordinator/queue/pending_closures.h"
 #include "cohort/coordinator/queue/sent_closures.h"
 #include "cohort/coordinator/runtime/runtime_context.h"
 #include "cohort/coordinator/workers/worker_pool.h"
@@ -23,18 +23,10 @@ enum class Flush : std::uint8_t { all, batched };
 // in one message. Thread-safe.
 class ClosureSender {
  public:
-  // Creates the content of the messages.
-  class Source {
-   public:
-    virtual ~Source() = default;
-    // Returns nullopt if the closure has ended.
-    virtual std::optional<rpc::ClosureCall> call_of(ClosureId closure)
-        COHORT_REQUIRES(runtime_lock) = 0;
-    virtual ClosureId low_watermark() const COHORT_REQUIRES(runtime_lock) = 0;
-  };
-
   // All must outlive the sender.
-  ClosureSender(RuntimeContext& context, WorkerPool& pool, Source& source);
+  ClosureSender(RuntimeContext& context, WorkerPool& pool, const ClosureQueue& queue,
+                PendingClosures& pending)
+      : context_(context), pool_(pool), queue_(queue), pending_(pending) {}
 
   void add(std::uint32_t worker, ClosureId closure, TimePoint now) COHORT_REQUIRES(runtime_lock);
   void add_cancel(std::uint32_t worker, ClosureId closure) COHORT_REQUIRES(runtime_lock);
@@ -64,6 +56,8 @@ class ClosureSender {
   class Sending;
 
   Lane& lane(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  rpc::ClosureCall call_of(ClosureId closure, PendingClosure& pending)
+      COHORT_REQUIRES(runtime_lock);
   bool can_wait(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   // Takes the outbox. If it throws, the outbox is unchanged.
   rpc::RunBatch make_batch(Lane& lane) COHORT_REQUIRES(runtime_lock);
@@ -71,7 +65,8 @@ class ClosureSender {
 
   RuntimeContext& context_;
   WorkerPool& pool_;
-  Source& source_;
+  const ClosureQueue& queue_;
+  PendingClosures& pending_;
   std::deque<Lane> lanes_ COHORT_GUARDED_BY(runtime_lock);  // by worker
   std::vector<std::uint32_t> to_flush_ COHORT_GUARDED_BY(runtime_lock);
 };

@@ -76,6 +76,11 @@ PendingClosure* PendingClosures::find(ClosureId closure) {
   return found == pending_.end() ? nullptr : &found->second;
 }
 
+const PendingClosure* PendingClosures::find(ClosureId closure) const {
+  const auto found = pending_.find(closure);
+  return found == pending_.end() ? nullptr : &found->second;
+}
+
 void PendingClosures::renumber(ClosureId closure, ClosureId id) {
   auto node = pending_.extract(closure);
   if (node.empty()) return;

@@ -63,6 +63,7 @@ class PendingClosures {
   void add(ClosureId closure, PendingClosure&& pending);
   // Returns nullptr if the closure has ended.
   PendingClosure* find(ClosureId closure);
+  const PendingClosure* find(ClosureId closure) const;
   Map::iterator locate(ClosureId closure) { return pending_.find(closure); }
   Map::iterator end() { return pending_.end(); }
   const Map& all() const { return pending_; }

@@ -63,10 +63,9 @@ void Runtime::stop() noexcept {
 
 // Warns of closures for which no call has waited, and whose loss would otherwise go unnoticed.
 void Runtime::warn_of_unfinished_work() {
-  ClosureQueue& queue = scheduler_.queue();
-  const std::size_t left = queue.queued() + queue.in_flight();
+  const std::size_t left = scheduler_.queue().queued() + scheduler_.queue().in_flight();
   Actions ignored;
-  const Verdict verdict = queue.done(Clock::system().now(), ignored);
+  const Verdict verdict = scheduler_.done(ignored);
   // If an exception ends the program, it could not call join(), and the user needs to see that
   // exception.
   const bool is_unwinding = std::uncaught_exceptions() > uncaught_at_start_;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "cohort/core/thread_value.h"
 #include "cohort/core/torch_error.h"
 #include "cohort/function/program/op_memory.h"
 #include "cohort/function/tracer/arguments.h"
@@ -32,39 +33,6 @@ class Entered {
   std::vector<std::string>& names_;
 };
 
-// Remembers the first entry of the fallback on the stack.
-class FirstFrame {
- public:
-  FirstFrame(const void*& slot, const void* frame) : slot_(slot), is_first_(slot == nullptr) {
-    if (is_first_) slot_ = frame;
-  }
-  ~FirstFrame() {
-    if (is_first_) slot_ = nullptr;
-  }
-  FirstFrame(const FirstFrame&) = delete;
-  FirstFrame& operator=(const FirstFrame&) = delete;
-
- private:
-  const void*& slot_;
-  bool is_first_;
-};
-
-// The running statistics of a composite op, for as long as it runs.
-class WithAverages {
- public:
-  WithAverages(std::optional<RunningAverages>& slot, std::optional<RunningAverages> averages)
-      : slot_(slot), outer_(slot) {
-    if (averages) slot_ = std::move(averages);
-  }
-  ~WithAverages() { slot_ = std::move(outer_); }
-  WithAverages(const WithAverages&) = delete;
-  WithAverages& operator=(const WithAverages&) = delete;
-
- private:
-  std::optional<RunningAverages>& slot_;
-  std::optional<RunningAverages> outer_;
-};
-
 // nullptr: the tensor has no memory, or memory of no bytes.
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
   if (!tensor.has_storage() || tensor.storage().nbytes() == 0) return nullptr;
@@ -79,18 +47,6 @@ std::vector<const c10::StorageImpl*> memory_of(std::span<const c10::IValue> argu
   }
   return memory;
 }
-
-// Sets a flag for a scope.
-class Inside {
- public:
-  explicit Inside(bool& flag) : flag_(flag) { flag_ = true; }
-  ~Inside() { flag_ = false; }
-  Inside(const Inside&) = delete;
-  Inside& operator=(const Inside&) = delete;
-
- private:
-  bool& flag_;
-};
 
 std::span<const c10::IValue> arguments_of(const c10::OperatorHandle& op,
                                           const torch::jit::Stack& stack) {
@@ -144,7 +100,9 @@ std::vector<at::Tensor> Recorder::variables() const {
 
 void Recorder::on_op(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                      torch::jit::Stack* stack, const void* frame) {
-  FirstFrame first(outermost_frame_, frame);
+  // The first entry of the fallback on the stack, until it returns.
+  const internal::ScopedValue first(outermost_frame_,
+                                    outermost_frame_ == nullptr ? frame : outermost_frame_);
   if (failure_) throw *failure_;
   has_run_script_ = has_run_script_ || !torch::jit::currentCallstack().empty();
   is_op_sparse_ = keys.has(c10::DispatchKey::SparseCPU);
@@ -179,7 +137,8 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (is_composite) {
     Entered composite(composites_, name);
     guarded(name, [&] { expect_fixed_host_reads(op, arguments_of(op, *stack)); });
-    WithAverages averages(averages_, running_averages_of(op, arguments_of(op, *stack)));
+    std::optional<RunningAverages> averages = running_averages_of(op, arguments_of(op, *stack));
+    const internal::ScopedValue inside(averages_, averages ? std::move(averages) : averages_);
     return op.redispatchBoxed(keys, stack);
   }
   record(op, keys, stack);
@@ -245,7 +204,7 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   running_ = recorded;
   bool is_watched = !written.empty() && c10::GradMode::is_enabled() && !is_inside_op_;
   if (is_watched) {
-    Inside inside(is_inside_op_);
+    const internal::ScopedValue inside(is_inside_op_, true);
     op.redispatchBoxed(keys, stack);
   } else {
     run(op, keys, stack);

@@ -27,9 +27,8 @@ using internal::encoded;
 using Stub = proto::CheckedControl::Stub;
 
 constexpr const char* kAskingHealth = "asking the health of ";
+const std::string kNoJob;  // in place of the job of a caller that does not name it
 constexpr std::size_t kUnannouncedBytesMax = 32 << 10;
-// A host that is up refuses a connection within one round trip, so the check need not wait longer.
-constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
 constexpr auto kNamePoll = std::chrono::milliseconds(5);
 // A call whose bytes arrive broken is sent at most this many times.
 constexpr int kAttemptsMax = 3;
@@ -91,8 +90,7 @@ class GrpcControlClient final : public ControlClient {
          "registering function '" + body.name + "' on ");
   }
   void create_variables(const std::vector<VariableSpec>& variables, Deadline deadline) override {
-    call(kCreateVariables, encoded(internal::Variables{variables}), deadline,
-         "creating variables on ");
+    call(kCreateVariables, encoded(variables), deadline, "creating variables on ");
   }
   void create_iterator(const IteratorSpec& iterator, Deadline deadline) override {
     call(kCreateIterator, encoded(iterator), deadline, "creating an iterator on ");
@@ -102,7 +100,7 @@ class GrpcControlClient final : public ControlClient {
          "releasing resources of ");
   }
   void shutdown(std::chrono::milliseconds grace, Deadline deadline) override {
-    call(kShutdown, encoded(internal::ShutdownRequest{grace}), deadline, "shutting down ");
+    call(kShutdown, encoded(grace), deadline, "shutting down ");
   }
   void cancel() noexcept override {
     {
@@ -175,7 +173,7 @@ class GrpcControlClient final : public ControlClient {
     const std::shared_ptr<Connection> used_;
     grpc::ClientContext context_;
     const Running running_;
-    const proto::Call sent_ = client_.sealed(kGetHealth, encoded(internal::HealthRequest()));
+    const proto::Call sent_ = client_.sealed(kGetHealth, encoded(kNoJob));
     std::unique_ptr<grpc::ClientAsyncResponseReader<proto::Answer>> reader_;
     proto::Answer answer_;
     grpc::Status status_;
@@ -194,9 +192,8 @@ class GrpcControlClient final : public ControlClient {
   }
 
   TaskHealth ask_health(Deadline deadline) {
-    return decoded<TaskHealth>(
-        call(kGetHealth, encoded(internal::HealthRequest()), deadline, kAskingHealth),
-        "the answer to GetHealth");
+    return decoded<TaskHealth>(call(kGetHealth, encoded(kNoJob), deadline, kAskingHealth),
+                               "the answer to GetHealth");
   }
 
   // Returns the body of the answer.

@@ -20,18 +20,9 @@ namespace internal {
 
 inline constexpr std::size_t kErrorTextBytesMax = 4096;
 
-struct HealthRequest {
-  std::string job_id;  // empty if the caller does not know it
-};
-struct Variables {
-  std::vector<VariableSpec> all;
-};
 struct ReleaseRequest {
   std::vector<std::uint64_t> resources;
   std::uint64_t next_call_bytes = 0;  // 0, or of the large call that follows this one
-};
-struct ShutdownRequest {
-  std::chrono::milliseconds grace{};
 };
 struct Done {};
 
@@ -164,20 +155,8 @@ void fields(Codec& codec, IteratorSpec& iterator) {
 }
 
 template <class Codec>
-void fields(Codec& codec, internal::HealthRequest& request) {
-  codec(request.job_id);
-}
-template <class Codec>
-void fields(Codec& codec, internal::Variables& variables) {
-  codec(variables.all);
-}
-template <class Codec>
 void fields(Codec& codec, internal::ReleaseRequest& request) {
   codec(request.resources, request.next_call_bytes);
-}
-template <class Codec>
-void fields(Codec& codec, internal::ShutdownRequest& request) {
-  codec(request.grace);
 }
 template <class Codec>
 void fields(Codec&, internal::Done&) {}
@@ -187,7 +166,7 @@ namespace internal {
 template <class Body>
 std::string encoded(const Body& body) {
   FieldWriter out;
-  fields(out, const_cast<Body&>(body));  // NOLINT: nothing but tensors is moved out of it
+  out(const_cast<Body&>(body));  // NOLINT: nothing but tensors is moved out of it
   const Bytes bytes = out.take_bytes();
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
@@ -198,7 +177,7 @@ Body decoded(const std::string& bytes, std::string_view what) {
   Body body;
   try {
     FieldReader in(std::as_bytes(std::span(bytes)), what);
-    fields(in, body);
+    in(body);
   } catch (const Error& error) {
     cohort::internal::throw_error(
         ErrorCode::invalid_argument, "[rpc.control] expected a message of ", what,

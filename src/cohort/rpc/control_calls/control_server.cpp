@@ -9,6 +9,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_codec.h"
@@ -16,7 +17,6 @@
 #include "cohort/rpc/sockets/acceptor.h"
 #include "cohort/rpc/sockets/hand_over.h"
 #include "cohort/rpc/sockets/http2_visitors.h"
-#include "cohort/rpc/text_of_job.h"
 #include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
@@ -161,11 +161,12 @@ class Adapter final : public proto::CheckedControl::Service {
                          proto::Answer* out) override {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, "GetHealth");
-      const auto asked = decoded<internal::HealthRequest>(in->body(), "GetHealth");
+      // Empty if the caller does not know the job.
+      const auto job_id = decoded<std::string>(in->body(), "GetHealth");
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
         admit_if_known(from);
       TaskHealth health = service_.health();
-      if (!service_.is_of_job(asked.job_id)) hide_from_strangers(health);
+      if (!service_.is_of_job(job_id)) hide_from_strangers(health);
       return health;
     });
   }
@@ -193,13 +194,8 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status CreateVariables(grpc::ServerContext* context, const proto::Call* in,
                                proto::Answer* out) override {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, "CreateVariables");
-      const auto session =
-          admitting(from, "variables", [&] { return service_.session_of(from.caller); });
-      session->create_variables(decoded<internal::Variables>(in->body(), "CreateVariables").all);
-      return internal::Done();
-    });
+    return on_session(context, in, out, "CreateVariables", "variables",
+                      &CoordinatorSession::create_variables);
   }
   grpc::Status CreateIterator(grpc::ServerContext* context, const proto::Call* in,
                               proto::Answer* out) override {
@@ -222,9 +218,9 @@ class Adapter final : public proto::CheckedControl::Service {
                         proto::Answer* out) override {
     return guarded(in, out, [&] {
       const Origin from = origin_of(*context, *in, "Shutdown");
-      const auto asked = decoded<internal::ShutdownRequest>(in->body(), "Shutdown");
+      const auto grace = decoded<std::chrono::milliseconds>(in->body(), "Shutdown");
       return admitting(from, "a shutdown", [&] {
-        service_.shutdown(from.caller, asked.grace);
+        service_.shutdown(from.caller, grace);
         return internal::Done();
       });
     });

@@ -6,7 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/text_of_job.h"
+#include "cohort/rpc/connection.h"
 
 namespace cohort::server {
 

@@ -3,7 +3,7 @@
 
 #include <functional>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/log.h"
 #include "cohort/rpc/iterator_seed.h"
 #include "cohort/rpc/violation.h"

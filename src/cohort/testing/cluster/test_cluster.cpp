@@ -17,7 +17,7 @@
 #include <system_error>
 #include <thread>
 
-#include "cohort/cluster/cluster_spec.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/start_thread.h"

@@ -74,60 +74,22 @@ std::string address_of(const std::string& grpc_peer) {
 }
 
 // Thread-safe.
-class FramesService : public proto::Frames::Service {
- public:
-  FramesService(std::size_t frame_bytes_max, AcceptHandler accept, GrpcHost::VisitorOf visitor_of)
-      : frame_bytes_max_(frame_bytes_max),
-        accept_(std::move(accept)),
-        visitor_of_(std::move(visitor_of)) {}
-
-  void close_all() noexcept { accepted_.close_all(); }
-
- private:
-  // Runs as the channel's thread; returns when the channel is closed.
-  grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
-    std::shared_ptr<internal::Visitor> visitor =
-        visitor_of_ ? visitor_of_(context->peer()) : nullptr;
-    PeerName peer{"", visitor ? visitor->address() : address_of(context->peer()), "grpc"};
-    auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
-    connection->end().enter_thread();
-    auto channel = std::make_shared<GrpcChannel>(connection, std::move(visitor));
-    accepted_.add(channel, channel->is_stranger());
-    auto handlers = internal::ask_acceptor(accept_, channel);
-    if (!handlers) {
-      connection->abandon();  // the acceptor may have kept the channel
-      return grpc::Status(grpc::StatusCode::ABORTED, "refused");
-    }
-    connection->end().set_handlers(std::move(*handlers));
-    channel.reset();
-    ByteStreamOf<ServerStream, grpc::ServerContext> bytes(*stream, *context);
-    connection->run(bytes);
-    return grpc::Status::OK;
-  }
-
-  const std::size_t frame_bytes_max_;
-  const AcceptHandler accept_;
-  const GrpcHost::VisitorOf visitor_of_;
-  internal::AcceptedChannels accepted_;
-};
-
-// Thread-safe.
 class GrpcListener final : public Listener {
  public:
   GrpcListener(const ListenOptions& options, AcceptHandler accept)
-      : service_(options.frame_bytes_max, std::move(accept), nullptr),
+      : host_(std::move(accept), options.frame_bytes_max, nullptr),
         address_(options.address),
-        server_(internal::start_grpc_server(address_, service_)) {}
+        server_(internal::start_grpc_server(address_, host_.service())) {}
 
   ~GrpcListener() override {
-    service_.close_all();
+    host_.close_all();
     server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
   }
 
   const std::string& address() const override { return address_; }
 
  private:
-  FramesService service_;
+  GrpcHost host_;
   std::string address_;
   std::unique_ptr<grpc::Server> server_;
 };
@@ -169,8 +131,42 @@ class GrpcBackend final : public Backend {
 
 }  // namespace
 
-class GrpcHost::Frames final : public FramesService {
-  using FramesService::FramesService;
+// Thread-safe.
+class GrpcHost::Frames final : public proto::Frames::Service {
+ public:
+  Frames(std::size_t frame_bytes_max, AcceptHandler accept, VisitorOf visitor_of)
+      : frame_bytes_max_(frame_bytes_max),
+        accept_(std::move(accept)),
+        visitor_of_(std::move(visitor_of)) {}
+
+  void close_all() noexcept { accepted_.close_all(); }
+
+ private:
+  // Runs as the channel's thread; returns when the channel is closed.
+  grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
+    std::shared_ptr<internal::Visitor> visitor =
+        visitor_of_ ? visitor_of_(context->peer()) : nullptr;
+    PeerName peer{"", visitor ? visitor->address() : address_of(context->peer()), "grpc"};
+    auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
+    connection->end().enter_thread();
+    auto channel = std::make_shared<GrpcChannel>(connection, std::move(visitor));
+    accepted_.add(channel, channel->is_stranger());
+    auto handlers = internal::ask_acceptor(accept_, channel);
+    if (!handlers) {
+      connection->abandon();  // the acceptor may have kept the channel
+      return grpc::Status(grpc::StatusCode::ABORTED, "refused");
+    }
+    connection->end().set_handlers(std::move(*handlers));
+    channel.reset();
+    ByteStreamOf<ServerStream, grpc::ServerContext> bytes(*stream, *context);
+    connection->run(bytes);
+    return grpc::Status::OK;
+  }
+
+  const std::size_t frame_bytes_max_;
+  const AcceptHandler accept_;
+  const VisitorOf visitor_of_;
+  internal::AcceptedChannels accepted_;
 };
 
 GrpcHost::GrpcHost(AcceptHandler accept, std::size_t stranger_bytes_max, VisitorOf visitor_of)

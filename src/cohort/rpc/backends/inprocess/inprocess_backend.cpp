@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/frames/connected_channel.h"
 #include "cohort/rpc/frames/frame_codec.h"
 
 namespace cohort::rpc::backends {
@@ -55,6 +56,11 @@ class End {
             .delivered = other ? other->taken_bytes_.load(std::memory_order_relaxed) : 0,
             .underway = queued_bytes()};
   }
+
+  net::HostProof host_proof() const { return {.host = 1}; }  // as the other end
+  // There is no wire.
+  void set_payload_checksums(bool) noexcept {}
+  void set_frame_bytes_max(std::size_t) {}
 
   void run() noexcept {
     end_.enter_thread();
@@ -121,36 +127,20 @@ class End {
 };
 
 // Thread-safe.
-class InprocessChannel final : public Channel {
+class InprocessChannel final : public internal::ConnectedChannel<End> {
  public:
-  explicit InprocessChannel(std::shared_ptr<End> end) : end_(std::move(end)) {}
+  explicit InprocessChannel(std::shared_ptr<End> end)
+      : ConnectedChannel(std::move(end), /*visitor=*/nullptr) {}
 
   ~InprocessChannel() override {
-    end_->close();
-    if (!thread_.joinable()) return;
-    if (end_->end().is_own_thread()) {
-      thread_.detach();  // it shares the end, and stops after the handler that called this
-    } else {
-      thread_.join();
-    }
+    connection_->close();
+    end_thread();
   }
 
   void start(Handlers handlers) {
-    thread_ = internal::start_channel_thread(end_->end(), std::move(handlers),
-                                             [end = end_] { end->run(); });
+    thread_ = internal::start_channel_thread(connection_->end(), std::move(handlers),
+                                             [end = connection_] { end->run(); });
   }
-
-  void send(Frame frame) override { end_->send(std::move(frame)); }
-  void close() noexcept override { end_->close(); }
-  std::size_t queued_bytes() const override { return end_->queued_bytes(); }
-  Progress progress() const override { return end_->progress(); }
-  const std::string& peer() const override { return end_->end().text(); }
-  net::HostProof host_proof() const override { return {.host = 1}; }  // as the other end
-  void set_payload_checksums(bool) noexcept override {}               // there is no wire
-
- private:
-  std::shared_ptr<End> end_;
-  std::thread thread_;
 };
 
 // A name with a listener. Thread-safe.
