@@ -23,6 +23,13 @@ struct SlotOwner {
   bool lazy_rows = false;
 };
 
+// The slots of an optimizer for one variable, in the rule's order.
+struct OptimizerSlots {
+  std::string optimizer = {};
+  std::string rule = {};
+  std::vector<at::Tensor> tensors = {};
+};
+
 // A value type. variable/effect_kinds.h says what each kind has and does.
 struct Effect {
   // The numbers are those of the wire.

@@ -26,6 +26,11 @@ void fields(Codec& codec, Effect& effect) {
   codec(effect.tensors);
 }
 
+template <class Codec>
+void fields(Codec& codec, OptimizerSlots& slots) {
+  codec(slots.optimizer, slots.rule, slots.tensors);
+}
+
 }  // namespace cohort::internal
 
 namespace cohort::rpc {
@@ -67,6 +72,39 @@ void fields(Codec& codec, PushId& id) {
 template <class Codec>
 void fields(Codec& codec, PushRequest& push) {
   codec(push.id, push.low_watermark, push.placement, push.effects);
+}
+
+template <class Codec>
+void fields(Codec& codec, AppliedRecord::Push& push) {
+  codec(push.number, push.segment);
+}
+template <class Codec>
+void fields(Codec& codec, AppliedRecord& record) {
+  codec(record.origin, Fixed{record.incarnation}, record.low_watermark, record.applied);
+}
+template <class Codec>
+void fields(Codec& codec, StateRange& range) {
+  codec(range.variable, range.first_row, range.rows);
+}
+template <class Codec>
+void fields(Codec& codec, StateOfRange& state) {
+  codec(state.range, state.version, state.value, state.slots);
+}
+template <class Codec>
+void fields(Codec& codec, ExportRequest& request) {
+  codec(request.placement, request.ranges, request.has_slots, request.has_applied);
+}
+template <class Codec>
+void fields(Codec& codec, ExportReply& reply) {
+  codec(reply.states, reply.applied);
+}
+template <class Codec>
+void fields(Codec& codec, ImportRequest& request) {
+  codec(request.placement, request.states, request.applied);
+}
+template <class Codec>
+void fields(Codec& codec, EraseRequest& request) {
+  codec(request.variables);
 }
 
 template <class Codec>
@@ -177,6 +215,10 @@ Message message_of(const Frame& frame, MessageType type, std::string_view what) 
 
 }  // namespace
 
+Frame done_frame(MessageType type) {
+  return {.role = Frame::Role::response, .type = static_cast<std::uint16_t>(type)};
+}
+
 Frame ping_frame() {
   return {.role = Frame::Role::request, .type = static_cast<std::uint16_t>(MessageType::ping)};
 }
@@ -187,6 +229,12 @@ Frame to_frame(const PullRequest& message) { return frame_of(MessageType::pull, 
 Frame to_frame(PullReply message) { return frame_of(MessageType::pull, message); }
 Frame to_frame(PushRequest message) { return frame_of(MessageType::push, message); }
 Frame to_frame(const PushReply& message) { return frame_of(MessageType::push, message); }
+Frame to_frame(const ExportRequest& message) {
+  return frame_of(MessageType::export_state, message);
+}
+Frame to_frame(ExportReply message) { return frame_of(MessageType::export_state, message); }
+Frame to_frame(ImportRequest message) { return frame_of(MessageType::import_state, message); }
+Frame to_frame(const EraseRequest& message) { return frame_of(MessageType::erase, message); }
 Frame to_frame(RunBatch message) { return frame_of(MessageType::run, message); }
 Frame to_frame(CompletedBatch message) { return frame_of(MessageType::completed, message); }
 Frame to_frame(const PeekRequest& message) { return frame_of(MessageType::peek, message); }
@@ -214,6 +262,18 @@ PushRequest push_of(Frame frame) {
 }
 PushReply push_reply_of(const Frame& frame) {
   return message_of<PushReply>(frame, MessageType::push, "push reply");
+}
+ExportRequest export_of(const Frame& frame) {
+  return message_of<ExportRequest>(frame, MessageType::export_state, "export request");
+}
+ExportReply export_reply_of(Frame frame) {
+  return message_of<ExportReply>(frame, MessageType::export_state, "export reply");
+}
+ImportRequest import_of(Frame frame) {
+  return message_of<ImportRequest>(frame, MessageType::import_state, "import request");
+}
+EraseRequest erase_of(const Frame& frame) {
+  return message_of<EraseRequest>(frame, MessageType::erase, "erase request");
 }
 RunBatch run_of(Frame frame) {
   return message_of<RunBatch>(frame, MessageType::run, "run message");

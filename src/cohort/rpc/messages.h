@@ -16,6 +16,7 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/frames/frame.h"
+#include "cohort/rpc/membership.h"
 
 namespace cohort::rpc {
 
@@ -30,6 +31,9 @@ enum class MessageType : std::uint16_t {
   ping = 8,             // asks for a sign of life; servers and Requester answer it
   program_request = 9,  // from a worker: an element needs a program, one way
   program_reply = 10,   // that program, one way
+  export_state = 11,    // values and slots of variables
+  import_state = 12,    // the same, to be taken
+  erase = 13            // variables that are elsewhere now
 };
 
 // Identifies who opens this channel; refused if job, coordinator or start differ from the server's.
@@ -79,6 +83,50 @@ struct PushReply {
   bool was_applied = true;  // false: it was applied before, or its closure is retired
 };
 
+using cohort::internal::OptimizerSlots;
+
+// What a server remembers of the pushes of one origin.
+struct AppliedRecord {
+  struct Push {
+    std::uint64_t number = 0;
+    std::uint32_t segment = 0;
+  };
+  std::uint64_t origin = 0;
+  std::uint64_t incarnation = 0;
+  std::uint64_t low_watermark = 0;
+  std::vector<Push> applied = {};
+};
+// Rows of a variable with their slots. A variable without rows is whole.
+struct StateRange {
+  std::uint64_t variable = 0;
+  std::int64_t first_row = 0;
+  std::int64_t rows = Slice::kAllRows;
+};
+struct StateOfRange {
+  StateRange range = {};
+  std::uint64_t version = 0;  // of the value that they are of
+  at::Tensor value = {};
+  std::vector<OptimizerSlots> slots = {};
+};
+struct ExportRequest {
+  std::uint64_t placement = 0;
+  std::vector<StateRange> ranges;
+  bool has_slots = true;
+  bool has_applied = false;
+};
+struct ExportReply {
+  std::vector<StateOfRange> states;  // in the request's order
+  std::vector<AppliedRecord> applied = {};
+};
+// The server takes all or nothing. Pushes that the sender has applied are not applied here again.
+struct ImportRequest {
+  std::uint64_t placement = 0;
+  std::vector<StateOfRange> states;
+  std::vector<AppliedRecord> applied = {};
+};
+struct EraseRequest {
+  std::vector<std::uint64_t> variables;
+};
 struct ClosureCall {
   std::uint64_t closure_id = 0;
   std::uint32_t function_id = 0;
@@ -160,12 +208,23 @@ COHORT_API Frame to_frame(PeekReply message);
 COHORT_API Frame to_frame(ProgramRequest message);
 COHORT_API Frame to_frame(const ProgramReply& message);
 
+COHORT_API Frame to_frame(const ExportRequest& message);
+COHORT_API Frame to_frame(ExportReply message);
+COHORT_API Frame to_frame(ImportRequest message);
+COHORT_API Frame to_frame(const EraseRequest& message);
+// The answer to a request of this type.
+COHORT_API Frame done_frame(MessageType type);
+
 COHORT_API Hello hello_of(const Frame& frame);
 COHORT_API HelloReply hello_reply_of(const Frame& frame);
 COHORT_API PullRequest pull_of(const Frame& frame);
 COHORT_API PullReply pull_reply_of(Frame frame);
 COHORT_API PushRequest push_of(Frame frame);
 COHORT_API PushReply push_reply_of(const Frame& frame);
+COHORT_API ExportRequest export_of(const Frame& frame);
+COHORT_API ExportReply export_reply_of(Frame frame);
+COHORT_API ImportRequest import_of(Frame frame);
+COHORT_API EraseRequest erase_of(const Frame& frame);
 COHORT_API RunBatch run_of(Frame frame);
 COHORT_API CompletedBatch completed_of(Frame frame);
 COHORT_API PeekRequest peek_of(const Frame& frame);

@@ -83,15 +83,10 @@ std::uint64_t size_of(const FileDescriptor& file, const std::string& path) {
   return static_cast<std::uint64_t>(found.st_size);
 }
 
-void write_saved_file(const std::string& path, const std::map<std::string, Variable>& variables,
-                      const std::vector<at::Tensor>& read, const VariableHome::FileTurn& turn) {
-  std::map<std::string, at::Tensor> values;
+void write_saved_file(const std::string& path, const std::map<std::string, at::Tensor>& values,
+                      const VariableHome::FileTurn& turn) {
   std::map<std::string, TensorSpec> specs;
-  for (const auto& [key, variable] : variables) {
-    const at::Tensor& value = read[values.size()];
-    values.emplace(key, value.detach().cpu().resolve_conj().resolve_neg().contiguous());
-    specs.emplace(key, TensorSpec::of(value));
-  }
+  for (const auto& [key, value] : values) specs.emplace(key, TensorSpec::of(value));
   std::map<std::string, std::uint32_t> checksums;
   for (const auto& [key, value] : values) checksums.emplace(key, crc32c(bytes_of(value)));
   const variable::NewHeader header = variable::make_header(specs, checksums);
@@ -109,9 +104,14 @@ void save_values(const std::string& path, const std::map<std::string, Variable>&
   check_outside_steps("save_values");
   std::vector<Variable> handles;
   for (const auto& [key, variable] : variables) handles.push_back(variable);
-  const std::vector<at::Tensor> read = read_values(handles);
+  const std::vector<VariableRecord> state = whole_state(handles, {.has_slots = false});
+  std::map<std::string, at::Tensor> values;
+  for (const auto& [key, variable] : variables) {
+    const at::Tensor& value = state[values.size()].values[0].tensor;
+    values.emplace(key, value.detach().cpu().resolve_conj().resolve_neg().contiguous());
+  }
   const VariableHome::WriteFile write = [&](const VariableHome::FileTurn& turn) {
-    write_saved_file(path, variables, read, turn);
+    write_saved_file(path, values, turn);
   };
   // All have the same one, but for plain variables of this process.
   std::shared_ptr<const VariableHome> home;

@@ -133,6 +133,15 @@ std::vector<at::Tensor> read_values(std::span<const Variable> variables) {
   return values;
 }
 
+void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                  const TakeRecord& take) {
+  for (const OfOneHome<Variable>& group : by_home(variables, "read")) {
+    group.home->export_state(group.members, walk, [&](std::size_t i, VariableRecord record) {
+      take(group.positions[i], std::move(record));
+    });
+  }
+}
+
 namespace {
 
 // Row ids are read, which only a run of a program can do.

@@ -18,6 +18,7 @@
 #include "cohort/core/export.h"
 #include "cohort/variable/attached_state.h"
 #include "cohort/variable/gradient_sink.h"
+#include "cohort/variable/state_walk.h"
 #include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_state.h"
@@ -81,6 +82,13 @@ class COHORT_API VariableHome {
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
+  // Gives the state of these variables, whole or in chunks of rows; see variable/state_walk.h.
+  virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                            const TakeRecord& take) const = 0;
+  // Takes the state of a variable, in a whole record of its spec.
+  virtual void import_state(const Variable& variable, const VariableRecord& record) = 0;
+  // What attach() was called with, and exists.
+  virtual std::vector<std::shared_ptr<AttachedState>> attached_states() const { return {}; }
   // In this order; a variable may come several times, also in apply().
   virtual void write(std::span<const VariableWrite> writes) = 0;
   // The sums of gradients over the replicas, which all make this call; undefined if none has one.

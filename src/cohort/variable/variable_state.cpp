@@ -5,6 +5,7 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/index_select.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 
@@ -144,7 +145,7 @@ VariableState::Fresh VariableState::reserve_part(const SlotKey& key, std::span<c
 
 void VariableState::cut_slots(const SlotKey& key, std::span<const double> hyper,
                               ElementRange range) {
-  RuleSlots* const known = find(key);
+  RuleSlots* const known = find(key.optimizer, key.rule.name());
   if (known == nullptr || known->tensors.empty() || known->is_part()) return;
   std::vector<bool> are_parts = are_by_element(key.rule, value_, hyper);
   std::vector<at::Tensor> tensors = known->tensors;
@@ -182,43 +183,73 @@ void VariableState::follow(const VariableState& first, const SlotKey& key, Reser
   for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
 }
 
-void VariableState::take_slots(const Slots& slots, bool may_keep) {
+std::vector<internal::OptimizerSlots> VariableState::all_slots(
+    std::string_view variable_name) const {
+  std::vector<internal::OptimizerSlots> all;
+  for (const auto& [optimizer, of_rule] : slots_) {
+    COHORT_CHECK(!of_rule.is_part(), ErrorCode::unimplemented,
+                 "[variable.export_state] expected whole slots of optimizer '", optimizer,
+                 "', got this worker's share of them (variable '", variable_name,
+                 "'); train without shard_optimizer_state");
+    all.push_back({optimizer, of_rule.rule, of_rule.tensors});
+  }
+  return all;
+}
+
+void VariableState::take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep) {
   const at::AutoDispatchBelowADInplaceOrView raw;
   Slots taken;
-  for (const auto& [optimizer, of_rule] : slots) {
-    const RuleSlots& given = of_rule;  // clang lets no lambda capture the other name
+  for (const internal::OptimizerSlots& given : slots) {
     RuleSlots own{given.rule, {}};
-    const auto [first, last] = slots_.equal_range(optimizer);
-    const auto known =
-        std::find_if(first, last, [&](const auto& each) { return each.second.rule == given.rule; });
+    const RuleSlots* const known = find(given.optimizer, given.rule);
     for (std::size_t i = 0; i < given.tensors.size(); ++i) {
       const at::Tensor& from = given.tensors[i];
-      const bool is_there = known != last && i < known->second.tensors.size() &&
-                            known->second.tensors[i].sizes() == from.sizes() &&
-                            known->second.tensors[i].scalar_type() == from.scalar_type();
+      const bool is_there = known != nullptr && i < known->tensors.size() &&
+                            known->tensors[i].sizes() == from.sizes() &&
+                            known->tensors[i].scalar_type() == from.scalar_type();
       if (is_there) {
-        own.tensors.push_back(known->second.tensors[i]);
+        own.tensors.push_back(known->tensors[i]);
         if (!own.tensors.back().is_alias_of(from)) own.tensors.back().copy_(from);
       } else {
         const bool keeps = may_keep && from.device() == value_.device();
         own.tensors.push_back(keeps ? from : from.to(value_.device()).clone());
       }
     }
-    taken.emplace(optimizer, std::move(own));
+    taken.emplace(given.optimizer, std::move(own));
   }
   slots_ = std::move(taken);
 }
 
+void VariableState::take_slot_rows(std::span<const internal::OptimizerSlots> slots,
+                                   std::int64_t first_row, std::int64_t rows) {
+  std::vector<internal::OptimizerSlots> whole(slots.begin(), slots.end());
+  for (internal::OptimizerSlots& given : whole) {
+    const RuleSlots* const known = find(given.optimizer, given.rule);
+    for (std::size_t i = 0; i < given.tensors.size(); ++i) {
+      at::Tensor& tensor = given.tensors[i];
+      if (tensor.dim() == 0 || tensor.size(0) != rows) continue;
+      const at::Tensor part = tensor;
+      std::vector<std::int64_t> sizes = part.sizes().vec();
+      sizes[0] = value_.size(0);
+      const bool is_there = known != nullptr && i < known->tensors.size() &&
+                            known->tensors[i].sizes() == at::IntArrayRef(sizes);
+      tensor = is_there ? known->tensors[i] : at::zeros(sizes, part.options());
+      tensor.narrow(0, first_row, rows).copy_(part);
+    }
+  }
+  take_slots(whole, /*may_keep=*/true);
+}
+
 VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {
-  RuleSlots* const known = find(key);
+  RuleSlots* const known = find(key.optimizer, key.rule.name());
   return known != nullptr ? *known : slots_.insert(std::move(fresh))->second;
 }
 
 // Two updates of one push, which were reserved together, may have different rules.
-VariableState::RuleSlots* VariableState::find(const SlotKey& key) {
-  const auto [first, last] = slots_.equal_range(key.optimizer);
+VariableState::RuleSlots* VariableState::find(std::string_view optimizer, std::string_view rule) {
+  const auto [first, last] = slots_.equal_range(optimizer);
   for (auto slots = first; slots != last; ++slots) {
-    if (slots->second.rule == key.rule.name()) return &slots->second;
+    if (slots->second.rule == rule) return &slots->second;
   }
   return nullptr;
 }

@@ -69,9 +69,15 @@ class COHORT_API VariableState {
   // Makes `next` the value and returns the one before.
   at::Tensor exchange(at::Tensor next) { return std::exchange(value_, std::move(next)); }
   const Slots& slots() const { return slots_; }
+  // The slots themselves. Throws unimplemented, naming `variable_name`, if some are of a range.
+  std::vector<internal::OptimizerSlots> all_slots(std::string_view variable_name) const;
   // Makes the slots those of another process, or of another replica, with the same value. They are
   // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
-  void take_slots(const Slots& slots, bool may_keep);
+  void take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep);
+  // Takes rows of slots, which begin at this row of the value; slots that have no rows are taken
+  // whole. Rows of new slots that nothing was taken for are zero.
+  void take_slot_rows(std::span<const internal::OptimizerSlots> slots, std::int64_t first_row,
+                      std::int64_t rows);
 
   // An update with its memory, for one apply().
   struct Reserve {
@@ -111,7 +117,7 @@ class COHORT_API VariableState {
  private:
   Fresh reserve_slots(const SlotKey& key, std::span<const double> hyper,
                       std::string_view variable_name) const;
-  RuleSlots* find(const SlotKey& key);
+  RuleSlots* find(std::string_view optimizer, std::string_view rule);
   RuleSlots& made(const SlotKey& key, Fresh fresh);
 
   at::Tensor value_;

@@ -7,15 +7,9 @@ namespace cohort::parameter_server {
 
 AppliedPushes::Verdict AppliedPushes::begin(const rpc::PushId& push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
-  Origin& origin =
-      origins_.try_emplace(push.origin, Origin{.incarnation = push.incarnation}).first->second;
-  if (origin.earlier.contains(push.incarnation)) return Verdict::retired;
-  if (origin.incarnation != push.incarnation) {
-    origin.earlier.insert(origin.incarnation);
-    origin.incarnation = push.incarnation;
-    origin.start = {};
-  }
-  Start& start = origin.start;
+  Start* const known = begin_start(push.origin, push.incarnation);
+  if (known == nullptr) return Verdict::retired;
+  Start& start = *known;
   start.low_watermark = std::max(start.low_watermark, low_watermark);
   if (start.low_watermark >= start.swept + kSweepEvery) {
     std::erase_if(start.pushes, [&](const auto& entry) {
@@ -37,6 +31,49 @@ AppliedPushes::Verdict AppliedPushes::begin(const rpc::PushId& push, std::uint64
   // This allocates memory, so it comes before the push is applied.
   now->pushes.emplace(key, State::applying);
   return Verdict::apply;
+}
+
+AppliedPushes::Start* AppliedPushes::begin_start(std::uint64_t number, std::uint64_t incarnation) {
+  Origin& origin = origins_.try_emplace(number, Origin{.incarnation = incarnation}).first->second;
+  if (origin.earlier.contains(incarnation)) return nullptr;
+  if (origin.incarnation != incarnation) {
+    origin.earlier.insert(origin.incarnation);
+    origin.incarnation = incarnation;
+    origin.start = {};
+  }
+  return &origin.start;
+}
+
+std::vector<rpc::AppliedRecord> AppliedPushes::record() {
+  const Lock lock(mutex_);
+  changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
+    return std::all_of(origins_.begin(), origins_.end(), [](const auto& origin) {
+      const auto& pushes = origin.second.start.pushes;
+      return std::all_of(pushes.begin(), pushes.end(),
+                         [](const auto& push) { return push.second == State::applied; });
+    });
+  });
+  std::vector<rpc::AppliedRecord> records;
+  for (const auto& [number, origin] : origins_) {
+    rpc::AppliedRecord& record = records.emplace_back(rpc::AppliedRecord{
+        .origin = number,
+        .incarnation = origin.incarnation,
+        .low_watermark = origin.start.low_watermark});
+    for (const auto& [key, state] : origin.start.pushes)
+      record.applied.push_back({key.number, key.segment});
+  }
+  return records;
+}
+
+void AppliedPushes::merge(const std::vector<rpc::AppliedRecord>& records) {
+  const Lock lock(mutex_);
+  for (const rpc::AppliedRecord& record : records) {
+    Start* const start = begin_start(record.origin, record.incarnation);
+    if (start == nullptr) continue;
+    start->low_watermark = std::max(start->low_watermark, record.low_watermark);
+    for (const rpc::AppliedRecord::Push& push : record.applied)
+      start->pushes.emplace(Key({.number = push.number, .segment = push.segment}), State::applied);
+  }
 }
 
 AppliedPushes::Start* AppliedPushes::find_start(const rpc::PushId& push) {

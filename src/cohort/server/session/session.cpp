@@ -177,6 +177,14 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
       return respond(*channel, id, rpc::to_frame(store_.pull(rpc::pull_of(frame))));
     case rpc::MessageType::push:
       return respond(*channel, id, rpc::to_frame(store_.push(rpc::push_of(std::move(frame)))));
+    case rpc::MessageType::export_state:
+      return respond(*channel, id, rpc::to_frame(store_.export_state(rpc::export_of(frame))));
+    case rpc::MessageType::import_state:
+      store_.import_state(rpc::import_of(std::move(frame)));
+      return respond(*channel, id, rpc::done_frame(rpc::MessageType::import_state));
+    case rpc::MessageType::erase:
+      store_.erase(rpc::erase_of(frame).variables);
+      return respond(*channel, id, rpc::done_frame(rpc::MessageType::erase));
     case rpc::MessageType::peek:
       return peek(rpc::peek_of(frame), id, channel);
     case rpc::MessageType::program_reply:

@@ -92,16 +92,16 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
   check_name(name);
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
-  if (handed) fill(*made, *handed);
+  if (handed) made->take(*handed);
   if (!traits.is_trainable || traits.synchronization == VariableSynchronization::on_read)
     undo_.watch(made);
   keep(made);
   return Variable(made);
 }
 
-std::vector<std::optional<HandedVariable>> MirroredHome::handed_to(
+std::vector<std::optional<VariableRecord>> MirroredHome::handed_to(
     std::string_view module, const std::vector<NamedTensor>& tensors) const {
-  std::vector<std::optional<HandedVariable>> handed;
+  std::vector<std::optional<VariableRecord>> handed;
   for (const NamedTensor& each : tensors) {
     handed.push_back(
         received_.find(std::string(module) + "/" + each.name, TensorSpec::of(each.tensor)));
@@ -132,7 +132,7 @@ std::vector<Variable> MirroredHome::create_module(
     std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
   const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
   const std::vector<NamedTensor>& first = copies.at(0);
-  const std::vector<std::optional<HandedVariable>> handed = handed_to(module, first);
+  const std::vector<std::optional<VariableRecord>> handed = handed_to(module, first);
   const bool is_handed = !handed.empty() && handed.front().has_value();
   if (has_workers() && !is_handed) {
     agree_on_module(module, copies);
@@ -173,7 +173,7 @@ std::vector<Variable> MirroredHome::create_module(
     made.emplace_back(std::move(variable));
   }
   for (std::size_t i = 0; i < made.size(); ++i) {
-    if (handed[i]) fill(target_of(made[i]).variable, *handed[i]);
+    if (handed[i]) target_of(made[i]).variable.take(*handed[i]);
     keep(made[i].impl());
   }
   return made;
@@ -183,6 +183,38 @@ void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
     state->load(*handed);
   attached_.add(state);
+}
+
+// What several replicas have of a value is read in one call, in which workers meet.
+void MirroredHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
+                                const TakeRecord& take) const {
+  std::vector<at::Tensor> values;
+  if (!walk.is_by_replica) values = read(variables);
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const auto [variable, component] = target_of(variables[i]);
+    if (walk.is_by_replica && !component) {
+      take(i, variable.record(walk.has_slots));
+      continue;
+    }
+    VariableRecord::Value value = variable.value_record(component.value_or(0), walk.has_slots);
+    if (!walk.is_by_replica) {
+      value.tensor = values[i];
+      for (OptimizerSlots& slots : value.slots)
+        for (at::Tensor& tensor : slots.tensors) tensor = tensor.clone();
+    }
+    take(i, {.name = variables[i].name(), .spec = variables[i].spec(), .values = {value}});
+  }
+}
+
+void MirroredHome::import_state(const Variable& handle, const VariableRecord& record) {
+  const auto [variable, component] = target_of(handle);
+  if (component) {
+    variable.take(*component, record.values[0], /*may_keep=*/false);
+    variable.allow_difference();
+  } else {
+    variable.take(record);
+  }
+  if (has_workers()) variable.doubt_values();
 }
 
 std::vector<Variable> MirroredHome::variables() const {

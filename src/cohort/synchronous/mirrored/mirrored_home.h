@@ -23,7 +23,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/synchronous/mirrored/attached_states.h"
+#include "cohort/variable/attached_states.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/mirrored/run_agreement.h"
 #include "cohort/synchronous/mirrored/used_modules.h"
@@ -152,6 +152,12 @@ class MirroredHome final : public VariableHome,
   bool reduces_over_replicas() const override { return !is_of_one_value(); }
   void write_file(const WriteFile& write) const override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                    const TakeRecord& take) const override;
+  void import_state(const Variable& variable, const VariableRecord& record) override;
+  std::vector<std::shared_ptr<AttachedState>> attached_states() const override {
+    return attached_.all();
+  }
   void write(std::span<const VariableWrite> writes) override;
   std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
   std::unique_ptr<GradientSink> gradient_sink(const SlotKey& key,
@@ -230,7 +236,7 @@ class MirroredHome final : public VariableHome,
   // After a write at a place: whether what the replica has changed until now stays.
   void note_written(const Place& place, bool is_update);
   // What other workers have handed over for the variables of a module.
-  std::vector<std::optional<HandedVariable>> handed_to(
+  std::vector<std::optional<VariableRecord>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
   // Combines what all replicas write, which make the same calls.
   void write_merged(const ReplicaContext& replica, std::vector<VariableWrite> writes);

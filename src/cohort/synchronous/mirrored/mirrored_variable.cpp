@@ -287,13 +287,35 @@ void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
   this->write(i, write.kind, write.value, write.row_ids);
 }
 
-void MirroredVariable::take(std::size_t i, const at::Tensor& value,
-                            const VariableState::Slots& slots, bool may_keep) {
+VariableRecord::Value MirroredVariable::value_record(std::size_t i, bool has_slots) const {
+  VariableRecord::Value value{component(i).detach()};
+  if (has_slots) value.slots = states_[i].all_slots(name_);
+  return value;
+}
+
+// Replicas that must be equal get one value, also if a step that failed has left them different.
+VariableRecord MirroredVariable::record(bool has_slots) const {
+  VariableRecord record{.name = name_, .spec = spec_};
+  const bool is_one = size() == 1 || must_agree();
+  for (std::size_t i = 0; i < (is_one ? 1 : size()); ++i)
+    record.values.push_back(value_record(i, has_slots));
+  return record;
+}
+
+void MirroredVariable::take(const VariableRecord& record) {
+  const std::size_t given = record.values.size();
+  for (std::size_t i = 0; i < size(); ++i)
+    take(i, record.values.at(std::min(i, given - 1)), /*may_keep=*/i < given);
+  allow_difference(given > 1);
+  note_writes();
+}
+
+void MirroredVariable::take(std::size_t i, const VariableRecord::Value& value, bool may_keep) {
   const c10::InferenceMode may_write(component(i).is_inference());
   const c10::NoGradGuard no_grad;  // after it, since InferenceMode(false) turns gradients on
   const Lock lock(mutex_);
-  if (!value.is_alias_of(component(i))) component(i).copy_(value);
-  states_[i].take_slots(slots, may_keep);
+  if (!value.tensor.is_alias_of(component(i))) component(i).copy_(value.tensor);
+  states_[i].take_slots(value.slots, may_keep);
 }
 
 VariableState::Reserve MirroredVariable::reserve(std::size_t i, const SlotKey& key,

@@ -132,10 +132,15 @@ class MirroredVariable final : public VariableImpl,
   // Whether something else than an update has written a component since know_values(), as far as
   // LibTorch counts writes.
   bool has_other_values() const { return !is_on_read() && versions() != known_versions_; }
-  // Makes value i and its slots those of another worker, while no run is open. `value` may be the
-  // component itself; see VariableState::take_slots().
-  void take(std::size_t i, const at::Tensor& value, const VariableState::Slots& slots,
-            bool may_keep);
+  // As VariableHome::export_state() gives it with the value of each replica.
+  VariableRecord record(bool has_slots) const;
+  // The same of one replica's value.
+  VariableRecord::Value value_record(std::size_t i, bool has_slots) const;
+  // Makes the values and their slots those of a record, while no run is open. Its tensors may be
+  // those of the variable.
+  void take(const VariableRecord& record);
+  // The same for value i; see VariableState::take_slots().
+  void take(std::size_t i, const VariableRecord::Value& value, bool may_keep);
 
   // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
   // calls it. What apply() writes is taken for the same on all workers: where each has made an

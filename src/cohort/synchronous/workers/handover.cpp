@@ -14,6 +14,7 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 #include "cohort/core/log.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/collected_shares.h"
@@ -26,11 +27,51 @@ namespace {
 // What is handed over: on the source its own tensors, on the others those into which they receive.
 struct Content {
   std::uint64_t replicas = 1;  // of each worker
-  HandedState state = {};
+  HomeState state = {};
   std::uint64_t seed = 0;                           // of LibTorch's default generator
   at::Tensor generator = {};                        // its state
   std::map<std::string, at::Tensor> attached = {};  // bytes
 };
+
+// The source tells the others of which tensors it will send the values.
+struct SlotShapes {
+  std::string optimizer = {};
+  std::string rule = {};
+  std::vector<TensorSpec> tensors = {};
+};
+struct VariableShape {
+  std::string name = {};
+  TensorSpec spec = {};
+  std::vector<std::vector<SlotShapes>> values = {};
+};
+struct AttachedShape {
+  std::string key = {};
+  std::uint64_t bytes = 0;
+};
+struct ContentShape {
+  std::uint64_t replicas = 1;
+  std::uint64_t seed = 0;
+  std::uint64_t generator_bytes = 0;
+  std::vector<VariableShape> variables = {};
+  std::vector<AttachedShape> attached = {};
+};
+template <class Codec>
+void fields(Codec& codec, SlotShapes& slots) {
+  codec(slots.optimizer, slots.rule, slots.tensors);
+}
+template <class Codec>
+void fields(Codec& codec, VariableShape& variable) {
+  codec(variable.name, variable.spec, variable.values);
+}
+template <class Codec>
+void fields(Codec& codec, AttachedShape& attached) {
+  codec(attached.key, attached.bytes);
+}
+template <class Codec>
+void fields(Codec& codec, ContentShape& content) {
+  codec(content.replicas, Fixed{content.seed}, content.generator_bytes, content.variables,
+        content.attached);
+}
 
 at::Tensor bytes_tensor(std::size_t size) {
   return at::empty({static_cast<std::int64_t>(size)}, at::TensorOptions(at::kByte));
@@ -47,21 +88,12 @@ Bytes bytes_of_tensor(const at::Tensor& tensor) {
   return {data, data + tensor.nbytes()};
 }
 
-HandedVariable handed_of(MirroredVariable& variable) {
-  HandedVariable handed{.spec = variable.spec(), .values = {}};
-  // Replicas that must be equal get one value, also if a step that failed has left them different.
-  const bool is_one = variable.size() == 1 || variable.must_agree();
-  for (std::size_t i = 0; i < (is_one ? 1 : variable.size()); ++i)
-    handed.values.push_back({variable.component(i).detach(), variable.state(i).slots()});
-  return handed;
-}
-
 Content content_of(MirroredHome& home) {
   Content content{.replicas = home.replicas(), .state = home.received().kept()};
-  for (const Variable& variable : home.variables()) {
-    content.state.variables.insert_or_assign(variable.name(),
-                                             handed_of(target_of(variable).variable));
-  }
+  home.export_state(home.variables(), {.is_by_replica = true},
+                    [&](std::size_t, VariableRecord record) {
+                      content.state.variables.insert_or_assign(record.name, std::move(record));
+                    });
   for (const auto& attached : home.attached().all())
     content.state.attached.insert_or_assign(attached->key(), attached->save());
   for (const auto& [key, bytes] : content.state.attached)
@@ -73,47 +105,23 @@ Content content_of(MirroredHome& home) {
   return content;
 }
 
-void write_handed_spec(ByteWriter& out, const TensorSpec& spec) {
-  out.u8(static_cast<std::uint8_t>(spec.dtype));
-  out.sizes(*spec.sizes);
-}
-
-TensorSpec read_handed_spec(ByteReader& in) {
-  TensorSpec spec;
-  const std::uint8_t dtype = in.u8();
-  if (dtype >= static_cast<std::uint8_t>(at::ScalarType::NumOptions)) in.fail("a dtype");
-  spec.dtype = static_cast<at::ScalarType>(dtype);
-  spec.sizes = in.sizes();
-  return spec;
-}
-
-Bytes encoded_content(const Content& content) {
-  ByteWriter out;
-  out.varint(content.replicas);
-  out.u64(content.seed);
-  out.varint(content.generator.nbytes());
-  out.varint(content.state.variables.size());
-  for (const auto& [name, variable] : content.state.variables) {
-    out.text(name);
-    write_handed_spec(out, variable.spec);
-    out.varint(variable.values.size());
-    for (const HandedVariable::Value& value : variable.values) {
-      out.varint(value.slots.size());
-      for (const auto& [optimizer, slots] : value.slots) {
-        out.text(optimizer);
-        out.text(slots.rule);
-        out.varint(slots.tensors.size());
+ContentShape shape_of(const Content& content) {
+  ContentShape shape{.replicas = content.replicas,
+                     .seed = content.seed,
+                     .generator_bytes = content.generator.nbytes()};
+  for (const auto& [name, record] : content.state.variables) {
+    VariableShape& variable = shape.variables.emplace_back(VariableShape{name, record.spec, {}});
+    for (const VariableRecord::Value& value : record.values) {
+      std::vector<SlotShapes>& of_value = variable.values.emplace_back();
+      for (const OptimizerSlots& slots : value.slots) {
+        of_value.push_back({slots.optimizer, slots.rule, {}});
         for (const at::Tensor& tensor : slots.tensors)
-          write_handed_spec(out, TensorSpec::of(tensor));
+          of_value.back().tensors.push_back(TensorSpec::of(tensor));
       }
     }
   }
-  out.varint(content.attached.size());
-  for (const auto& [key, bytes] : content.attached) {
-    out.text(key);
-    out.varint(bytes.nbytes());
-  }
-  return out.take();
+  for (const auto& [key, bytes] : content.attached) shape.attached.push_back({key, bytes.nbytes()});
+  return shape;
 }
 
 at::Tensor empty_handed(const TensorSpec& spec) {
@@ -134,27 +142,21 @@ at::Tensor slot_for(const VariableState* own, const std::string& optimizer, cons
   return empty_handed(spec);
 }
 
-HandedVariable read_variable(ByteReader& in, MirroredVariable* own) {
-  HandedVariable variable{.spec = read_handed_spec(in), .values = {}};
-  if (own != nullptr && own->spec() != variable.spec) own = nullptr;  // an error later on
-  const std::size_t values = in.count();
-  for (std::size_t v = 0; v < values; ++v) {
+VariableRecord record_for(const VariableShape& shape, MirroredVariable* own) {
+  VariableRecord record{.name = shape.name, .spec = shape.spec};
+  if (own != nullptr && own->spec() != shape.spec) own = nullptr;  // an error later on
+  for (std::size_t v = 0; v < shape.values.size(); ++v) {
     const bool is_own = own != nullptr && v < own->size();
     const VariableState* const state = is_own ? &own->state(v) : nullptr;
-    HandedVariable::Value value{is_own ? own->component(v).detach() : empty_handed(variable.spec),
-                                {}};
-    const std::size_t optimizers = in.count();
-    for (std::size_t o = 0; o < optimizers; ++o) {
-      const std::string optimizer = in.text();
-      VariableState::RuleSlots slots{in.text(), {}};
-      const std::size_t tensors = in.count();
-      for (std::size_t i = 0; i < tensors; ++i)
-        slots.tensors.push_back(slot_for(state, optimizer, slots.rule, i, read_handed_spec(in)));
-      value.slots.emplace(optimizer, std::move(slots));
+    VariableRecord::Value value{is_own ? own->component(v).detach() : empty_handed(shape.spec)};
+    for (const SlotShapes& given : shape.values[v]) {
+      OptimizerSlots& slots = value.slots.emplace_back(OptimizerSlots{given.optimizer, given.rule});
+      for (std::size_t i = 0; i < given.tensors.size(); ++i)
+        slots.tensors.push_back(slot_for(state, slots.optimizer, slots.rule, i, given.tensors[i]));
     }
-    variable.values.push_back(std::move(value));
+    record.values.push_back(std::move(value));
   }
-  return variable;
+  return record;
 }
 
 using OwnVariables = std::map<std::string, Variable>;
@@ -165,24 +167,17 @@ OwnVariables own_variables(MirroredHome& home) {
   return all;
 }
 
-Content decoded_content(const Bytes& bytes, const OwnVariables& own) {
-  ByteReader in(bytes, "the state of another worker");
-  Content content{.replicas = in.varint()};
-  content.seed = in.u64();
-  content.generator = bytes_tensor(in.varint());
-  const std::size_t variables = in.count();
-  for (std::size_t i = 0; i < variables; ++i) {
-    const std::string name = in.text();
-    const auto found = own.find(name);
+Content content_for(const ContentShape& shape, const OwnVariables& own) {
+  Content content{.replicas = shape.replicas, .seed = shape.seed};
+  content.generator = bytes_tensor(shape.generator_bytes);
+  for (const VariableShape& variable : shape.variables) {
+    const auto known = own.find(variable.name);
     content.state.variables.emplace(
-        name, read_variable(in, found == own.end() ? nullptr : &target_of(found->second).variable));
+        variable.name,
+        record_for(variable, known == own.end() ? nullptr : &target_of(known->second).variable));
   }
-  const std::size_t attached = in.count();
-  for (std::size_t i = 0; i < attached; ++i) {
-    const std::string key = in.text();
-    content.attached.emplace(key, bytes_tensor(in.varint()));
-  }
-  in.expect_end();
+  for (const AttachedShape& attached : shape.attached)
+    content.attached.emplace(attached.key, bytes_tensor(attached.bytes));
   return content;
 }
 
@@ -190,9 +185,9 @@ Content decoded_content(const Bytes& bytes, const OwnVariables& own) {
 std::vector<at::Tensor> tensors_of(const Content& content) {
   std::vector<at::Tensor> all{content.generator};
   for (const auto& [name, variable] : content.state.variables) {
-    for (const HandedVariable::Value& value : variable.values) {
+    for (const VariableRecord::Value& value : variable.values) {
       all.push_back(value.tensor);
-      for (const auto& [optimizer, slots] : value.slots)
+      for (const OptimizerSlots& slots : value.slots)
         all.insert(all.end(), slots.tensors.begin(), slots.tensors.end());
     }
   }
@@ -257,7 +252,7 @@ void take_over(MirroredHome& home, Content content, const OwnVariables& own, boo
                                 !(content.state.variables.empty() && content.attached.empty());
   for (const auto& [name, variable] : own) {
     const auto found = content.state.variables.find(name);
-    fill(target_of(variable).variable, found->second);
+    target_of(variable).variable.take(found->second);
     content.state.variables.erase(found);
   }
   content.state.attached.clear();
@@ -297,13 +292,16 @@ void hand_over(MirroredHome& home, collective::Group& group, const Arrival& arri
   const auto make = [&] {
     if (!is_source) return Bytes();
     content = content_of(home);
-    return encoded_content(content);
+    return encode_fields(shape_of(content));
   };
   const std::vector<Bytes> all =
       collective::exchange_result(group, make, "what is handed over", deadline);
   const OwnVariables own = own_variables(home);
   const auto check = [&] {
-    if (!is_source) content = decoded_content(all.at(static_cast<std::size_t>(source)), own);
+    if (!is_source) {
+      const Bytes& sent = all.at(static_cast<std::size_t>(source));
+      content = content_for(decode_fields<ContentShape>(sent, "the state of another worker"), own);
+    }
     check_content_fits(home, content, own, name);
     return Bytes();
   };

@@ -6,7 +6,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/synchronous/mirrored/mirrored_variable.h"
 
 namespace cohort::internal {
 namespace {
@@ -25,17 +24,7 @@ std::string listed_names(const Map& all) {
 
 }  // namespace
 
-void fill(MirroredVariable& variable, const HandedVariable& handed) {
-  const std::size_t given = handed.values.size();
-  for (std::size_t i = 0; i < variable.size(); ++i) {
-    const HandedVariable::Value& from = handed.values.at(std::min(i, given - 1));
-    variable.take(i, from.tensor, from.slots, /*may_keep=*/i < given);
-  }
-  variable.allow_difference(given > 1);
-  variable.note_writes();
-}
-
-void ReceivedState::keep(HandedState state, bool awaits_first_run, std::string source) {
+void ReceivedState::keep(HomeState state, bool awaits_first_run, std::string source) {
   const Lock lock(mutex_);
   phase_ = awaits_first_run   ? Phase::before_first_run
            : state.is_empty() ? Phase::nothing
@@ -45,7 +34,7 @@ void ReceivedState::keep(HandedState state, bool awaits_first_run, std::string s
   is_used_.clear();
 }
 
-std::optional<HandedVariable> ReceivedState::find(const std::string& name,
+std::optional<VariableRecord> ReceivedState::find(const std::string& name,
                                                   const TensorSpec& spec) const {
   if (phase_ == Phase::nothing) return std::nullopt;
   const Lock lock(mutex_);
@@ -87,7 +76,7 @@ std::optional<Bytes> ReceivedState::find_attached(const std::string& key) {
   return std::nullopt;
 }
 
-HandedState ReceivedState::kept() const {
+HomeState ReceivedState::kept() const {
   const Lock lock(mutex_);
   return state_;
 }

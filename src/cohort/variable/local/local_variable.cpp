@@ -37,6 +37,21 @@ std::shared_ptr<VariableHome> LocalVariable::home() const {
   return kHome;
 }
 
+VariableRecord LocalVariable::record(const StateWalk& walk) const {
+  const Lock lock(mutex_);
+  VariableRecord::Value value{tensor().detach()};
+  if (walk.has_slots) value.slots = state_.all_slots(name_);
+  if (!walk.is_by_replica) value = copy_of(value);
+  return {.name = name_, .spec = spec_, .values = {std::move(value)}};
+}
+
+void LocalVariable::take(const VariableRecord& record) {
+  const c10::NoGradGuard no_grad;
+  const Lock lock(mutex_);
+  tensor().copy_(record.values[0].tensor);
+  state_.take_slots(record.values[0].slots, /*may_keep=*/false);
+}
+
 void LocalVariable::write(const VariableWrite& write) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
@@ -71,6 +86,15 @@ std::vector<at::Tensor> LocalHome::read(std::span<const Variable> variables) con
   std::vector<at::Tensor> values;
   for (const Variable& variable : variables) values.push_back(local_of(variable).copy());
   return values;
+}
+
+void LocalHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
+                             const TakeRecord& take) const {
+  for (std::size_t i = 0; i < variables.size(); ++i) take(i, local_of(variables[i]).record(walk));
+}
+
+void LocalHome::import_state(const Variable& variable, const VariableRecord& record) {
+  local_of(variable).take(record);
 }
 
 void LocalHome::write(std::span<const VariableWrite> writes) {

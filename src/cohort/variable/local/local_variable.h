@@ -29,6 +29,8 @@ class LocalVariable final : public VariableImpl {
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
   void write(const VariableWrite& write);
+  VariableRecord record(const StateWalk& walk) const;
+  void take(const VariableRecord& record);
   VariableState::Reserve reserve(const SlotKey& key, const at::Tensor& gradient,
                                  std::span<const double> hyper) const;
   void apply(const SlotKey& key, VariableState::Reserve reserve, std::span<const double> hyper);
@@ -48,6 +50,9 @@ class LocalHome final : public VariableHome {
  public:
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                    const TakeRecord& take) const override;
+  void import_state(const Variable& variable, const VariableRecord& record) override;
   void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;

@@ -8,14 +8,15 @@
 #include <vector>
 
 #include "cohort/core/amortized_sweep.h"
+#include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
 #include "cohort/variable/attached_state.h"
 #include "cohort/variable/variable_state.h"
 
-namespace cohort::internal {
+namespace cohort {
 
 // Thread-safe.
-class AttachedStates {
+class COHORT_API AttachedStates {
  public:
   void add(const std::shared_ptr<AttachedState>& state);
   std::vector<std::shared_ptr<AttachedState>> all() const;
@@ -31,4 +32,4 @@ class AttachedStates {
   AmortizedSweep sweep_ COHORT_GUARDED_BY(mutex_);
 };
 
-}  // namespace cohort::internal
+}  // namespace cohort

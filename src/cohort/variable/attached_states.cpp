@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/synchronous/mirrored/attached_states.h"
+#include "cohort/variable/attached_states.h"
 
 #include <algorithm>
 
-namespace cohort::internal {
+namespace cohort {
 
 void AttachedStates::add(const std::shared_ptr<AttachedState>& state) {
   const Lock lock(mutex_);
@@ -40,4 +40,4 @@ std::string AttachedStates::alike_in_steps(std::string_view optimizer) const {
   return text;
 }
 
-}  // namespace cohort::internal
+}  // namespace cohort
