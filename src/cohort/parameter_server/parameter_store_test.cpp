@@ -380,9 +380,8 @@ TEST_F(RowsOfGradients, OfOtherRowsAreRefused) {
       testing::throws_error(ErrorCode::invalid_argument,
                             "[variable.apply] expected indices of the 3 rows of variable 'table', "
                             "got 3 at position 1"));
-  EXPECT_THAT(
-      [&] { store.push(step(rows_, at::tensor({2}, at::kLong))); },
-      testing::throws_error(ErrorCode::invalid_argument, "one for each index"));
+  EXPECT_THAT([&] { store.push(step(rows_, at::tensor({2}, at::kLong))); },
+              testing::throws_error(ErrorCode::invalid_argument, "one for each index"));
   EXPECT_TRUE(at::equal(store.pull({{2}}).values[0], at::zeros({3, 2})));
 }
 

@@ -182,7 +182,7 @@ TEST(ScatterTest, OfAVariableThatThePlaceDoesNotHaveIsRefusedInATrace) {
                                 },
                                 {});
               }),
-              throws_error(ErrorCode::invalid_argument, "is not a variable"));
+              throws_error(ErrorCode::invalid_argument, "does not belong to the strategy"));
   EXPECT_THAT(numbers(v.read()), ::testing::Each(0));
 }
 
