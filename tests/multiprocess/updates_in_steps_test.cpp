@@ -10,6 +10,8 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/state_walk.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {
@@ -123,6 +125,43 @@ TEST_F(UpdatesInSteps, SparseGradientsAreSentAsRows) {
     EXPECT_TRUE(torch::equal(scheduled.read(), here.read())) << suffix;
     EXPECT_TRUE(torch::equal(there.read(), here.read())) << suffix;
   }
+}
+
+// Saves and restores what a training has on servers, also on this process, and in chunks of rows.
+TEST_F(UpdatesInSteps, TheStateOfATrainingGoesOnWhereItWasSaved) {
+  const auto adam_of = [](const std::vector<Variable>& all) {
+    return Adam(all, {.learning_rate = 0.1, .name = "adam of the test"});
+  };
+  const std::vector<Variable> there = {strategy.variable("table", ramp(60).view({20, 3})),
+                                       strategy.variable("scale", ramp(1).view({}))},
+                              here = {local_variable("table", torch::zeros({20, 3})),
+                                      local_variable("scale", torch::zeros({}))};
+  const Adam remote = adam_of(there), local = adam_of(here);
+  const auto train = [&](const std::vector<Variable>& all, const Adam& adam, int begin) {
+    for (int step = begin; step < begin + 3; ++step) {
+      adam.minimize((all[0].tensor().matmul(batch(step).t()) * all[1].tensor()).square().sum());
+    }
+  };
+  const auto train_there = [&](int begin) { strategy.run([&] { train(there, remote, begin); }); };
+  train_there(0);
+  for (const std::uint64_t chunk_bytes : {std::uint64_t{1} << 20, std::uint64_t{40}}) {
+    const std::vector<VariableRecord> saved = whole_state(there, {.chunk_bytes = chunk_bytes});
+    ASSERT_EQ(saved[0].values.at(0).slots.size(), 1U);
+    EXPECT_EQ(saved[0].values[0].slots[0].optimizer, "adam of the test");
+    EXPECT_EQ(saved[0].values[0].slots[0].tensors.size(), 3U);
+    train_there(3);
+    const at::Tensor expected = there[0].read();
+    for (std::size_t i = 0; i < there.size(); ++i) import_state(there[i], saved[i]);
+    train_there(3);
+    EXPECT_TRUE(torch::equal(there[0].read(), expected)) << "chunks of " << chunk_bytes;
+    for (std::size_t i = 0; i < here.size(); ++i) import_state(here[i], saved[i]);
+    train(here, local, 3);
+    EXPECT_TRUE(torch::equal(here[0].read(), expected)) << "chunks of " << chunk_bytes;
+    for (std::size_t i = 0; i < there.size(); ++i) import_state(there[i], saved[i]);
+  }
+  const auto attached = there[0].impl()->home()->attached_states();
+  ASSERT_EQ(attached.size(), 1U);
+  EXPECT_EQ(attached[0]->id().name, "adam of the test");
 }
 
 // No step could use a gradient of it.

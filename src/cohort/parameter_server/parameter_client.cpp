@@ -122,62 +122,116 @@ ParameterClient::ParameterClient(std::shared_ptr<ServerLinks> links)
 
 // All connections are made before anything is sent, because an exception for a server that cannot
 // be reached would lose the answers of the others.
-void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
-                               const Describe& describe) const {
-  const std::size_t num_pushes = exchange.pushes.size();
-  const std::size_t num_requests = num_pushes + exchange.pulls.size();
-  const auto server_of = [&](std::size_t i) {
-    return i < num_pushes ? exchange.pushes[i].server : exchange.pulls[i - num_pushes].server;
-  };
-  std::vector<std::vector<std::uint64_t>> pushed;  // the variables of each push, for errors
+void ParameterClient::ask(std::vector<Asked> asked,
+                          const std::function<void(std::size_t, rpc::Frame)>& take,
+                          const std::function<std::string(std::size_t)>& describe) const {
   const auto described = [&](const Error& error, std::size_t i) {
-    const bool is_push = i < num_pushes;
-    const auto& variables = is_push ? pushed[i] : exchange.pulls[i - num_pushes].request.variables;
-    return named_at(error, links_->name_of(server_of(i))).during(describe(variables, is_push));
+    return named_at(error, links_->name_of(asked[i].server)).during(describe(i));
   };
-  for (const Push& push : exchange.pushes) pushed.push_back(variables_of(push.request));
   std::vector<std::shared_ptr<rpc::Requester>> links;
-  for (std::size_t i = 0; i < num_requests; ++i) {
+  std::vector<rpc::Requester::Request> requests;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
     try {
-      links.push_back(links_->get(server_of(i)).data);
+      links.push_back(links_->get(asked[i].server).data);
     } catch (const Error& error) {
       throw described(error, i);
     }
-  }
-  std::vector<rpc::Requester::Request> requests;
-  for (std::size_t i = 0; i < num_pushes; ++i) {
-    Push& push = exchange.pushes[i];
-    traffic.pushed_bytes += push.bytes();
-    requests.push_back({links[i].get(), rpc::to_frame(std::move(push.request))});
-  }
-  for (std::size_t i = num_pushes; i < num_requests; ++i) {
-    const Pull& pull = exchange.pulls[i - num_pushes];
-    requests.push_back({links[i].get(), rpc::to_frame(pull.request)});
+    requests.push_back({links[i].get(), std::move(asked[i].frame)});
   }
   std::vector<std::optional<rpc::Answer>> answers =
       rpc::Requester::ask_all(std::move(requests), Deadline::after(links_->data_timeout()));
   std::optional<Error> first_error;
-  for (std::size_t i = 0; i < num_requests; ++i) {
-    const bool is_push = i < num_pushes;
+  for (std::size_t i = 0; i < asked.size(); ++i) {
+    const rpc::MemberId server = asked[i].server;
     if (!answers[i]) {
-      answers[i] = late_error(is_push ? "push" : "pull", "an answer", links_->name_of(server_of(i)),
-                              links_->data_timeout());
+      answers[i] =
+          late_error(asked[i].what, "an answer", links_->name_of(server), links_->data_timeout());
       links[i]->give_up(std::get<Error>(*answers[i]));
-      links_->note_silence(server_of(i));
+      links_->note_silence(server);
     }
     try {
-      if (is_push) {
-        traffic.pushes_dropped += was_applied(*answers[i]) ? 0 : 1;
-      } else {
-        if (const Error* refusal = std::get_if<Error>(&*answers[i])) throw Error(*refusal);
-        take(exchange.pulls[i - num_pushes], std::get<rpc::Frame>(std::move(*answers[i])), exchange,
-             traffic);
-      }
+      if (const Error* refusal = std::get_if<Error>(&*answers[i])) throw Error(*refusal);
+      take(i, std::get<rpc::Frame>(std::move(*answers[i])));
     } catch (...) {
       if (!first_error) first_error = described(current_error(), i);
     }
   }
   if (first_error) throw Error(*first_error);
+}
+
+void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
+                               const Describe& describe) const {
+  const std::size_t num_pushes = exchange.pushes.size();
+  std::vector<std::vector<std::uint64_t>> pushed;  // the variables of each push, for errors
+  std::vector<Asked> asked;
+  for (Push& push : exchange.pushes) {
+    pushed.push_back(variables_of(push.request));
+    traffic.pushed_bytes += push.bytes();
+    asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request))});
+  }
+  for (const Pull& pull : exchange.pulls)
+    asked.push_back({pull.server, "pull", rpc::to_frame(pull.request)});
+  const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
+    if (i >= num_pushes)
+      return take(exchange.pulls[i - num_pushes], std::move(answer), exchange, traffic);
+    if (!rpc::push_reply_of(answer).was_applied) ++traffic.pushes_dropped;
+  };
+  ask(std::move(asked), take_answer, [&](std::size_t i) {
+    const bool is_push = i < num_pushes;
+    return describe(is_push ? pushed[i] : exchange.pulls[i - num_pushes].request.variables,
+                    is_push);
+  });
+}
+
+std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Range> ranges,
+                                                             std::uint64_t placement,
+                                                             bool has_slots,
+                                                             const Describe& describe) const {
+  struct OfServer {
+    rpc::MemberId server = 0;
+    rpc::ExportRequest request = {};
+    std::vector<std::size_t> positions = {};
+  };
+  std::vector<OfServer> servers;
+  for (std::size_t i = 0; i < ranges.size(); ++i) {
+    OfServer& server = find_or_add(servers, ranges[i].server);
+    server.request.ranges.push_back(ranges[i].range);
+    server.positions.push_back(i);
+  }
+  std::vector<Asked> asked;
+  for (OfServer& server : servers) {
+    server.request.placement = placement;
+    server.request.has_slots = has_slots;
+    asked.push_back({server.server, "export", rpc::to_frame(server.request)});
+  }
+  std::vector<rpc::StateOfRange> states(ranges.size());
+  const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
+    rpc::ExportReply reply = rpc::export_reply_of(std::move(answer));
+    const std::vector<std::size_t>& positions = servers[i].positions;
+    COHORT_CHECK(reply.states.size() == positions.size(), ErrorCode::data_loss,
+                 "[server.export_state] expected ", positions.size(), " states from ",
+                 links_->name_of(servers[i].server), ", got ", reply.states.size());
+    for (std::size_t k = 0; k < positions.size(); ++k)
+      states[positions[k]] = std::move(reply.states[k]);
+  };
+  ask(std::move(asked), take_answer, [&](std::size_t i) {
+    std::vector<std::uint64_t> variables;
+    for (const rpc::StateRange& range : servers[i].request.ranges)
+      variables.push_back(range.variable);
+    return describe(variables, /*is_push=*/false);
+  });
+  return states;
+}
+
+void ParameterClient::import_state(rpc::MemberId server, rpc::ImportRequest request,
+                                   const Describe& describe) const {
+  std::vector<std::uint64_t> variables;
+  for (const rpc::StateOfRange& state : request.states) variables.push_back(state.range.variable);
+  std::vector<Asked> asked;
+  asked.push_back({server, "import", rpc::to_frame(std::move(request))});
+  ask(
+      std::move(asked), [](std::size_t, const rpc::Frame&) {},
+      [&](std::size_t) { return describe(variables, /*is_push=*/true); });
 }
 
 void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,

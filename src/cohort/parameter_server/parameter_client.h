@@ -11,6 +11,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -73,6 +74,16 @@ class COHORT_API ParameterClient {
   // server answers in the order of the requests, so what is pulled includes what is pushed. Throws
   // the first error after all answers have come or are late, and were added to `traffic`.
   void exchange(Exchange exchange, VariableTraffic& traffic, const Describe& describe) const;
+  // The states of ranges of variables, each on its server, in this order.
+  struct Range {
+    rpc::MemberId server = 0;
+    rpc::StateRange range;
+  };
+  std::vector<rpc::StateOfRange> export_state(std::span<const Range> ranges,
+                                              std::uint64_t placement, bool has_slots,
+                                              const Describe& describe) const;
+  void import_state(rpc::MemberId server, rpc::ImportRequest request,
+                    const Describe& describe) const;
   // Sends a push and returns. `on_end` gets the error; or, with nullopt, whether it was applied.
   using OnEnd = std::function<void(const std::optional<Error>& error, bool was_applied)>;
   void push_later(Push push, OnEnd on_end) const;
@@ -83,6 +94,16 @@ class COHORT_API ParameterClient {
  private:
   // The pushes of push_later() that have no answer yet. Answers keep it alive after the client.
   class OpenPushes;
+  struct Asked {
+    rpc::MemberId server = 0;
+    std::string_view what;  // "pull"
+    rpc::Frame frame;
+  };
+  // Connects to all servers, sends the requests, and waits for all answers. `take(i, frame)` may
+  // throw. Throws the first error, to which `describe(i)` adds what was asked, after all answers
+  // have come or are late.
+  void ask(std::vector<Asked> requests, const std::function<void(std::size_t, rpc::Frame)>& take,
+           const std::function<std::string(std::size_t)>& describe) const;
   void take(const Pull& pull, rpc::Frame answer, const Exchange& into,
             VariableTraffic& traffic) const;
 

@@ -52,14 +52,14 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
 
 // Fills variables before it locks the table, so that pulls and pushes of others can continue.
 void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
-  std::unordered_map<std::uint64_t, std::unique_ptr<StoredVariable>> fresh;
+  std::unordered_map<std::uint64_t, std::shared_ptr<StoredVariable>> fresh;
   for (const rpc::VariableSpec& variable : variables) {
     COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
                  "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
                  " (variable '", variable.name, "')");
     if (has(variable.id)) continue;
     try {
-      fresh[variable.id] = std::make_unique<StoredVariable>(variable.name, initial_value(variable));
+      fresh[variable.id] = std::make_shared<StoredVariable>(variable.name, initial_value(variable));
     } catch (...) {
       rethrow_from_store("create_variables");
     }
@@ -101,7 +101,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
   rpc::PullReply reply;
   reply.values.reserve(request.variables.size());
   for (const std::uint64_t id : request.variables) {
-    StoredVariable::Version version = find(id).snapshot();
+    StoredVariable::Version version = find(id)->snapshot();
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
   }
@@ -142,7 +142,37 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   return {.was_applied = true};
 }
 
-StoredVariable& ParameterStore::find(std::uint64_t id) const {
+rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request) {
+  check_placement(request.placement);
+  rpc::ExportReply reply;
+  for (const rpc::StateRange& range : request.ranges)
+    reply.states.push_back(find(range.variable)->export_state(range, request.has_slots));
+  if (request.has_applied) reply.applied = applied_.record();
+  return reply;
+}
+
+void ParameterStore::import_state(const rpc::ImportRequest& request) {
+  check_placement(request.placement);
+  std::vector<std::shared_ptr<StoredVariable>> variables;
+  for (const rpc::StateOfRange& state : request.states) {
+    variables.push_back(find(state.range.variable));
+    variables.back()->check_import(state);
+  }
+  try {
+    for (std::size_t i = 0; i < variables.size(); ++i)
+      variables[i]->import_state(request.states[i]);
+  } catch (...) {
+    rethrow_from_store("import_state");
+  }
+  applied_.merge(request.applied);
+}
+
+void ParameterStore::erase(const std::vector<std::uint64_t>& variables) {
+  const std::unique_lock lock(mutex_);
+  for (const std::uint64_t id : variables) variables_.erase(id);
+}
+
+std::shared_ptr<StoredVariable> ParameterStore::find(std::uint64_t id) const {
   const std::shared_lock lock(mutex_);
   const auto found = variables_.find(id);
   if (found == variables_.end()) {
@@ -151,7 +181,7 @@ StoredVariable& ParameterStore::find(std::uint64_t id) const {
                 "this server was restarted since it was created, and has lost its variables",
                 ErrorCause::handle_lost);
   }
-  return *found->second;
+  return found->second;
 }
 
 std::vector<ParameterStore::Update> ParameterStore::prepare(
@@ -159,9 +189,10 @@ std::vector<ParameterStore::Update> ParameterStore::prepare(
   std::vector<Update> updates;
   updates.reserve(effects.size());
   for (rpc::Effect& effect : effects) {
-    StoredVariable& variable = find(effect.variable);
+    std::shared_ptr<StoredVariable> variable = find(effect.variable);
     const variable::UpdateRule* const rule = rule_of(effect);
-    updates.push_back({&variable, variable.reserve(std::move(effect), rule)});
+    StoredVariable::Reserve reserve = variable->reserve(std::move(effect), rule);
+    updates.push_back({std::move(variable), std::move(reserve)});
   }
   return updates;
 }

@@ -36,20 +36,27 @@ class COHORT_API ParameterStore {
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
   rpc::PushReply push(rpc::PushRequest request);
+  // To move variables, call expect_placement() before: a push that came between their export and
+  // that of the applied pushes would be lost or applied twice.
+  rpc::ExportReply export_state(const rpc::ExportRequest& request);
+  void import_state(const rpc::ImportRequest& request);
+  // Ignores those that are not here. An update that runs now may be lost, too: call
+  // expect_placement() before.
+  void erase(const std::vector<std::uint64_t>& variables);
   const Counters& counters() const { return counters_; }
 
  private:
   struct Update {
-    parameter_server::StoredVariable* variable;
+    std::shared_ptr<parameter_server::StoredVariable> variable;
     parameter_server::StoredVariable::Reserve reserve;
   };
   void check_placement(std::uint64_t version) const;
   bool has(std::uint64_t id) const;
-  parameter_server::StoredVariable& find(std::uint64_t id) const;
+  std::shared_ptr<parameter_server::StoredVariable> find(std::uint64_t id) const;
   std::vector<Update> prepare(std::vector<rpc::Effect> effects) const;
 
-  mutable std::shared_mutex mutex_;  // guards the table, from which nothing is ever removed
-  std::unordered_map<std::uint64_t, std::unique_ptr<parameter_server::StoredVariable>> variables_;
+  mutable std::shared_mutex mutex_;  // guards the table
+  std::unordered_map<std::uint64_t, std::shared_ptr<parameter_server::StoredVariable>> variables_;
   parameter_server::AppliedPushes applied_;
   std::atomic<std::uint64_t> placement_ = 0;  // the version that requests must have at least
   Counters counters_;

@@ -385,6 +385,57 @@ TEST_F(RowsOfGradients, OfOtherRowsAreRefused) {
   EXPECT_TRUE(at::equal(store.pull({{2}}).values[0], at::zeros({3, 2})));
 }
 
+// As variables move: what the first server has applied is not applied again by the second one.
+TEST_F(ParameterStoreTest, VariablesMoveWithTheirSlotsAndAppliedPushes) {
+  const auto step = [](std::uint64_t closure) {
+    rpc::PushRequest request = push(closure, Kind::apply, {at::ones({3, 2})}, 2);
+    request.effects[0].rule = request.effects[0].optimizer = "momentum";
+    request.effects[0].hyper = {0.5, 0.5, 0.0};
+    return request;
+  };
+  store.push(step(7));
+  ParameterStore other;
+  other.create({{.id = 2, .name = "table", .spec = {at::ScalarType::Float, {{3, 2}}}}});
+  store.expect_placement(0);
+  for (const std::int64_t first_row : {0, 2}) {
+    const rpc::StateRange range{2, first_row, first_row == 0 ? 2 : 1};
+    rpc::ExportReply exported = store.export_state({.ranges = {range}, .has_applied = true});
+    other.import_state({.states = std::move(exported.states), .applied = exported.applied});
+  }
+  store.erase({2});
+  EXPECT_EQ(code_of(step(8)), ErrorCode::not_found);
+  EXPECT_FALSE(other.push(step(7)).was_applied) << "the first server has applied it";
+  EXPECT_TRUE(other.push(step(8)).was_applied);
+  // 0.5 * 1 at first, then 0.5 * (0.5 * 1 + 1).
+  EXPECT_TRUE(other.pull({{2}}).values[0].eq(-1.25).all().item<bool>());
+}
+
+TEST_F(ParameterStoreTest, RefusesStatesThatDoNotFit) {
+  const auto refusal = [&](const rpc::StateOfRange& state) {
+    return [this, state] { store.import_state({.states = {state}}); };
+  };
+  const rpc::StateOfRange rows{{2, 1, 2}, 0, at::ones({2, 2}), {}};
+  rpc::StateOfRange wrong = rows;
+  wrong.range.rows = 3;
+  EXPECT_THAT(refusal(wrong), testing::throws_error(ErrorCode::invalid_argument, "3 from row 1"));
+  wrong = rows;
+  wrong.value = at::ones({1, 2});
+  EXPECT_THAT(refusal(wrong),
+              testing::throws_error(ErrorCode::invalid_argument, "expected values"));
+  wrong = rows;
+  wrong.slots = {{"adam", "adam", {at::ones({2, 2})}}};
+  EXPECT_THAT(refusal(wrong),
+              testing::throws_error(ErrorCode::invalid_argument, "expected 3 slots"));
+  wrong.slots = {{"adam", "no rule", {}}};
+  EXPECT_THAT(refusal(wrong), testing::throws_error(ErrorCode::not_found, "no rule"));
+  EXPECT_TRUE(value(2).eq(0).all().item<bool>());
+  EXPECT_THAT(
+      [&] {
+        store.export_state({.ranges = {{2, 2, 2}}});
+      },
+      testing::throws_error(ErrorCode::invalid_argument, "2 from row 2"));
+}
+
 TEST_F(ParameterStoreTest, AFaultyEffectLeavesAllAsItWas) {
   rpc::PushRequest request = push(4, Kind::assign_add, {at::ones({4})});
   request.effects.push_back({.kind = Kind::assign, .variable = 2, .tensors = {at::ones({4})}});

@@ -3,6 +3,7 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
 #include <iterator>
 #include <numeric>
 #include <unordered_set>
@@ -22,26 +23,38 @@ rpc::Placement RemoteHome::places_of(std::span<const Variable> variables) const 
   return placement_.find(ids);
 }
 
-// If a connection broke while the answer was awaited, the error says what to do. Each error names
-// those of the variables that its request was about.
-void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Variable> variables,
-                          const std::string& what) const {
-  const auto describe = [&](std::span<const std::uint64_t> ids, bool) {
+ParameterClient::Describe RemoteHome::describe(std::span<const Variable> variables,
+                                               const std::string& what) {
+  return [variables, what](std::span<const std::uint64_t> ids, bool) {
     const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
     std::vector<Variable> asked;
     for (const Variable& variable : variables)
       if (wanted.contains(RemoteVariable::of(variable).id())) asked.push_back(variable);
     return what + (asked.size() == 1 ? " variable " : " variables ") + names_of(asked);
   };
-  VariableTraffic traffic;
+}
+
+namespace {
+
+// If a connection broke while the answer was awaited, the error says what to do.
+template <class Call>
+void with_remedy(const Call& call) {
   try {
-    client_.exchange(std::move(exchange), traffic, describe);
+    call();
   } catch (const Error& error) {
     const bool is_lost =
         error.code() == ErrorCode::unavailable && error.cause() == ErrorCause::peer_lost;
     if (is_lost) throw rpc::as_lost_server(error);
     throw;
   }
+}
+
+}  // namespace
+
+void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Variable> variables,
+                          const std::string& what) const {
+  VariableTraffic traffic;
+  with_remedy([&] { client_.exchange(std::move(exchange), traffic, describe(variables, what)); });
   if (EagerStep* const step = EagerStep::current()) {
     step->traffic().pulled_bytes += traffic.pulled_bytes;
     step->traffic().pushed_bytes += traffic.pushed_bytes;
@@ -62,6 +75,137 @@ std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) co
                  links_->name_of(place_of(variable).server), ")");
   }
   return values;
+}
+
+namespace {
+
+std::uint64_t bytes_of(const TensorSpec& spec) {
+  std::uint64_t bytes = c10::elementSize(spec.dtype);
+  for (const std::int64_t size : *spec.sizes) bytes *= static_cast<std::uint64_t>(size);
+  return bytes;
+}
+
+// The ranges of rows of a variable that have about this many bytes each; one range of all rows for
+// a smaller one.
+std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
+                                       std::uint64_t chunk_bytes) {
+  const std::uint64_t bytes = bytes_of(spec);
+  if (spec.sizes->empty() || bytes <= chunk_bytes) return {{.variable = id}};
+  const std::int64_t all = spec.sizes->front();
+  const std::uint64_t row_bytes = bytes / static_cast<std::uint64_t>(all);
+  const auto rows = static_cast<std::int64_t>(std::max<std::uint64_t>(1, chunk_bytes / row_bytes));
+  std::vector<rpc::StateRange> ranges;
+  for (std::int64_t first = 0; first < all; first += rows)
+    ranges.push_back({id, first, std::min(rows, all - first)});
+  return ranges;
+}
+
+VariableRecord record_of(const Variable& variable, rpc::StateOfRange state) {
+  return {.name = variable.name(),
+          .spec = variable.spec(),
+          .first_row = state.range.first_row,
+          .values = {{std::move(state.value), std::move(state.slots)}}};
+}
+
+// How often a variable is read again that was updated between its chunks; then it is read whole.
+constexpr int kTriesMax = 3;
+
+}  // namespace
+
+// One walk over variables of one home.
+class RemoteHome::Exporter {
+ public:
+  Exporter(const RemoteHome& home, std::span<const Variable> variables, const StateWalk& walk,
+           const TakeRecord& take)
+      : home_(home), variables_(variables), walk_(walk), take_(take) {}
+
+  void run() {
+    std::uint64_t bytes = 0;
+    for (std::size_t i = 0; i < variables_.size(); ++i) {
+      const auto ranges =
+          ranges_of(places_.slices[i].variable, variables_[i].spec(), walk_.chunk_bytes);
+      if (ranges.size() > 1) {
+        export_in_chunks(i, ranges);
+        continue;
+      }
+      together_.push_back(i);
+      bytes += bytes_of(variables_[i].spec());
+      if (bytes < walk_.chunk_bytes) continue;
+      export_together();
+      bytes = 0;
+    }
+    export_together();
+  }
+
+ private:
+  std::vector<rpc::StateOfRange> ask(std::span<const ParameterClient::Range> ranges) const {
+    std::vector<rpc::StateOfRange> states;
+    with_remedy([&] {
+      states = home_.client_.export_state(ranges, places_.version, walk_.has_slots,
+                                          describe(variables_, "export of"));
+    });
+    return states;
+  }
+  void export_together() {
+    std::vector<ParameterClient::Range> ranges;
+    for (const std::size_t i : together_)
+      ranges.push_back({places_.slices[i].server, {.variable = places_.slices[i].variable}});
+    std::vector<rpc::StateOfRange> states = ask(ranges);
+    for (std::size_t k = 0; k < together_.size(); ++k)
+      take_(together_[k], record_of(variables_[together_[k]], std::move(states[k])));
+    together_.clear();
+  }
+  // All chunks must be of one version of the variable, so that the slots fit the value.
+  void export_in_chunks(std::size_t i, const std::vector<rpc::StateRange>& ranges) const {
+    const rpc::MemberId server = places_.slices[i].server;
+    for (int tries = 0; tries < kTriesMax; ++tries) {
+      std::vector<rpc::StateOfRange> states;
+      for (const rpc::StateRange& range : ranges) {
+        const ParameterClient::Range one{server, range};
+        states.push_back(std::move(ask({&one, 1})[0]));
+        if (states.back().version != states.front().version) break;
+      }
+      if (states.back().version != states.front().version) continue;
+      for (rpc::StateOfRange& state : states) take_(i, record_of(variables_[i], std::move(state)));
+      return;
+    }
+    const ParameterClient::Range whole{server, {.variable = places_.slices[i].variable}};
+    take_(i, record_of(variables_[i], std::move(ask({&whole, 1})[0])));
+  }
+
+  const RemoteHome& home_;
+  const std::span<const Variable> variables_;
+  const StateWalk& walk_;
+  const TakeRecord& take_;
+  const rpc::Placement places_ = home_.places_of(variables_);
+  std::vector<std::size_t> together_;
+};
+
+void RemoteHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
+                              const TakeRecord& take) const {
+  Exporter(*this, variables, walk, take).run();
+}
+
+void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {
+  const rpc::Placement places = places_of({&variable, 1});
+  const rpc::Slice& slice = places.slices[0];
+  const VariableRecord::Value& value = record.values[0];
+  for (const rpc::StateRange& range :
+       ranges_of(slice.variable, record.spec, StateWalk().chunk_bytes)) {
+    const auto rows_of = [&](const at::Tensor& tensor) {
+      const bool is_whole = range.rows == rpc::Slice::kAllRows || tensor.dim() == 0;
+      const at::Tensor plain = tensor.detach().cpu();
+      return (is_whole ? plain : plain.narrow(0, range.first_row, range.rows)).contiguous();
+    };
+    rpc::StateOfRange state{.range = range, .value = rows_of(value.tensor), .slots = value.slots};
+    for (internal::OptimizerSlots& slots : state.slots)
+      for (at::Tensor& tensor : slots.tensors) tensor = rows_of(tensor);
+    rpc::ImportRequest request{.placement = places.version};
+    request.states.push_back(std::move(state));
+    with_remedy([&] {
+      client_.import_state(slice.server, std::move(request), describe({&variable, 1}, "import of"));
+    });
+  }
 }
 
 void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& what) const {

@@ -12,6 +12,7 @@
 #include "cohort/parameter_server/placement_table.h"
 #include "cohort/parameter_server/remote_variable.h"
 #include "cohort/parameter_server/server_links.h"
+#include "cohort/variable/attached_states.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -33,6 +34,14 @@ class COHORT_API RemoteHome : public VariableHome {
 
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                    const TakeRecord& take) const override;
+  // In messages of about chunk_bytes of StateWalk's default.
+  void import_state(const Variable& variable, const VariableRecord& record) override;
+  void attach(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
+  std::vector<std::shared_ptr<AttachedState>> attached_states() const override {
+    return attached_.all();
+  }
   void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
@@ -53,12 +62,17 @@ class COHORT_API RemoteHome : public VariableHome {
   void update(std::vector<RemoteUpdate> updates, const std::string& what) const;
   static std::vector<RemoteUpdate> written_by(const EagerStep& step,
                                               std::span<const Variable> variables);
+  class Exporter;
+  // Describes requests for errors, by the names of those of the variables that they are about.
+  static parameter_server::ParameterClient::Describe describe(std::span<const Variable> variables,
+                                                              const std::string& what);
   void exchange(parameter_server::ParameterClient::Exchange exchange,
                 std::span<const Variable> variables, const std::string& what) const;
 
   const std::shared_ptr<parameter_server::ServerLinks> links_;
   const parameter_server::ParameterClient client_;
   parameter_server::PlacementTable placement_;
+  AttachedStates attached_;
 };
 
 }  // namespace cohort

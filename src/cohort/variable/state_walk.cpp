@@ -88,6 +88,11 @@ void import_state(const Variable& variable, const VariableRecord& record) {
                "'");
   const std::shared_ptr<VariableHome> home = variable.impl()->home();
   home->check_use("assign", variable.name());
+  COHORT_CHECK(record.values.size() == 1 || home->reduces_over_replicas(),
+               ErrorCode::invalid_argument,
+               "[variable.import_state] expected one value for variable '", variable.name(),
+               "', which has no replicas, got ", record.values.size(),
+               "; export them without is_by_replica");
   home->import_state(variable, record);
 }
 

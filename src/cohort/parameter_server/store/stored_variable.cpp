@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "cohort/core/error.h"
+#include "cohort/optimizer/optimizer.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/row_gradient.h"
 
@@ -13,6 +15,14 @@ namespace {
 
 // If more readers than this hold old versions, a new version needs a new allocation.
 constexpr std::size_t kSparesMax = 3;
+
+void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::string_view name) {
+  if (range.rows == rpc::Slice::kAllRows && range.first_row == 0) return;
+  const bool is_part = !spec.sizes->empty() && range.first_row >= 0 && range.rows >= 0 &&
+                       range.first_row <= spec.sizes->front() - range.rows;
+  COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
+               name, "' ", spec.to_string(), ", got ", range.rows, " from row ", range.first_row);
+}
 
 // It refers to the effect.
 SlotKey key_of(const StoredVariable::Reserve& reserve) {
@@ -29,6 +39,63 @@ StoredVariable::StoredVariable(std::string name, at::Tensor value)
 StoredVariable::Version StoredVariable::snapshot() const {
   const Lock lock(mutex_);
   return {state_.value(), version_};
+}
+
+rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, bool has_slots) const {
+  check_range(range, spec_, name_);
+  const bool is_whole = range.rows == rpc::Slice::kAllRows;
+  const auto rows_of = [&](const at::Tensor& tensor) {
+    const bool has_rows = !is_whole && tensor.dim() > 0;
+    return has_rows ? tensor.narrow(0, range.first_row, range.rows).clone() : tensor;
+  };
+  const Lock lock(mutex_);
+  rpc::StateOfRange state{.range = range, .version = version_, .value = rows_of(state_.value())};
+  if (!has_slots) return state;
+  state.slots = state_.all_slots(name_);
+  for (internal::OptimizerSlots& slots : state.slots) {
+    for (at::Tensor& tensor : slots.tensors)
+      tensor = is_whole || tensor.dim() == 0 ? tensor.clone() : rows_of(tensor);
+  }
+  return state;
+}
+
+void StoredVariable::check_import(const rpc::StateOfRange& state) const {
+  check_range(state.range, spec_, name_);
+  const bool is_whole = state.range.rows == rpc::Slice::kAllRows;
+  TensorSpec expected = spec_;
+  if (!is_whole) expected.sizes->front() = state.range.rows;
+  const auto check = [&](const at::Tensor& tensor, const TensorSpec& spec, std::string_view what) {
+    COHORT_CHECK(TensorSpec::of(tensor) == spec, ErrorCode::invalid_argument,
+                 "[server.import_state] expected ", what, " of ", spec.to_string(),
+                 " for variable '", name_, "', got ", TensorSpec::of(tensor).to_string());
+  };
+  check(state.value, expected, "values");
+  for (const internal::OptimizerSlots& slots : state.slots) {
+    const variable::UpdateRule& rule = optimizer::update_rule_of(slots.rule);
+    const std::vector<double> hyper(rule.hyperparameter_names().size(), 0.0);
+    const auto fresh = rule.create_slots(state.value, hyper);
+    COHORT_CHECK(fresh.size() == slots.tensors.size(), ErrorCode::invalid_argument,
+                 "[server.import_state] expected ", fresh.size(), " slots of rule '", slots.rule,
+                 "' for variable '", name_, "', got ", slots.tensors.size());
+    for (std::size_t i = 0; i < fresh.size(); ++i)
+      check(slots.tensors[i], TensorSpec::of(fresh[i]), rule.slot_names()[i]);
+  }
+}
+
+void StoredVariable::import_state(const rpc::StateOfRange& state) {
+  const Lock lock(mutex_);
+  const bool is_whole = state.range.rows == rpc::Slice::kAllRows;
+  Reserve reserve{.effect = {}, .rule = nullptr, .spare = take_spare()};
+  at::Tensor next = target(reserve);
+  if (is_whole) {
+    next.copy_(state.value);
+    state_.take_slots(state.slots, /*may_keep=*/false);
+  } else {
+    if (!next.is_same(state_.value())) next.copy_(state_.value());
+    next.narrow(0, state.range.first_row, state.range.rows).copy_(state.value);
+    state_.take_slot_rows(state.slots, state.range.first_row, state.range.rows);
+  }
+  finish(std::move(next), reserve);
 }
 
 at::Tensor StoredVariable::checked_gradient(const Reserve& reserve) const {

@@ -14,6 +14,7 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/rpc/messages.h"
 #include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable_state.h"
 
@@ -43,6 +44,14 @@ class StoredVariable {
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
   Version snapshot() const;
+
+  // The value may be shared, since it never changes; the slots are copies.
+  rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
+  // Takes a state whose tensors fit, as check_import() says.
+  void import_state(const rpc::StateOfRange& state);
+  // Throws invalid_argument unless the state has rows of this variable, and slots of known rules
+  // for them.
+  void check_import(const rpc::StateOfRange& state) const;
 
   // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
   Reserve reserve(internal::Effect effect, const variable::UpdateRule* rule);
