@@ -144,8 +144,8 @@ void ParameterClient::ask(std::vector<Asked> asked,
   for (std::size_t i = 0; i < asked.size(); ++i) {
     const rpc::MemberId server = asked[i].server;
     if (!answers[i]) {
-      answers[i] =
-          late_error(asked[i].what, "an answer", links_->name_of(server), links_->data_timeout());
+      answers[i] = late_error(std::string(asked[i].what), "an answer", links_->name_of(server),
+                              links_->data_timeout());
       links[i]->give_up(std::get<Error>(*answers[i]));
       links_->note_silence(server);
     }

@@ -180,7 +180,7 @@ TEST_F(RemoteHomeTest, AnEagerStepPushesAndPullsOnceAServer) {
   buffer_.tensor().add_(1);
   first_.set_value(1, of_two(-1));
   write_values(std::array{VariableWrite{a_, internal::Effect::Kind::assign_add, of_two(1)},
-                           VariableWrite{buffer_, internal::Effect::Kind::assign_add, of_two(1)}});
+                          VariableWrite{buffer_, internal::Effect::Kind::assign_add, of_two(1)}});
   ASSERT_THAT(first_.pushes(), SizeIs(1));
   ASSERT_THAT(second_.pushes(), SizeIs(1));
   const rpc::PushRequest push = second_.pushes()[0];

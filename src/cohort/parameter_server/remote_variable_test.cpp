@@ -116,9 +116,7 @@ TEST_F(RemoteVariableTest, WrongSpecsAreRefusedHereAndNothingIsSent) {
 }
 
 TEST_F(RemoteVariableTest, RowsAreChangedThere) {
-  const auto row = [](std::int64_t i) {
-    return at::full({1}, i, at::TensorOptions(at::kInt));
-  };
+  const auto row = [](std::int64_t i) { return at::full({1}, i, at::TensorOptions(at::kInt)); };
   EXPECT_THAT([&] { variable_.scatter_max(row(2), filled(1, {1})); },
               throws_error(ErrorCode::invalid_argument, "got 2 at position 0"));
   EXPECT_TRUE(server_.pushes().empty());

@@ -29,7 +29,7 @@ class COHORT_API AttachedStates {
  private:
   mutable Mutex mutex_;
   std::vector<std::weak_ptr<AttachedState>> states_ COHORT_GUARDED_BY(mutex_);
-  AmortizedSweep sweep_ COHORT_GUARDED_BY(mutex_);
+  internal::AmortizedSweep sweep_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

@@ -7,9 +7,9 @@ namespace cohort::parameter_server {
 
 AppliedPushes::Verdict AppliedPushes::begin(const rpc::PushId& push, std::uint64_t low_watermark) {
   const Lock lock(mutex_);
-  Start* const known = begin_start(push.origin, push.incarnation);
-  if (known == nullptr) return Verdict::retired;
-  Start& start = *known;
+  Start* const begun = begin_start(push.origin, push.incarnation);
+  if (begun == nullptr) return Verdict::retired;
+  Start& start = *begun;
   start.low_watermark = std::max(start.low_watermark, low_watermark);
   if (start.low_watermark >= start.swept + kSweepEvery) {
     std::erase_if(start.pushes, [&](const auto& entry) {
@@ -55,10 +55,10 @@ std::vector<rpc::AppliedRecord> AppliedPushes::record() {
   });
   std::vector<rpc::AppliedRecord> records;
   for (const auto& [number, origin] : origins_) {
-    rpc::AppliedRecord& record = records.emplace_back(rpc::AppliedRecord{
-        .origin = number,
-        .incarnation = origin.incarnation,
-        .low_watermark = origin.start.low_watermark});
+    rpc::AppliedRecord& record =
+        records.emplace_back(rpc::AppliedRecord{.origin = number,
+                                                .incarnation = origin.incarnation,
+                                                .low_watermark = origin.start.low_watermark});
     for (const auto& [key, state] : origin.start.pushes)
       record.applied.push_back({key.number, key.segment});
   }

@@ -26,6 +26,13 @@ struct ReleaseRequest {
 };
 struct Done {};
 
+template <class Codec>
+void fields(Codec& codec, ReleaseRequest& request) {
+  codec(request.resources, request.next_call_bytes);
+}
+template <class Codec>
+void fields(Codec&, Done&) {}
+
 }  // namespace internal
 
 template <class Codec>
@@ -153,13 +160,6 @@ template <class Codec>
 void fields(Codec& codec, IteratorSpec& iterator) {
   codec(iterator.id, iterator.dataset, Fixed{iterator.seed}, iterator.epoch, iterator.files);
 }
-
-template <class Codec>
-void fields(Codec& codec, internal::ReleaseRequest& request) {
-  codec(request.resources, request.next_call_bytes);
-}
-template <class Codec>
-void fields(Codec&, internal::Done&) {}
 
 namespace internal {
 
