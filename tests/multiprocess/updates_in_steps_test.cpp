@@ -133,7 +133,7 @@ TEST_F(UpdatesInSteps, TheStateOfATrainingGoesOnWhereItWasSaved) {
     return Adam(all, {.learning_rate = 0.1, .name = "adam of the test"});
   };
   const std::vector<Variable> there = {strategy.variable("table", ramp(60).view({20, 3})),
-                                       strategy.variable("scale", ramp(1).view({}))},
+                                       strategy.variable("scale", torch::ones({}))},
                               here = {local_variable("table", torch::zeros({20, 3})),
                                       local_variable("scale", torch::zeros({}))};
   const Adam remote = adam_of(there), local = adam_of(here);
