@@ -37,7 +37,7 @@ std::vector<std::uint64_t> variables_of(const rpc::PushRequest& request) {
 // Returns whether the push was applied, or throws.
 bool was_applied(const rpc::Answer& answer) {
   if (const Error* error = std::get_if<Error>(&answer)) throw Error(*error);
-  return rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied;
+  return rpc::message_of<rpc::PushReply>(std::get<rpc::Frame>(answer)).was_applied;
 }
 
 Error named_at(const Error& error, const std::string& server) {
@@ -178,7 +178,7 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
 
 void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,
                            VariableTraffic& traffic) const {
-  rpc::PullReply reply = rpc::pull_reply_of(std::move(answer));
+  rpc::PullReply reply = rpc::message_of<rpc::PullReply>(std::move(answer));
   const std::size_t values = pull.positions.size();
   const std::size_t versions = pull.request.wants_versions ? values : 0;
   COHORT_CHECK(reply.values.size() == values && reply.versions.size() == versions,
