@@ -210,8 +210,9 @@ class WrongWatermarkTest : public ::testing::Test {
     const std::uint64_t start = strategy.home()->connection().incarnation();
     const rpc::PushRequest wrong{.id = {.incarnation = start, .number = closure},
                                  .low_watermark = low_watermark};
-    return rpc::push_reply_of(strategy.home()->connection().ps(0).data->call(
-                                  rpc::to_frame(wrong), Deadline::after(kPatience), "pushing"))
+    return rpc::message_of<rpc::PushReply>(
+               strategy.home()->connection().ps(0).data->call(
+                   rpc::to_frame(wrong), Deadline::after(kPatience), "pushing"))
         .was_applied;
   }
 

@@ -243,14 +243,13 @@ std::vector<ClosureId> ClosureTable::on_worker(WorkerId worker) const {
 }
 
 bool ClosureTable::is_running(ClosureId closure, WorkerId worker) const {
-  if (closure < base_ || closure >= next_) return false;
+  if (!is_known(closure)) return false;
   const Entry& e = entry(closure);
   return e.phase == Phase::running && e.worker == worker;
 }
 
 ClosureTable::Entry& ClosureTable::leave_flight(ClosureId closure, const char* operation) {
-  const bool is_known = closure >= base_ && closure < next_;
-  const Phase phase = is_known ? entry(closure).phase : Phase::retired;
+  const Phase phase = is_known(closure) ? entry(closure).phase : Phase::retired;
   COHORT_CHECK(phase == Phase::running || phase == Phase::held, ErrorCode::invalid_argument,
                "[coordinator.", operation, "] expected a closure in flight, got ", closure,
                " with ", in_flight(), " in flight");

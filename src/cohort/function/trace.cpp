@@ -94,6 +94,19 @@ struct Pass {
   std::optional<OpFailure> op_failure;
 };
 
+// Compares with a tolerance, because sums may round differently from call to call.
+bool have_close_values(const std::vector<at::Tensor>& first,
+                       const std::vector<at::Tensor>& second) {
+  Untraced untraced;
+  const auto is_close = [](const at::Tensor& a, const at::Tensor& b) {
+    if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+    if (TensorSpec::of(a) != TensorSpec::of(b) || a.layout() != b.layout()) return false;
+    if (a.layout() != c10::kStrided || !a.device().is_cpu()) return true;
+    return a.is_floating_point() ? at::allclose(a, b, 1e-3, 1e-6, true) : at::equal(a, b);
+  };
+  return std::equal(first.begin(), first.end(), second.begin(), second.end(), is_close);
+}
+
 // One trace: the body, and how its passes run.
 class Passes {
  public:
@@ -164,15 +177,113 @@ class Passes {
   }
 
  private:
-  [[noreturn]] void raise(const Pass& pass) const;
-  Pass run(int number, Change change, const std::vector<at::Tensor>& variables,
-           const Pass* earlier_call = nullptr);
-  std::vector<at::Tensor> inputs_of(Change change) const;
-  std::vector<at::Tensor> variables_of(const Pass& first) const;
-  void expect_beginning(const Pass& first, const Pass& second) const;
-  void expect_same_effects(const Pass& first, const Pass& next_call) const;
-  void expect_none(const std::string& difference, const std::string& hint) const;
+  std::vector<at::Tensor> inputs_of(Change change) const {
+    Untraced untraced;
+    std::vector<at::Tensor> values;
+    for (std::size_t i = 0; i < inputs_.size(); ++i)
+      values.push_back(changed(inputs_[i], others_[i], change));
+    return values;
+  }
 
+  std::vector<at::Tensor> variables_of(const Pass& first) const {
+    std::vector<at::Tensor> variables = options_.variables;
+    variables.insert(variables.end(), first.variables.begin(), first.variables.end());
+    return variables;
+  }
+
+  Pass run(int number, Change change, const std::vector<at::Tensor>& variables,
+           const Pass* earlier_call = nullptr) {
+    // Casts of another pass would look like constants.
+    at::autocast::clear_cache();
+    auto memory = std::make_shared<MemoryWatch>();
+    Recorder recorder(options_, number, change, memory);
+    Pass pass;
+    std::vector<at::Tensor> arguments = recorder.add_arguments(inputs_of(change));
+    recorder.change_variables(variables);
+    recorder.watch_variables();
+    if (earlier_call != nullptr) recorder.add_old_gradients(earlier_call->old_gradients);
+    try {
+      std::vector<at::Tensor> outputs;
+      {
+        Recording recording(recorder, memory);
+        outputs = body_(arguments);
+        recorder.finish(outputs);
+      }
+      pass.outputs = recorder.detached(outputs);
+      pass.completed = recorder.completed_program();
+      pass.info = recorder.info();
+      pass.captured_inputs = recorder.captured_inputs();
+      pass.frozen = recorder.frozen();
+      if (number == 0 && earlier_call == nullptr) pass.old_gradients = recorder.old_gradients();
+    } catch (...) {
+      // Code that caught a refusal may have wrapped it in another exception.
+      pass.is_refused = recorder.failure().has_value();
+      pass.error =
+          pass.is_refused ? std::make_exception_ptr(*recorder.failure()) : std::current_exception();
+      pass.op_failure = recorder.op_failure();
+    }
+    at::autocast::clear_cache();
+    recorder.release_graphs();
+    const std::vector<ExampleMemory> made = recorder.example_memory();
+    made_.insert(made_.end(), made.begin(), made.end());
+    pass.program = pass.error ? recorder.unfinished_program() : recorder.program();
+    pass.composite_calls = recorder.composite_calls();
+    pass.variables = recorder.variables();
+    pass.hint = recorder.hint();
+    pass.drops_gradients = recorder.drops_gradients();
+    if (options_.lists_ops) pass.specs = recorder.specs();
+    return pass;
+  }
+
+  // Adds to an operator's exception its name, its inputs, and where it was called.
+  [[noreturn]] void raise(const Pass& pass) const {
+    try {
+      std::rethrow_exception(pass.error);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
+      std::string text = pass.op_failure->text;
+      const Error plain = current_error();
+      const bool lacks_memory = plain.code() == ErrorCode::resource_exhausted;
+      if (lacks_memory) text += "; " + std::string(kMemoryRemedy);
+      if (options_.names_call_site) text += pass.op_failure->stack.lines();
+      // A worker that runs the operator throws the same code and cause.
+      throw Error(lacks_memory ? plain.code() : ErrorCode::invalid_argument, text,
+                  ErrorCause::application);
+    }
+  }
+
+  void expect_beginning(const Pass& first, const Pass& second) const {
+    std::string difference = first_difference_so_far(first.program, second.program);
+    if (difference.empty())
+      difference = first_difference_so_far(first.composite_calls, second.composite_calls);
+    expect_none(difference, first.hint);
+  }
+
+  // A gradient of zeros is not the same as none: momentum still acts, and weights decay.
+  void expect_same_effects(const Pass& first, const Pass& next_call) const {
+    std::string difference = first_difference_of_effects(first.program, next_call.program);
+    if (difference.empty() && !have_close_values(first.outputs, next_call.outputs))
+      difference = "it returns other values";
+    COHORT_CHECK(
+        difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
+        "' does something else after its first call, which leaves gradients in .grad where "
+        "there were none: ",
+        difference,
+        ". A program is the same for all calls: call zero_grad(true), which sets gradients "
+        "to none, or minimize(loss) of a cohort optimizer in place of backward()");
+  }
+
+  void expect_none(const std::string& difference, const std::string& hint) const {
+    COHORT_CHECK(
+        difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
+        "' is not the same for other values of its arguments, elements and variables: ", difference,
+        ". State of the host (a counter, a number read through data_ptr() or drawn from "
+        "std::random, something made on the first call) would be frozen: pass it as an "
+        "argument, or make it a variable",
+        hint);
+  }
   const std::vector<at::Tensor>& inputs_;
   const std::vector<at::Tensor>& others_;
   const TraceBody& body_;
@@ -181,126 +292,6 @@ class Passes {
   std::vector<ExampleMemory> made_;
   std::unordered_set<const c10::StorageImpl*> returned_;
 };
-
-std::vector<at::Tensor> Passes::inputs_of(Change change) const {
-  Untraced untraced;
-  std::vector<at::Tensor> values;
-  for (std::size_t i = 0; i < inputs_.size(); ++i)
-    values.push_back(changed(inputs_[i], others_[i], change));
-  return values;
-}
-
-// Compares with a tolerance, because sums may round differently from call to call.
-bool have_close_values(const std::vector<at::Tensor>& first,
-                       const std::vector<at::Tensor>& second) {
-  Untraced untraced;
-  const auto is_close = [](const at::Tensor& a, const at::Tensor& b) {
-    if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-    if (TensorSpec::of(a) != TensorSpec::of(b) || a.layout() != b.layout()) return false;
-    if (a.layout() != c10::kStrided || !a.device().is_cpu()) return true;
-    return a.is_floating_point() ? at::allclose(a, b, 1e-3, 1e-6, true) : at::equal(a, b);
-  };
-  return std::equal(first.begin(), first.end(), second.begin(), second.end(), is_close);
-}
-
-std::vector<at::Tensor> Passes::variables_of(const Pass& first) const {
-  std::vector<at::Tensor> variables = options_.variables;
-  variables.insert(variables.end(), first.variables.begin(), first.variables.end());
-  return variables;
-}
-
-Pass Passes::run(int number, Change change, const std::vector<at::Tensor>& variables,
-                 const Pass* earlier_call) {
-  // Casts of another pass would look like constants.
-  at::autocast::clear_cache();
-  auto memory = std::make_shared<MemoryWatch>();
-  Recorder recorder(options_, number, change, memory);
-  Pass pass;
-  std::vector<at::Tensor> arguments = recorder.add_arguments(inputs_of(change));
-  recorder.change_variables(variables);
-  recorder.watch_variables();
-  if (earlier_call != nullptr) recorder.add_old_gradients(earlier_call->old_gradients);
-  try {
-    std::vector<at::Tensor> outputs;
-    {
-      Recording recording(recorder, memory);
-      outputs = body_(arguments);
-      recorder.finish(outputs);
-    }
-    pass.outputs = recorder.detached(outputs);
-    pass.completed = recorder.completed_program();
-    pass.info = recorder.info();
-    pass.captured_inputs = recorder.captured_inputs();
-    pass.frozen = recorder.frozen();
-    if (number == 0 && earlier_call == nullptr) pass.old_gradients = recorder.old_gradients();
-  } catch (...) {
-    // Code that caught a refusal may have wrapped it in another exception.
-    pass.is_refused = recorder.failure().has_value();
-    pass.error =
-        pass.is_refused ? std::make_exception_ptr(*recorder.failure()) : std::current_exception();
-    pass.op_failure = recorder.op_failure();
-  }
-  at::autocast::clear_cache();
-  recorder.release_graphs();
-  const std::vector<ExampleMemory> made = recorder.example_memory();
-  made_.insert(made_.end(), made.begin(), made.end());
-  pass.program = pass.error ? recorder.unfinished_program() : recorder.program();
-  pass.composite_calls = recorder.composite_calls();
-  pass.variables = recorder.variables();
-  pass.hint = recorder.hint();
-  pass.drops_gradients = recorder.drops_gradients();
-  if (options_.lists_ops) pass.specs = recorder.specs();
-  return pass;
-}
-
-// Adds to an operator's exception its name, its inputs, and where it was called.
-void Passes::raise(const Pass& pass) const {
-  try {
-    std::rethrow_exception(pass.error);
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception& error) {
-    if (!pass.op_failure || !pass.op_failure->explains(error)) throw;
-    std::string text = pass.op_failure->text;
-    const Error plain = current_error();
-    const bool lacks_memory = plain.code() == ErrorCode::resource_exhausted;
-    if (lacks_memory) text += "; " + std::string(kMemoryRemedy);
-    if (options_.names_call_site) text += pass.op_failure->stack.lines();
-    // A worker that runs the operator throws the same code and cause.
-    throw Error(lacks_memory ? plain.code() : ErrorCode::invalid_argument, text,
-                ErrorCause::application);
-  }
-}
-
-void Passes::expect_beginning(const Pass& first, const Pass& second) const {
-  std::string difference = first_difference_so_far(first.program, second.program);
-  if (difference.empty())
-    difference = first_difference_so_far(first.composite_calls, second.composite_calls);
-  expect_none(difference, first.hint);
-}
-
-// A gradient of zeros is not the same as none: momentum still acts, and weights decay.
-void Passes::expect_same_effects(const Pass& first, const Pass& next_call) const {
-  std::string difference = first_difference_of_effects(first.program, next_call.program);
-  if (difference.empty() && !have_close_values(first.outputs, next_call.outputs))
-    difference = "it returns other values";
-  COHORT_CHECK(difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
-               "' does something else after its first call, which leaves gradients in .grad where "
-               "there were none: ",
-               difference,
-               ". A program is the same for all calls: call zero_grad(true), which sets gradients "
-               "to none, or minimize(loss) of a cohort optimizer in place of backward()");
-}
-
-void Passes::expect_none(const std::string& difference, const std::string& hint) const {
-  COHORT_CHECK(
-      difference.empty(), ErrorCode::invalid_argument, "[function.trace] '", options_.name,
-      "' is not the same for other values of its arguments, elements and variables: ", difference,
-      ". State of the host (a counter, a number read through data_ptr() or drawn from "
-      "std::random, something made on the first call) would be frozen: pass it as an "
-      "argument, or make it a variable",
-      hint);
-}
 
 void expect_same_specs(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor>& others,
                        const std::string& name) {

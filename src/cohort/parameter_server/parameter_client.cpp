@@ -40,7 +40,7 @@ std::vector<std::uint64_t> variables_of(const rpc::PushRequest& request) {
 // Returns whether the push was applied, or throws.
 bool was_applied(const rpc::Answer& answer) {
   if (const Error* error = std::get_if<Error>(&answer)) throw Error(*error);
-  return rpc::push_reply_of(std::get<rpc::Frame>(answer)).was_applied;
+  return rpc::message_of<rpc::PushReply>(std::get<rpc::Frame>(answer)).was_applied;
 }
 
 Error named_at(const Error& error, const std::string& server) {
@@ -174,7 +174,7 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
   const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
     if (i >= num_pushes)
       return take(exchange.pulls[i - num_pushes], std::move(answer), exchange, traffic);
-    if (!rpc::push_reply_of(answer).was_applied) ++traffic.pushes_dropped;
+    if (!rpc::message_of<rpc::PushReply>(std::move(answer)).was_applied) ++traffic.pushes_dropped;
   };
   ask(std::move(asked), take_answer, [&](std::size_t i) {
     const bool is_push = i < num_pushes;
@@ -206,7 +206,7 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
   }
   std::vector<rpc::StateOfRange> states(ranges.size());
   const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
-    rpc::ExportReply reply = rpc::export_reply_of(std::move(answer));
+    rpc::ExportReply reply = rpc::message_of<rpc::ExportReply>(std::move(answer));
     const std::vector<std::size_t>& positions = servers[i].positions;
     COHORT_CHECK(reply.states.size() == positions.size(), ErrorCode::data_loss,
                  "[server.export_state] expected ", positions.size(), " states from ",
@@ -236,7 +236,7 @@ void ParameterClient::import_state(rpc::MemberId server, rpc::ImportRequest requ
 
 void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,
                            VariableTraffic& traffic) const {
-  rpc::PullReply reply = rpc::pull_reply_of(std::move(answer));
+  rpc::PullReply reply = rpc::message_of<rpc::PullReply>(std::move(answer));
   const std::size_t values = pull.positions.size();
   const std::size_t versions = pull.request.wants_versions ? values : 0;
   COHORT_CHECK(reply.values.size() == values && reply.versions.size() == versions,

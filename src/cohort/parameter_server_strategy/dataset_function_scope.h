@@ -2,6 +2,7 @@
 #pragma once
 
 #include "cohort/core/export.h"
+#include "cohort/core/thread_value.h"
 
 namespace cohort {
 
@@ -10,13 +11,10 @@ namespace cohort {
 class COHORT_API DatasetFunctionScope {
  public:
   DatasetFunctionScope();
-  ~DatasetFunctionScope();
-  DatasetFunctionScope(const DatasetFunctionScope&) = delete;
-  DatasetFunctionScope& operator=(const DatasetFunctionScope&) = delete;
   static bool is_on_this_thread();
 
  private:
-  const bool was_on_this_thread_;
+  const internal::ScopedValue<bool> is_inside_;
 };
 
 }  // namespace cohort

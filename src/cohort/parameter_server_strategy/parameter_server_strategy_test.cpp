@@ -17,6 +17,7 @@
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/rpc/stream_listener_for_tests.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_threads.h"
 
@@ -78,8 +79,7 @@ class ForgetfulPs final : public rpc::ControlService, public rpc::CoordinatorSes
   const std::string task_;
   Mutex mutex_;
   rpc::VariableSpec last_created_ COHORT_GUARDED_BY(mutex_);
-  std::unique_ptr<rpc::Listener> listener_ = rpc::backend_of("stream").listen(
-      {.address = "127.0.0.1:0"},
+  std::unique_ptr<rpc::Listener> listener_ = testing::listen_on_stream(
       [this](const std::shared_ptr<rpc::Channel>& channel) { return answering(channel); });
   std::unique_ptr<rpc::ControlServer> control_ = rpc::serve_control("127.0.0.1:0", *this);
 };

@@ -115,7 +115,6 @@ __attribute__((visibility("hidden"), used)) _Unwind_Reason_Code cohort_watch_per
   try {
     FoundFrames found;
     _Unwind_Backtrace(&visit_thrown_frame, &found);
-    found.site.is_known = found.has_thrower;
     found.site.lines = function::UserLines::here();
     last_site = std::move(found.site);
   } catch (...) {

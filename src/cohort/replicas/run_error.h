@@ -10,7 +10,6 @@
 namespace cohort::internal {
 
 struct ThrowSite {
-  bool is_known = false;
   bool is_in_torch = false;        // LibTorch has thrown it
   std::string op = {};             // the innermost operator of LibTorch around it, "addmm"
   function::UserLines lines = {};  // of the user's code

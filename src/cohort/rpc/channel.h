@@ -79,18 +79,16 @@ class COHORT_API Listener {
 // are released after on_closed.
 using AcceptHandler = std::function<Channel::Handlers(std::shared_ptr<Channel> channel)>;
 
-struct ListenOptions {
-  std::string address{};  // "host:port"; port 0: the system chooses
-  std::size_t frame_bytes_max = std::size_t{1} << 40;
-  // How long a channel polls for bytes before it sleeps: lower latency at the cost of a busy core.
-  Duration spin{};
-};
+inline constexpr std::size_t kFrameBytesMax = std::size_t{1} << 40;
+
+// Listens to this process alone. An empty address gets a new name, "name:0" a number. Throws
+// resource_exhausted for a taken name. Other ways in are ControlServer's.
+COHORT_API std::unique_ptr<Listener> listen_inprocess(std::string address, AcceptHandler accept);
+
 struct ConnectOptions {
   std::string address{};
   std::string peer{};  // for messages: "ps:0"
   Deadline deadline{};
-  std::size_t frame_bytes_max = std::size_t{1} << 40;
-  Duration spin{};
 };
 
 // One way to move frames. Thread-safe.
@@ -98,9 +96,6 @@ class COHORT_API Backend {
  public:
   virtual ~Backend() = default;
   virtual std::string_view name() const = 0;
-  // Throws resource_exhausted for a port in use, invalid_argument for an address of another
-  // machine; both errors name the address.
-  virtual std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) = 0;
   // Throws unavailable (peer_lost) if nobody listens, deadline_exceeded if nobody answers; both
   // errors name the peer and its address.
   virtual std::shared_ptr<Channel> connect(const ConnectOptions& options,

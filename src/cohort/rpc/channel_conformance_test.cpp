@@ -20,8 +20,8 @@
 namespace cohort::rpc {
 namespace {
 
-using cohort::testing::any_address;
 using cohort::testing::ChannelPair;
+using cohort::testing::listen_on;
 using cohort::testing::patience;
 using cohort::testing::Promised;
 using cohort::testing::Recorder;
@@ -482,10 +482,10 @@ TEST_P(ChannelConformance, AHandlerThatThrowsClosesItsChannel) {
 }
 
 TEST_P(ChannelConformance, AnAcceptHandlerThatThrowsRefuses) {
-  const auto listener = backend().listen({.address = any_address(GetParam())},
-                                         [](const std::shared_ptr<Channel>&) -> Channel::Handlers {
-                                           throw Error(ErrorCode::permission_denied, "not you");
-                                         });
+  const auto listener =
+      listen_on(GetParam(), [](const std::shared_ptr<Channel>&) -> Channel::Handlers {
+        throw Error(ErrorCode::permission_denied, "not you");
+      });
   Recorder near;
   std::shared_ptr<Channel> channel;
   try {
@@ -504,11 +504,10 @@ TEST_P(ChannelConformance, AnAcceptHandlerThatThrowsRefuses) {
 TEST_P(ChannelConformance, ARefusedChannelCanBeDestroyedLater) {
   Promised<std::shared_ptr<Channel>> kept;
   const auto listener =
-      backend().listen({.address = any_address(GetParam())},
-                       [&](const std::shared_ptr<Channel>& channel) -> Channel::Handlers {
-                         kept.set(channel);
-                         throw Error(ErrorCode::permission_denied, "not you");
-                       });
+      listen_on(GetParam(), [&](const std::shared_ptr<Channel>& channel) -> Channel::Handlers {
+        kept.set(channel);
+        throw Error(ErrorCode::permission_denied, "not you");
+      });
   Recorder near;
   std::shared_ptr<Channel> channel;
   try {
@@ -532,12 +531,11 @@ TEST_P(ChannelConformance, AListenerTakesManyConnectionsAndClosesThemInItsEnd) {
   Recorder far;
   std::vector<std::shared_ptr<Channel>> kept;
   Mutex mutex;
-  auto listener =
-      backend().listen({.address = any_address(GetParam())}, [&](std::shared_ptr<Channel> channel) {
-        Lock lock(mutex);
-        kept.push_back(std::move(channel));
-        return far.handlers();
-      });
+  auto listener = listen_on(GetParam(), [&](std::shared_ptr<Channel> channel) {
+    Lock lock(mutex);
+    kept.push_back(std::move(channel));
+    return far.handlers();
+  });
   std::vector<std::unique_ptr<Recorder>> near;
   std::vector<std::shared_ptr<Channel>> channels;
   for (std::uint64_t i = 0; i < 10; ++i) {
@@ -573,13 +571,13 @@ TEST_P(ChannelConformance, AnAddressIsFreeAgainAfterItsListener) {
     pair.near->send(numbered(1));
     pair.at_far.wait_frames(1);
   }
-  EXPECT_EQ(backend().listen({.address = address}, {})->address(), address);
+  EXPECT_EQ(listen_on(GetParam(), address, {})->address(), address);
 }
 
 TEST_P(ChannelConformance, ATakenAddressIsRefusedByName) {
-  const auto listener = backend().listen({.address = any_address(GetParam())}, {});
+  const auto listener = listen_on(GetParam(), {});
   try {
-    backend().listen({.address = listener->address()}, {});
+    listen_on(GetParam(), listener->address(), {});
     FAIL() << "listens";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);

@@ -105,8 +105,8 @@ Connection open_data(HandshakeResult handshake, const ConnectionOptions& options
                          options.on_one_way, [gate](const Error& reason) { gate->closed(reason); });
   const Hello hello{options.caller.task, options.caller.job_id,     options.coordinator_incarnation,
                     made.incarnation,    options.payload_checksums, made.data->host_proof()};
-  const HelloReply welcome =
-      hello_reply_of(made.data->call(to_frame(hello), deadline, "greeting " + options.task));
+  const HelloReply welcome = message_of<HelloReply>(
+      made.data->call(to_frame(hello), deadline, "greeting " + options.task));
   made.data->set_payload_checksums(welcome.has_payload_sums);
   if (!gate->open()) {
     throw Error(ErrorCode::unavailable, "[rpc.connect] the connection closed at once",

@@ -103,6 +103,8 @@ void fields(Codec& codec, ImportRequest& request) {
   codec(request.placement, request.states, request.applied);
 }
 template <class Codec>
+void fields(Codec&, DoneReply&) {}
+template <class Codec>
 void fields(Codec& codec, EraseRequest& request) {
   codec(request.variables);
 }
@@ -172,129 +174,67 @@ void fields(Codec& codec, ProgramReply& reply) {
   }
 }
 
-namespace {
+Frame ping_frame() {
+  return {.role = Frame::Role::request, .type = static_cast<std::uint16_t>(MessageType::ping)};
+}
 
 template <class Message>
-Frame frame_of(MessageType type, Message& message) {
+Frame to_frame(Message message) {
   FieldWriter out;
   fields(out, message);
-  return {.type = static_cast<std::uint16_t>(type),
+  return {.type = static_cast<std::uint16_t>(Message::kKind.type),
           .metadata = out.take_bytes(),
           .tensors = out.take_tensors()};
 }
 
-// Only tensors are moved out of a message, and these have none.
 template <class Message>
-Frame frame_of(MessageType type, const Message& message) {
-  return frame_of(type, const_cast<Message&>(message));  // NOLINT
-}
-
-// data_loss, naming `what`, if the frame is of another type.
-template <class Message>
-Message message_of(const Frame& frame, std::vector<at::Tensor> tensors, MessageType type,
-                   std::string_view what) {
+Message message_of(Frame frame) {
+  const auto [type, name] = Message::kKind;
   COHORT_CHECK(frame.type == static_cast<std::uint16_t>(type), ErrorCode::data_loss,
-               "[rpc.messages] expected a ", what, " (type ", static_cast<int>(type),
+               "[rpc.messages] expected a ", name, " (type ", static_cast<int>(type),
                "), got a frame of type ", frame.type);
-  FieldReader in(frame.metadata, what, std::move(tensors));
+  FieldReader in(frame.metadata, name, std::move(frame.tensors));
   Message message;
   fields(in, message);
   in.expect_end();
   return message;
 }
 
-template <class Message>
-Message message_of(Frame& frame, MessageType type, std::string_view what) {
-  return message_of<Message>(frame, std::move(frame.tensors), type, what);
-}
-
-template <class Message>
-Message message_of(const Frame& frame, MessageType type, std::string_view what) {
-  return message_of<Message>(frame, frame.tensors, type, what);
-}
-
-}  // namespace
-
-Frame done_frame(MessageType type) {
-  return {.role = Frame::Role::response, .type = static_cast<std::uint16_t>(type)};
-}
-
-Frame ping_frame() {
-  return {.role = Frame::Role::request, .type = static_cast<std::uint16_t>(MessageType::ping)};
-}
-
-Frame to_frame(const Hello& message) { return frame_of(MessageType::hello, message); }
-Frame to_frame(const HelloReply& message) { return frame_of(MessageType::hello, message); }
-Frame to_frame(const PullRequest& message) { return frame_of(MessageType::pull, message); }
-Frame to_frame(PullReply message) { return frame_of(MessageType::pull, message); }
-Frame to_frame(PushRequest message) { return frame_of(MessageType::push, message); }
-Frame to_frame(const PushReply& message) { return frame_of(MessageType::push, message); }
-Frame to_frame(const ExportRequest& message) {
-  return frame_of(MessageType::export_state, message);
-}
-Frame to_frame(ExportReply message) { return frame_of(MessageType::export_state, message); }
-Frame to_frame(ImportRequest message) { return frame_of(MessageType::import_state, message); }
-Frame to_frame(const EraseRequest& message) { return frame_of(MessageType::erase, message); }
-Frame to_frame(RunBatch message) { return frame_of(MessageType::run, message); }
-Frame to_frame(CompletedBatch message) { return frame_of(MessageType::completed, message); }
-Frame to_frame(const PeekRequest& message) { return frame_of(MessageType::peek, message); }
-Frame to_frame(const CancelRequest& message) { return frame_of(MessageType::cancel, message); }
-Frame to_frame(PeekReply message) { return frame_of(MessageType::peek, message); }
-Frame to_frame(ProgramRequest message) { return frame_of(MessageType::program_request, message); }
-Frame to_frame(const ProgramReply& message) {
-  return frame_of(MessageType::program_reply, message);
-}
-
-Hello hello_of(const Frame& frame) {
-  return message_of<Hello>(frame, MessageType::hello, "hello message");
-}
-HelloReply hello_reply_of(const Frame& frame) {
-  return message_of<HelloReply>(frame, MessageType::hello, "hello reply");
-}
-PullRequest pull_of(const Frame& frame) {
-  return message_of<PullRequest>(frame, MessageType::pull, "pull message");
-}
-PullReply pull_reply_of(Frame frame) {
-  return message_of<PullReply>(frame, MessageType::pull, "pull reply");
-}
-PushRequest push_of(Frame frame) {
-  return message_of<PushRequest>(frame, MessageType::push, "push message");
-}
-PushReply push_reply_of(const Frame& frame) {
-  return message_of<PushReply>(frame, MessageType::push, "push reply");
-}
-ExportRequest export_of(const Frame& frame) {
-  return message_of<ExportRequest>(frame, MessageType::export_state, "export request");
-}
-ExportReply export_reply_of(Frame frame) {
-  return message_of<ExportReply>(frame, MessageType::export_state, "export reply");
-}
-ImportRequest import_of(Frame frame) {
-  return message_of<ImportRequest>(frame, MessageType::import_state, "import request");
-}
-EraseRequest erase_of(const Frame& frame) {
-  return message_of<EraseRequest>(frame, MessageType::erase, "erase request");
-}
-RunBatch run_of(Frame frame) {
-  return message_of<RunBatch>(frame, MessageType::run, "run message");
-}
-CompletedBatch completed_of(Frame frame) {
-  return message_of<CompletedBatch>(frame, MessageType::completed, "completed message");
-}
-PeekRequest peek_of(const Frame& frame) {
-  return message_of<PeekRequest>(frame, MessageType::peek, "peek message");
-}
-CancelRequest cancel_of(const Frame& frame) {
-  return message_of<CancelRequest>(frame, MessageType::cancel, "cancel message");
-}
-PeekReply peek_reply_of(Frame frame) {
-  return message_of<PeekReply>(frame, MessageType::peek, "peek reply");
-}
-ProgramRequest program_request_of(Frame frame) {
-  return message_of<ProgramRequest>(frame, MessageType::program_request, "program request");
-}
-ProgramReply program_reply_of(const Frame& frame) {
-  return message_of<ProgramReply>(frame, MessageType::program_reply, "program reply");
-}
+template COHORT_API Frame to_frame(Hello);
+template COHORT_API Hello message_of(Frame);
+template COHORT_API Frame to_frame(HelloReply);
+template COHORT_API HelloReply message_of(Frame);
+template COHORT_API Frame to_frame(PullRequest);
+template COHORT_API PullRequest message_of(Frame);
+template COHORT_API Frame to_frame(PullReply);
+template COHORT_API PullReply message_of(Frame);
+template COHORT_API Frame to_frame(PushRequest);
+template COHORT_API PushRequest message_of(Frame);
+template COHORT_API Frame to_frame(PushReply);
+template COHORT_API PushReply message_of(Frame);
+template COHORT_API Frame to_frame(ExportRequest);
+template COHORT_API ExportRequest message_of(Frame);
+template COHORT_API Frame to_frame(ExportReply);
+template COHORT_API ExportReply message_of(Frame);
+template COHORT_API Frame to_frame(ImportRequest);
+template COHORT_API ImportRequest message_of(Frame);
+template COHORT_API Frame to_frame(EraseRequest);
+template COHORT_API EraseRequest message_of(Frame);
+template COHORT_API Frame to_frame(DoneReply);
+template COHORT_API DoneReply message_of(Frame);
+template COHORT_API Frame to_frame(RunBatch);
+template COHORT_API RunBatch message_of(Frame);
+template COHORT_API Frame to_frame(CompletedBatch);
+template COHORT_API CompletedBatch message_of(Frame);
+template COHORT_API Frame to_frame(CancelRequest);
+template COHORT_API CancelRequest message_of(Frame);
+template COHORT_API Frame to_frame(PeekRequest);
+template COHORT_API PeekRequest message_of(Frame);
+template COHORT_API Frame to_frame(PeekReply);
+template COHORT_API PeekReply message_of(Frame);
+template COHORT_API Frame to_frame(ProgramRequest);
+template COHORT_API ProgramRequest message_of(Frame);
+template COHORT_API Frame to_frame(ProgramReply);
+template COHORT_API ProgramReply message_of(Frame);
 
 }  // namespace cohort::rpc

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -35,9 +36,14 @@ enum class MessageType : std::uint16_t {
   import_state = 12,    // the same, to be taken
   erase = 13            // variables that are elsewhere now
 };
+struct MessageKind {
+  MessageType type;
+  std::string_view name;  // for messages of errors
+};
 
 // Identifies who opens this channel; refused if job, coordinator or start differ from the server's.
 struct Hello {
+  static constexpr MessageKind kKind{MessageType::hello, "hello message"};
   std::string task;  // "chief:0", "worker:1"
   std::string job_id;
   std::uint64_t coordinator_incarnation = 0;
@@ -46,15 +52,18 @@ struct Hello {
   net::HostProof host = {};                                              // the caller's
 };
 struct HelloReply {
+  static constexpr MessageKind kKind{MessageType::hello, "hello reply"};
   bool has_payload_sums = false;  // both ends send payload checksums
 };
 
 struct PullRequest {
+  static constexpr MessageKind kKind{MessageType::pull, "pull message"};
   std::vector<std::uint64_t> variables;
   bool wants_versions = false;
   std::uint64_t placement = 0;  // the version of the placement by which the server was found
 };
 struct PullReply {
+  static constexpr MessageKind kKind{MessageType::pull, "pull reply"};
   std::vector<at::Tensor> values;       // in the request's order
   std::vector<std::uint64_t> versions;  // of each variable, if they were requested
 };
@@ -73,6 +82,7 @@ struct PushId {
 
 // All updates for one server from one segment of a closure, in order.
 struct PushRequest {
+  static constexpr MessageKind kKind{MessageType::push, "push message"};
   PushId id;
   std::uint64_t low_watermark = 0;  // closures below it are retired: their late pushes are dropped
   std::uint64_t placement = 0;      // as in PullRequest
@@ -80,6 +90,7 @@ struct PushRequest {
 };
 
 struct PushReply {
+  static constexpr MessageKind kKind{MessageType::push, "push reply"};
   bool was_applied = true;  // false: it was applied before, or its closure is retired
 };
 
@@ -109,23 +120,31 @@ struct StateOfRange {
   std::vector<OptimizerSlots> slots = {};
 };
 struct ExportRequest {
+  static constexpr MessageKind kKind{MessageType::export_state, "export request"};
   std::uint64_t placement = 0;
   std::vector<StateRange> ranges;
   bool has_slots = true;
   bool has_applied = false;
 };
 struct ExportReply {
+  static constexpr MessageKind kKind{MessageType::export_state, "export reply"};
   std::vector<StateOfRange> states;  // in the request's order
   std::vector<AppliedRecord> applied = {};
 };
 // The server takes all or nothing. Pushes that the sender has applied are not applied here again.
 struct ImportRequest {
+  static constexpr MessageKind kKind{MessageType::import_state, "import request"};
   std::uint64_t placement = 0;
   std::vector<StateOfRange> states;
   std::vector<AppliedRecord> applied = {};
 };
 struct EraseRequest {
+  static constexpr MessageKind kKind{MessageType::erase, "erase request"};
   std::vector<std::uint64_t> variables;
+};
+// Of an import, or of variables that were erased.
+struct DoneReply {
+  static constexpr MessageKind kKind{MessageType::import_state, "answer to an import"};
 };
 struct ClosureCall {
   std::uint64_t closure_id = 0;
@@ -138,6 +157,7 @@ struct ClosureCall {
   std::optional<std::uint64_t> epoch_step = {};
 };
 struct RunBatch {
+  static constexpr MessageKind kKind{MessageType::run, "run message"};
   std::uint64_t low_watermark = 0;
   std::vector<ClosureCall> closures;
 };
@@ -158,21 +178,25 @@ struct ClosureEnd {
   std::vector<FileFingerprint> files = {};
 };
 struct CompletedBatch {
+  static constexpr MessageKind kKind{MessageType::completed, "completed message"};
   std::vector<ClosureEnd> ends;
 };
 
 // Closures that have not started end as cancelled; the others are not affected.
 struct CancelRequest {
+  static constexpr MessageKind kKind{MessageType::cancel, "cancel message"};
   std::vector<std::uint64_t> closures;
 };
 
 struct PeekRequest {
+  static constexpr MessageKind kKind{MessageType::peek, "peek message"};
   std::uint64_t resource = 0;
   std::uint32_t count = 2;
 };
 // The answer contains the fields of the first element, then of the second, …; fewer elements at the
 // end of the data.
 struct PeekReply {
+  static constexpr MessageKind kKind{MessageType::peek, "peek reply"};
   std::uint32_t fields = 0;
   std::vector<at::Tensor> tensors;
 };
@@ -180,12 +204,14 @@ struct PeekReply {
 // A function of an iterator's pipeline has no program for elements of these shapes
 // (data/program_supply.h). The element waits on the worker.
 struct ProgramRequest {
+  static constexpr MessageKind kKind{MessageType::program_request, "program request"};
   std::uint64_t resource = 0;
   std::string function;
   std::vector<at::Tensor> element;  // field by field
 };
 // Also sent without a request, since other workers will meet such elements.
 struct ProgramReply {
+  static constexpr MessageKind kKind{MessageType::program_reply, "program reply"};
   std::uint64_t resource = 0;
   std::string function;
   std::vector<TensorSpec> element;
@@ -194,43 +220,10 @@ struct ProgramReply {
 };
 
 COHORT_API Frame ping_frame();
-COHORT_API Frame to_frame(const Hello& message);
-COHORT_API Frame to_frame(const HelloReply& message);
-COHORT_API Frame to_frame(const PullRequest& message);
-COHORT_API Frame to_frame(PullReply message);
-COHORT_API Frame to_frame(PushRequest message);
-COHORT_API Frame to_frame(const PushReply& message);
-COHORT_API Frame to_frame(RunBatch message);
-COHORT_API Frame to_frame(CompletedBatch message);
-COHORT_API Frame to_frame(const PeekRequest& message);
-COHORT_API Frame to_frame(const CancelRequest& message);
-COHORT_API Frame to_frame(PeekReply message);
-COHORT_API Frame to_frame(ProgramRequest message);
-COHORT_API Frame to_frame(const ProgramReply& message);
-
-COHORT_API Frame to_frame(const ExportRequest& message);
-COHORT_API Frame to_frame(ExportReply message);
-COHORT_API Frame to_frame(ImportRequest message);
-COHORT_API Frame to_frame(const EraseRequest& message);
-// The answer to a request of this type.
-COHORT_API Frame done_frame(MessageType type);
-
-COHORT_API Hello hello_of(const Frame& frame);
-COHORT_API HelloReply hello_reply_of(const Frame& frame);
-COHORT_API PullRequest pull_of(const Frame& frame);
-COHORT_API PullReply pull_reply_of(Frame frame);
-COHORT_API PushRequest push_of(Frame frame);
-COHORT_API PushReply push_reply_of(const Frame& frame);
-COHORT_API ExportRequest export_of(const Frame& frame);
-COHORT_API ExportReply export_reply_of(Frame frame);
-COHORT_API ImportRequest import_of(Frame frame);
-COHORT_API EraseRequest erase_of(const Frame& frame);
-COHORT_API RunBatch run_of(Frame frame);
-COHORT_API CompletedBatch completed_of(Frame frame);
-COHORT_API PeekRequest peek_of(const Frame& frame);
-COHORT_API CancelRequest cancel_of(const Frame& frame);
-COHORT_API PeekReply peek_reply_of(Frame frame);
-COHORT_API ProgramRequest program_request_of(Frame frame);
-COHORT_API ProgramReply program_reply_of(const Frame& frame);
+template <class Message>
+COHORT_API Frame to_frame(Message message);
+// Throws data_loss, naming the message, for a frame of another type.
+template <class Message>
+COHORT_API Message message_of(Frame frame);
 
 }  // namespace cohort::rpc

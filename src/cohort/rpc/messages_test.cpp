@@ -58,12 +58,12 @@ void expect_broken_at_each_cut(Frame frame, Decode decode) {
 
 TEST(Messages, HelloComesBack) {
   const Hello hello =
-      hello_of(to_frame(Hello{"worker:1",
-                              "job",
-                              7,
-                              ~std::uint64_t{0},
-                              PayloadChecksums::always,
-                              {.host = 1, .local = ~std::uint64_t{0}, .remote = 3}}));
+      message_of<Hello>(to_frame(Hello{"worker:1",
+                                       "job",
+                                       7,
+                                       ~std::uint64_t{0},
+                                       PayloadChecksums::always,
+                                       {.host = 1, .local = ~std::uint64_t{0}, .remote = 3}}));
   EXPECT_EQ(hello.task, "worker:1");
   EXPECT_EQ(hello.job_id, "job");
   EXPECT_EQ(hello.coordinator_incarnation, 7U);
@@ -72,33 +72,87 @@ TEST(Messages, HelloComesBack) {
   EXPECT_EQ(hello.host.host, 1U);
   EXPECT_EQ(hello.host.local, ~std::uint64_t{0});
   EXPECT_EQ(hello.host.remote, 3U);
-  EXPECT_TRUE(hello_reply_of(to_frame(HelloReply{true})).has_payload_sums);
+  EXPECT_TRUE(message_of<HelloReply>(to_frame(HelloReply{true})).has_payload_sums);
 }
 
 TEST(Messages, PullComesBack) {
-  EXPECT_THAT(pull_of(to_frame(PullRequest{{3, 1, 1ULL << 60}})).variables,
+  EXPECT_THAT(message_of<PullRequest>(to_frame(PullRequest{{3, 1, 1ULL << 60}})).variables,
               ElementsAre(3, 1, 1ULL << 60));
 }
 
+ImportRequest sample_import() {
+  return {.placement = 300,
+          .states = {{.range = {.variable = 7, .first_row = 3, .rows = 2},
+                      .version = 1ULL << 40,
+                      .value = number(1),
+                      .slots = {{"adam_1", "adam", {number(2), number(3)}}}}},
+          .applied = {{.origin = 2,
+                       .incarnation = 1ULL << 63,
+                       .low_watermark = 4,
+                       .applied = {{5, 0}, {6, 1}}}}};
+}
+
+TEST(Messages, StatesComeBack) {
+  const ImportRequest back = message_of<ImportRequest>(to_frame(sample_import()));
+  EXPECT_EQ(back.placement, 300U);
+  ASSERT_EQ(back.states.size(), 1U);
+  const StateOfRange& state = back.states[0];
+  EXPECT_EQ(state.range.variable, 7U);
+  EXPECT_EQ(state.range.first_row, 3);
+  EXPECT_EQ(state.range.rows, 2);
+  EXPECT_EQ(state.version, 1ULL << 40);
+  EXPECT_EQ(state.value.item<int>(), 1);
+  ASSERT_EQ(state.slots.size(), 1U);
+  EXPECT_EQ(state.slots[0].optimizer, "adam_1");
+  EXPECT_EQ(state.slots[0].rule, "adam");
+  EXPECT_THAT(numbers(state.slots[0].tensors), ElementsAre(2, 3));
+  ASSERT_EQ(back.applied.size(), 1U);
+  EXPECT_EQ(back.applied[0].origin, 2U);
+  EXPECT_EQ(back.applied[0].incarnation, 1ULL << 63);
+  EXPECT_EQ(back.applied[0].low_watermark, 4U);
+  ASSERT_EQ(back.applied[0].applied.size(), 2U);
+  EXPECT_EQ(back.applied[0].applied[1].number, 6U);
+  EXPECT_EQ(back.applied[0].applied[1].segment, 1U);
+  expect_broken_at_each_cut(to_frame(sample_import()),
+                            [](const Frame& frame) { message_of<ImportRequest>(frame); });
+}
+
+TEST(Messages, RequestsOfStatesComeBack) {
+  const ExportRequest back = message_of<ExportRequest>(to_frame(ExportRequest{
+      .placement = 9, .ranges = {{7, 3, 2}, {8}}, .has_slots = false, .has_applied = true}));
+  EXPECT_EQ(back.placement, 9U);
+  ASSERT_EQ(back.ranges.size(), 2U);
+  EXPECT_EQ(back.ranges[1].rows, Slice::kAllRows);
+  EXPECT_FALSE(back.has_slots);
+  EXPECT_TRUE(back.has_applied);
+  const ImportRequest sample = sample_import();
+  const ExportReply reply = message_of<ExportReply>(
+      to_frame(ExportReply{.states = sample.states, .applied = sample.applied}));
+  EXPECT_EQ(reply.states.size(), 1U);
+  EXPECT_EQ(reply.applied.size(), 1U);
+  EXPECT_THAT(message_of<EraseRequest>(to_frame(EraseRequest{{3, 4}})).variables,
+              ElementsAre(3, 4));
+}
+
 TEST(Messages, APullMayWantVersions) {
-  EXPECT_FALSE(pull_of(to_frame(PullRequest{{3}})).wants_versions);
-  EXPECT_TRUE(pull_of(to_frame(PullRequest{{3}, true})).wants_versions);
+  EXPECT_FALSE(message_of<PullRequest>(to_frame(PullRequest{{3}})).wants_versions);
+  EXPECT_TRUE(message_of<PullRequest>(to_frame(PullRequest{{3}, true})).wants_versions);
 }
 
 TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
-  const PullReply plain = pull_reply_of(to_frame(PullReply{{number(1), number(2)}, {}}));
+  const PullReply plain = message_of<PullReply>(to_frame(PullReply{{number(1), number(2)}, {}}));
   EXPECT_THAT(numbers(plain.values), ElementsAre(1, 2));
   EXPECT_TRUE(plain.versions.empty());
   const Frame frame = to_frame(PullReply{{number(1), number(2)}, {7, 1ULL << 60}});
-  EXPECT_THAT(pull_reply_of(frame).versions, ElementsAre(7, 1ULL << 60));
+  EXPECT_THAT(message_of<PullReply>(frame).versions, ElementsAre(7, 1ULL << 60));
   Frame short_of_one = frame;
   short_of_one.tensors.pop_back();
-  EXPECT_THAT([&] { pull_reply_of(short_of_one); },
+  EXPECT_THAT([&] { message_of<PullReply>(short_of_one); },
               throws_error(ErrorCode::data_loss, "broken pull reply"));
 }
 
 TEST(Messages, PushComesBackWithEachEffectsTensors) {
-  const PushRequest push = push_of(to_frame(sample_push()));
+  const PushRequest push = message_of<PushRequest>(to_frame(sample_push()));
   EXPECT_EQ(push.id.origin, 2U);
   EXPECT_EQ(push.id.incarnation, 1ULL << 63);
   EXPECT_EQ(push.id.number, 9U);
@@ -125,13 +179,13 @@ TEST(Messages, EachKindOfEffectComesBack) {
         Effect::Kind::assign_sub, Effect::Kind::scatter_add, Effect::Kind::merge_average}) {
     PushRequest push;
     push.effects.push_back({.kind = kind});
-    EXPECT_EQ(push_of(to_frame(std::move(push))).effects.at(0).kind, kind);
+    EXPECT_EQ(message_of<PushRequest>(to_frame(std::move(push))).effects.at(0).kind, kind);
   }
 }
 
 TEST(Messages, PushReplyComesBack) {
-  EXPECT_TRUE(push_reply_of(to_frame(PushReply{true})).was_applied);
-  EXPECT_FALSE(push_reply_of(to_frame(PushReply{false})).was_applied);
+  EXPECT_TRUE(message_of<PushReply>(to_frame(PushReply{true})).was_applied);
+  EXPECT_FALSE(message_of<PushReply>(to_frame(PushReply{false})).was_applied);
 }
 
 TEST(Messages, RunComesBackWithEachClosuresInputs) {
@@ -143,7 +197,7 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
                             .inputs = {number(1), number(2)}});
   batch.closures.push_back(
       {.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}, .epoch_step = 0});
-  const RunBatch back = run_of(to_frame(std::move(batch)));
+  const RunBatch back = message_of<RunBatch>(to_frame(std::move(batch)));
   EXPECT_EQ(back.low_watermark, 5U);
   ASSERT_EQ(back.closures.size(), 2U);
   EXPECT_EQ(back.closures[0].closure_id, 6U);
@@ -178,7 +232,7 @@ TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
   batch.ends.push_back({.closure_id = 3,
                         .status = ClosureEnd::Status::needs_program,
                         .tensors = {number(5), number(6)}});
-  const CompletedBatch back = completed_of(to_frame(std::move(batch)));
+  const CompletedBatch back = message_of<CompletedBatch>(to_frame(std::move(batch)));
   ASSERT_EQ(back.ends.size(), 3U);
   EXPECT_THAT(numbers(back.ends[0].tensors), ElementsAre(4));
   EXPECT_EQ(back.ends[0].pulled_bytes, 10U);
@@ -193,36 +247,39 @@ TEST(Messages, CompletedComesBackWithOutputsAndErrors) {
 }
 
 TEST(Messages, PeekComesBack) {
-  const PeekRequest request = peek_of(to_frame(PeekRequest{.resource = 4, .count = 3}));
+  const PeekRequest request =
+      message_of<PeekRequest>(to_frame(PeekRequest{.resource = 4, .count = 3}));
   EXPECT_EQ(request.resource, 4U);
   EXPECT_EQ(request.count, 3U);
   const PeekReply reply =
-      peek_reply_of(to_frame(PeekReply{.fields = 2, .tensors = {number(1), number(2)}}));
+      message_of<PeekReply>(to_frame(PeekReply{.fields = 2, .tensors = {number(1), number(2)}}));
   EXPECT_EQ(reply.fields, 2U);
   EXPECT_THAT(numbers(reply.tensors), ElementsAre(1, 2));
 }
 
 TEST(Messages, EachCutOfAMessageIsDataLoss) {
-  expect_broken_at_each_cut(to_frame(Hello{"a", "b", 1, 2}), hello_of);
-  expect_broken_at_each_cut(to_frame(HelloReply{true}), hello_reply_of);
-  expect_broken_at_each_cut(to_frame(PullRequest{{1, 300}}), pull_of);
-  expect_broken_at_each_cut(to_frame(sample_push()), push_of);
-  expect_broken_at_each_cut(to_frame(PushReply{}), push_reply_of);
+  expect_broken_at_each_cut(to_frame(Hello{"a", "b", 1, 2}), message_of<Hello>);
+  expect_broken_at_each_cut(to_frame(HelloReply{true}), message_of<HelloReply>);
+  expect_broken_at_each_cut(to_frame(PullRequest{{1, 300}}), message_of<PullRequest>);
+  expect_broken_at_each_cut(to_frame(sample_push()), message_of<PushRequest>);
+  expect_broken_at_each_cut(to_frame(PushReply{}), message_of<PushReply>);
   expect_broken_at_each_cut(
-      to_frame(RunBatch{.closures = {{.resources = {5}, .inputs = {number(1)}}}}), run_of);
+      to_frame(RunBatch{.closures = {{.resources = {5}, .inputs = {number(1)}}}}),
+      message_of<RunBatch>);
   expect_broken_at_each_cut(
-      to_frame(CompletedBatch{.ends = {{.error = Error(ErrorCode::internal, "x")}}}), completed_of);
-  expect_broken_at_each_cut(to_frame(PeekRequest{}), peek_of);
-  expect_broken_at_each_cut(to_frame(PeekReply{}), peek_reply_of);
+      to_frame(CompletedBatch{.ends = {{.error = Error(ErrorCode::internal, "x")}}}),
+      message_of<CompletedBatch>);
+  expect_broken_at_each_cut(to_frame(PeekRequest{}), message_of<PeekRequest>);
+  expect_broken_at_each_cut(to_frame(PeekReply{}), message_of<PeekReply>);
 }
 
 TEST(Messages, AMissingOrExtraTensorIsDataLoss) {
   Frame frame = to_frame(sample_push());
   frame.tensors.push_back(number(0));
-  EXPECT_THAT([&] { push_of(frame); },
+  EXPECT_THAT([&] { message_of<PushRequest>(frame); },
               throws_error(ErrorCode::data_loss, "expected 3 tensors, got 4"));
   frame.tensors.resize(2);
-  EXPECT_THAT([&] { push_of(frame); },
+  EXPECT_THAT([&] { message_of<PushRequest>(frame); },
               throws_error(ErrorCode::data_loss, "expected 3 tensors, got 2"));
 }
 
@@ -231,14 +288,14 @@ TEST(Messages, APeekReplyHasWholeElements) {
     PeekReply reply;
     reply.fields = fields;
     reply.tensors = {number(1)};
-    EXPECT_THAT([&] { peek_reply_of(to_frame(std::move(reply))); },
+    EXPECT_THAT([&] { message_of<PeekReply>(to_frame(std::move(reply))); },
                 throws_error(ErrorCode::data_loss, "broken peek reply"));
   }
 }
 
 TEST(Messages, AnotherTypeIsNamed) {
   try {
-    push_of(to_frame(PullRequest{}));
+    message_of<PushRequest>(to_frame(PullRequest{}));
     FAIL() << "decoded";
   } catch (const Error& error) {
     EXPECT_THAT(error.message(),
@@ -264,7 +321,7 @@ TEST(Frames, AnErrorComesBackWhole) {
 }
 
 TEST(Messages, ProgramRequestsAndTheirRepliesComeBack) {
-  const ProgramRequest request = program_request_of(to_frame(
+  const ProgramRequest request = message_of<ProgramRequest>(to_frame(
       ProgramRequest{.resource = 7, .function = "4.0", .element = {number(1), number(2)}}));
   EXPECT_EQ(request.resource, 7U);
   EXPECT_EQ(request.function, "4.0");
@@ -273,14 +330,14 @@ TEST(Messages, ProgramRequestsAndTheirRepliesComeBack) {
                                            {at::kFloat, std::vector<std::int64_t>{}}};
   const Frame frame = to_frame(ProgramReply{
       .resource = 7, .function = "4", .element = element, .program = Bytes(3, std::byte{9})});
-  const ProgramReply reply = program_reply_of(frame);
+  const ProgramReply reply = message_of<ProgramReply>(frame);
   EXPECT_EQ(reply.resource, 7U);
   EXPECT_EQ(reply.function, "4");
   EXPECT_EQ(reply.element, element);
   EXPECT_EQ(reply.program, Bytes(3, std::byte{9}));
   EXPECT_FALSE(reply.error);
-  expect_broken_at_each_cut(frame, program_reply_of);
-  const ProgramReply refused = program_reply_of(to_frame(ProgramReply{
+  expect_broken_at_each_cut(frame, message_of<ProgramReply>);
+  const ProgramReply refused = message_of<ProgramReply>(to_frame(ProgramReply{
       .error = Error(ErrorCode::resource_exhausted, "too many", ErrorCause::closure_input)}));
   ASSERT_TRUE(refused.error);
   EXPECT_EQ(refused.error->cause(), ErrorCause::closure_input);

@@ -15,7 +15,7 @@
 namespace cohort::rpc {
 namespace {
 
-using cohort::testing::any_address;
+using cohort::testing::listen_on;
 using cohort::testing::patience;
 using cohort::testing::Promised;
 using ::testing::HasSubstr;
@@ -33,11 +33,10 @@ constexpr std::uint16_t kFailBroken = 6;
 class RequesterTest : public ::testing::TestWithParam<std::string> {
  protected:
   RequesterTest() {
-    listener_ = backend().listen(
-        {.address = any_address(GetParam())}, [this](std::shared_ptr<Channel> channel) {
-          return Channel::Handlers{
-              .on_frame = [this, channel](Frame frame) { serve(*channel, std::move(frame)); }};
-        });
+    listener_ = listen_on(GetParam(), [this](std::shared_ptr<Channel> channel) {
+      return Channel::Handlers{
+          .on_frame = [this, channel](Frame frame) { serve(*channel, std::move(frame)); }};
+    });
   }
 
   Backend& backend() { return backend_of(GetParam()); }
@@ -331,10 +330,9 @@ TEST_P(RequesterTest, ManyThreadsAskWhileThePeerHangsUp) {
 // Regression: it only heard "it closed the connection".
 TEST(BrokenFrame, WhoSentItHearsWhyTheConnectionEnds) {
   Backend& stream = backend_of("stream");
-  const auto listener =
-      stream.listen({.address = any_address("stream")}, [](std::shared_ptr<Channel> channel) {
-        return Channel::Handlers{.on_frame = [channel](const Frame&) {}};
-      });
+  const auto listener = cohort::testing::listen_on_stream([](std::shared_ptr<Channel> channel) {
+    return Channel::Handlers{.on_frame = [channel](const Frame&) {}};
+  });
   cohort::testing::FaultyProxy proxy;
   proxy.set_target(listener->address());
   Promised<std::optional<Error>> reason;

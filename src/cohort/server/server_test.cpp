@@ -421,7 +421,7 @@ TEST_F(PeekTest, APeekHoldsUpNothingElse) {
   gated.may_go.set(true);
   const rpc::Answer answer = peeked.wait();
   ASSERT_TRUE(std::holds_alternative<rpc::Frame>(answer));
-  const rpc::PeekReply reply = rpc::peek_reply_of(std::get<rpc::Frame>(answer));
+  const rpc::PeekReply reply = rpc::message_of<rpc::PeekReply>(std::get<rpc::Frame>(answer));
   ASSERT_EQ(reply.tensors.size(), 2U);
   EXPECT_EQ(reply.tensors[0].item<std::int64_t>(), 0);
   EXPECT_EQ(reply.tensors[1].item<std::int64_t>(), 1);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
+#include "cohort/rpc/any_listener_for_tests.h"
 #include "cohort/rpc/channel.h"
 
 namespace cohort::testing {
@@ -104,10 +105,6 @@ class Promised {
   bool is_set_ COHORT_GUARDED_BY(mutex_) = false;
 };
 
-inline std::string any_address(std::string_view backend) {
-  return backend == "inprocess" ? "" : "127.0.0.1:0";
-}
-
 // A listener and one connection to it. Members are destroyed in reverse order, so the channels are
 // destroyed before the objects that their handlers use.
 struct ChannelPair {
@@ -116,18 +113,19 @@ struct ChannelPair {
   // Handlers of the ends default to the recorders.
   explicit ChannelPair(std::string_view backend_name, rpc::Channel::Handlers near_handlers = {},
                        MakeHandlers far_handlers = {},
-                       std::size_t frame_bytes_max = std::size_t{1} << 40)
+                       std::size_t frame_bytes_max = rpc::kFrameBytesMax)
       : backend(rpc::backend_of(backend_name)) {
     if (!near_handlers.on_frame) near_handlers.on_frame = at_near.handlers().on_frame;
     if (!near_handlers.on_closed) near_handlers.on_closed = at_near.handlers().on_closed;
-    listener =
-        backend.listen({.address = any_address(backend_name), .frame_bytes_max = frame_bytes_max},
-                       [this, far_handlers](std::shared_ptr<rpc::Channel> channel) {
-                         Recorder& recorder = is_first.exchange(false) ? at_far : at_others;
-                         auto handlers = far_handlers ? far_handlers(channel) : recorder.handlers();
-                         accepted.set(channel);
-                         return handlers;
-                       });
+    listener = listen_on(
+        backend_name, any_address(backend_name),
+        [this, far_handlers](std::shared_ptr<rpc::Channel> channel) {
+          Recorder& recorder = is_first.exchange(false) ? at_far : at_others;
+          auto handlers = far_handlers ? far_handlers(channel) : recorder.handlers();
+          accepted.set(channel);
+          return handlers;
+        },
+        frame_bytes_max);
     near = backend.connect(
         {.address = listener->address(), .peer = "worker:1", .deadline = patience()},
         std::move(near_handlers));

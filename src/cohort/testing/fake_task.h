@@ -24,6 +24,7 @@
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/farewell.h"
 #include "cohort/rpc/messages.h"
+#include "cohort/rpc/stream_listener_for_tests.h"
 
 namespace cohort::testing {
 
@@ -38,7 +39,7 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
 
   explicit FakeTask(std::string task)
       : task_(std::move(task)),
-        listener_(rpc::backend_of("stream").listen({.address = "127.0.0.1:0"}, acceptor())),
+        listener_(listen_on_stream(acceptor())),
         control_(rpc::serve_control("127.0.0.1:0", *this)) {}
   ~FakeTask() override {
     control_.reset();
@@ -180,9 +181,9 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
   }
   void receive(rpc::Channel& channel, rpc::Frame frame) {
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::run)
-      return run(channel, rpc::run_of(std::move(frame)));
+      return run(channel, rpc::message_of<rpc::RunBatch>(std::move(frame)));
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::cancel)
-      return cancel(channel, rpc::cancel_of(frame));
+      return cancel(channel, rpc::message_of<rpc::CancelRequest>(frame));
     if (frame.role != rpc::Frame::Role::request) return;
     if (static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::peek)
       return peek(channel, frame);
@@ -216,7 +217,8 @@ class FakeTask final : public rpc::ControlService, public rpc::CoordinatorSessio
   void peek(rpc::Channel& channel, const rpc::Frame& request) {
     rpc::Frame reply;
     try {
-      reply = response_to(request, rpc::to_frame(on_peek(rpc::peek_of(request))));
+      reply =
+          response_to(request, rpc::to_frame(on_peek(rpc::message_of<rpc::PeekRequest>(request))));
     } catch (const Error& error) {
       reply = rpc::error_frame(request.id, error);
     }

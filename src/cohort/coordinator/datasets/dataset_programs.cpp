@@ -10,7 +10,7 @@
 namespace cohort::coordinator {
 
 void DatasetPrograms::ask(std::uint32_t worker, rpc::Frame frame) {
-  rpc::ProgramRequest request = rpc::program_request_of(std::move(frame));
+  rpc::ProgramRequest request = rpc::message_of<rpc::ProgramRequest>(std::move(frame));
   {
     const RuntimeLock lock(context_);
     questions_.push_back({worker, std::move(request)});

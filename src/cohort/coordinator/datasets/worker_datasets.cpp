@@ -7,6 +7,7 @@
 #include "cohort/core/log.h"
 #include "cohort/data/element_order.h"
 #include "cohort/data/program_supply.h"
+#include "cohort/function/call_signature.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -131,8 +132,7 @@ void WorkerDatasets::warn_of_many(const std::string& name, const Traced& traced)
 WorkerDatasets::Answer WorkerDatasets::program_for(std::uint32_t worker,
                                                    const std::string& function,
                                                    const Fields& element) {
-  std::vector<TensorSpec> specs;
-  for (const at::Tensor& field : element) specs.push_back(TensorSpec::of(field));
+  std::vector<TensorSpec> specs = function::specs_of(element);
   const Lock tracing(tracing_);
   try {
     const std::string name = datasets_[index_of(worker)]->name_of(function);

@@ -20,6 +20,7 @@
 #include "cohort/data/program_questions.h"
 #include "cohort/data/program_supply.h"
 #include "cohort/data/string_fields.h"
+#include "cohort/function/call_signature.h"
 #include "cohort/function/registered_result.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/step_scope.h"
@@ -174,9 +175,7 @@ class EagerSteps::Elements final : public data::ElementSource {
     const WorkerDatasets::Answer found =
         datasets_->program_for(worker_, question.function, question.element);
     if (!found.error) return supply_->add(question.function, found.program);
-    std::vector<TensorSpec> specs;
-    for (const at::Tensor& field : question.element) specs.push_back(TensorSpec::of(field));
-    supply_->refuse(question.function, specs, *found.error);
+    supply_->refuse(question.function, function::specs_of(question.element), *found.error);
   }
 
   const std::shared_ptr<WorkerDatasets> datasets_;  // shared with their iterators

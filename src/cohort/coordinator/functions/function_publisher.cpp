@@ -189,7 +189,7 @@ rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
     const auto [worker, link] = ready_worker(passed, deadline);
     const std::string task = "worker:" + std::to_string(worker);
     try {
-      rpc::PeekReply reply = rpc::peek_reply_of(
+      rpc::PeekReply reply = rpc::message_of<rpc::PeekReply>(
           datasets_.call(*link.connection.data, rpc::to_frame(rpc::PeekRequest{iterator.id(), 2}),
                          deadline, "peeking at the data of " + task));
       if (reply.fields > 0) return reply;

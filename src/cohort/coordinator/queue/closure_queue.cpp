@@ -65,167 +65,154 @@ struct ClosureQueue::State {
   std::optional<Error> last_again;
 
   bool must_trace() const { return !table.has_error() && !parked.empty(); }
-  Verdict answer(Verdict verdict, Actions& actions);
-  void dispatch(Actions& actions);
-  void dispatch_returning(Actions& actions);
-  void dispatch_own(Actions& actions);
-  void retry(ClosureId closure, ClosureTable::Place place, const Error& why, Actions& actions);
-  void park(ClosureId closure, WorkerId worker, Actions& actions);
-  std::optional<Parked> unpark(ClosureId closure);
-  void forget_held(ClosureId closure);
-  bool leave_on_worker(ClosureId closure);
-  void lose(WorkerId worker, const Error& error, Actions& actions);
-  void fail(const Ended& end, TimePoint now, Actions& actions);
-  void note_again(const Error& error, WorkerId worker);
-};
 
-// Forgets the waiting closures if cancel-all has ended all that were held without a slot.
-Verdict ClosureQueue::State::answer(Verdict verdict, Actions& actions) {
-  if (table.held() == 0) {
-    parked.clear();
-    if (returning_count > 0) returning.assign(returning.size(), {});
-    returning_count = 0;
+  // Forgets the waiting closures if cancel-all has ended all that were held without a slot.
+  Verdict answer(Verdict verdict, Actions& actions) {
+    if (table.held() == 0) {
+      parked.clear();
+      if (returning_count > 0) returning.assign(returning.size(), {});
+      returning_count = 0;
+    }
+    dispatch(actions);
+    return verdict;
   }
-  dispatch(actions);
-  return verdict;
-}
 
-void ClosureQueue::State::dispatch(Actions& actions) {
-  if (table.is_cancelling()) return;
-  if (returning_count > 0) dispatch_returning(actions);
-  if (table.has_own()) dispatch_own(actions);
-  while (table.queued_for_any() > 0) {
-    const std::optional<WorkerId> worker = loads.least_loaded();
-    if (!worker) return;
-    const std::optional<ClosureId> closure = table.take(*worker, actions);
-    loads.add(*worker);
-    had_own[*worker] = 0;
-    actions.push_back({Action::Kind::dispatch, *closure, *worker, {}});
-  }
-}
-
-void ClosureQueue::State::dispatch_returning(Actions& actions) {
-  for (WorkerId worker = 0; worker < returning.size(); ++worker) {
-    std::set<ClosureId>& waiting = returning[worker];
-    while (!waiting.empty() && loads.has_slot(worker)) {
-      const ClosureId closure = *waiting.begin();
-      waiting.erase(waiting.begin());
-      --returning_count;
-      table.resume(closure);
-      loads.add(worker);
-      actions.push_back({Action::Kind::dispatch, closure, worker, {}});
+  void dispatch(Actions& actions) {
+    if (table.is_cancelling()) return;
+    if (returning_count > 0) dispatch_returning(actions);
+    if (table.has_own()) dispatch_own(actions);
+    while (table.queued_for_any() > 0) {
+      const std::optional<WorkerId> worker = loads.least_loaded();
+      if (!worker) return;
+      const std::optional<ClosureId> closure = table.take(*worker, actions);
+      loads.add(*worker);
+      had_own[*worker] = 0;
+      actions.push_back({Action::Kind::dispatch, *closure, *worker, {}});
     }
   }
-}
 
-// A worker takes its own closures and those of any worker in turn, since an epoch always has own
-// closures queued.
-void ClosureQueue::State::dispatch_own(Actions& actions) {
-  for (WorkerId worker = 0; worker < loads.size(); ++worker) {
-    while (table.has_own(worker) && loads.has_slot(worker)) {
-      const bool is_own = had_own[worker] == 0 || table.queued_for_any() == 0;
-      const std::optional<ClosureId> closure =
-          is_own ? table.take_own(worker) : table.take(worker, actions);
-      loads.add(worker);
-      had_own[worker] = is_own ? 1 : 0;
-      actions.push_back({Action::Kind::dispatch, *closure, worker, {}});
+  void dispatch_returning(Actions& actions) {
+    for (WorkerId worker = 0; worker < returning.size(); ++worker) {
+      std::set<ClosureId>& waiting = returning[worker];
+      while (!waiting.empty() && loads.has_slot(worker)) {
+        const ClosureId closure = *waiting.begin();
+        waiting.erase(waiting.begin());
+        --returning_count;
+        table.resume(closure);
+        loads.add(worker);
+        actions.push_back({Action::Kind::dispatch, closure, worker, {}});
+      }
     }
   }
-}
 
-void ClosureQueue::State::retry(ClosureId closure, ClosureTable::Place place, const Error& why,
-                                Actions& actions) {
-  const std::uint32_t attempts = table.attempts(closure);
-  if (!table.has_error() && !table.is_withdrawn(closure) && attempts >= max_attempts) {
-    table.failed(closure, started_too_often(closure, attempts, why), actions);
-  } else {
-    table.put_back(closure, place, actions);
+  // A worker takes its own closures and those of any worker in turn, since an epoch always has own
+  // closures queued.
+  void dispatch_own(Actions& actions) {
+    for (WorkerId worker = 0; worker < loads.size(); ++worker) {
+      while (table.has_own(worker) && loads.has_slot(worker)) {
+        const bool is_own = had_own[worker] == 0 || table.queued_for_any() == 0;
+        const std::optional<ClosureId> closure =
+            is_own ? table.take_own(worker) : table.take(worker, actions);
+        loads.add(worker);
+        had_own[worker] = is_own ? 1 : 0;
+        actions.push_back({Action::Kind::dispatch, *closure, worker, {}});
+      }
+    }
   }
-}
 
-void ClosureQueue::State::park(ClosureId closure, WorkerId worker, Actions& actions) {
-  if (table.is_cancelling() || table.is_withdrawn(closure)) {
-    table.put_back(closure, ClosureTable::Place::front, actions);
-    return;
+  void retry(ClosureId closure, ClosureTable::Place place, const Error& why, Actions& actions) {
+    const std::uint32_t attempts = table.attempts(closure);
+    if (!table.has_error() && !table.is_withdrawn(closure) && attempts >= max_attempts) {
+      table.failed(closure, started_too_often(closure, attempts, why), actions);
+    } else {
+      table.put_back(closure, place, actions);
+    }
   }
-  table.hold(closure);
-  parked.push_back({closure, worker});
-  actions.push_back({Action::Kind::need_program, closure, worker, {}});
-  actions.push_back({Action::Kind::wake_waiters, 0, 0, {}});
-}
 
-std::optional<ClosureQueue::State::Parked> ClosureQueue::State::unpark(ClosureId closure) {
-  const auto found = std::find_if(parked.begin(), parked.end(),
-                                  [&](const Parked& p) { return p.closure == closure; });
-  if (found == parked.end()) return std::nullopt;
-  const Parked left = *found;
-  parked.erase(found);
-  return left;
-}
-
-// The closure waits neither for its program nor for a slot any more.
-void ClosureQueue::State::forget_held(ClosureId closure) {
-  if (unpark(closure)) return;
-  for (std::set<ClosureId>& waiting : returning) returning_count -= waiting.erase(closure);
-}
-
-// A parked closure stays parked when its worker is lost.
-bool ClosureQueue::State::leave_on_worker(ClosureId closure) {
-  for (Parked& p : parked) {
-    if (p.closure != closure) continue;
-    p.worker.reset();
-    return true;
-  }
-  return false;
-}
-
-void ClosureQueue::State::lose(WorkerId worker, const Error& error, Actions& actions) {
-  loads.set_lost(worker);
-  returning_count -= returning[worker].size();
-  returning[worker].clear();
-  for (const ClosureId closure : table.on_worker(worker)) {
-    if (!leave_on_worker(closure)) retry(closure, ClosureTable::Place::front, error, actions);
-  }
-  actions.push_back({Action::Kind::recover_worker, 0, worker, error});
-}
-
-void ClosureQueue::State::note_again(const Error& error, WorkerId worker) {
-  last_again = error;
-  if (!missed.emplace(worker, error.origin(), error.code(), error.cause()).second) return;
-  log_warn("a closure runs again, since worker:", worker, " had an error of ", error.origin(), ": ",
-           error.message());
-}
-
-void ClosureQueue::State::fail(const Ended& end, TimePoint now, Actions& actions) {
-  const Error& error = *end.error;
-  switch (policy.classify(error, table.is_cancelling(), now)) {
-    case FailureClass::transient_ps:
-      note_again(error, end.worker);
-      [[fallthrough]];
-    case FailureClass::transient_timeout:
-    case FailureClass::cancelled_by_job:
-      retry(end.closure, ClosureTable::Place::tail, error, actions);
+  void park(ClosureId closure, WorkerId worker, Actions& actions) {
+    if (table.is_cancelling() || table.is_withdrawn(closure)) {
+      table.put_back(closure, ClosureTable::Place::front, actions);
       return;
-    case FailureClass::worker_failure:
+    }
+    table.hold(closure);
+    parked.push_back({closure, worker});
+    actions.push_back({Action::Kind::need_program, closure, worker, {}});
+    actions.push_back({Action::Kind::wake_waiters, 0, 0, {}});
+  }
+
+  std::optional<Parked> unpark(ClosureId closure) {
+    const auto found = std::find_if(parked.begin(), parked.end(),
+                                    [&](const Parked& p) { return p.closure == closure; });
+    if (found == parked.end()) return std::nullopt;
+    const Parked left = *found;
+    parked.erase(found);
+    return left;
+  }
+
+  // The closure waits neither for its program nor for a slot any more.
+  void forget_held(ClosureId closure) {
+    if (unpark(closure)) return;
+    for (std::set<ClosureId>& waiting : returning) returning_count -= waiting.erase(closure);
+  }
+
+  // A parked closure stays parked when its worker is lost.
+  bool leave_on_worker(ClosureId closure) {
+    for (Parked& p : parked) {
+      if (p.closure != closure) continue;
+      p.worker.reset();
+      return true;
+    }
+    return false;
+  }
+
+  void lose(WorkerId worker, const Error& error, Actions& actions) {
+    loads.set_lost(worker);
+    returning_count -= returning[worker].size();
+    returning[worker].clear();
+    for (const ClosureId closure : table.on_worker(worker)) {
+      if (!leave_on_worker(closure)) retry(closure, ClosureTable::Place::front, error, actions);
+    }
+    actions.push_back({Action::Kind::recover_worker, 0, worker, error});
+  }
+
+  void note_again(const Error& error, WorkerId worker) {
+    last_again = error;
+    if (!missed.emplace(worker, error.origin(), error.code(), error.cause()).second) return;
+    log_warn("a closure runs again, since worker:", worker, " had an error of ", error.origin(),
+             ": ", error.message());
+  }
+
+  void fail(const Ended& end, TimePoint now, Actions& actions) {
+    const Error& error = *end.error;
+    switch (policy.classify(error, table.is_cancelling(), now)) {
+      case FailureClass::transient_ps:
+        note_again(error, end.worker);
+        [[fallthrough]];
+      case FailureClass::transient_timeout:
+      case FailureClass::cancelled_by_job:
+        retry(end.closure, ClosureTable::Place::tail, error, actions);
+        return;
+      case FailureClass::worker_failure:
+        lose(end.worker, error, actions);
+        return;
+      case FailureClass::application:
+        break;
+    }
+    if (is_worker_failure(error)) {
+      // This happens only during cancel-all. The other closures of the lost worker did not fail by
+      // themselves, so they are cancelled.
       lose(end.worker, error, actions);
-      return;
-    case FailureClass::application:
-      break;
+    } else if (const std::optional<int> ps = failed_ps(error)) {
+      const Error lost = as_ps_unavailable(error, end.worker);
+      // While callers wait until nothing runs any more, the server may come back. What it says then
+      // explains more than that nobody listened before.
+      if (table.error() && failed_ps(*table.error()) == ps) table.renew_error(lost);
+      table.failed(end.closure, lost, actions);
+    } else {
+      table.failed(end.closure, error, actions);
+    }
   }
-  if (is_worker_failure(error)) {
-    // This happens only during cancel-all. The other closures of the lost worker did not fail by
-    // themselves, so they are cancelled.
-    lose(end.worker, error, actions);
-  } else if (const std::optional<int> ps = failed_ps(error)) {
-    const Error lost = as_ps_unavailable(error, end.worker);
-    // While callers wait until nothing runs any more, the server may come back. What it says then
-    // explains more than that nobody listened before.
-    if (table.error() && failed_ps(*table.error()) == ps) table.renew_error(lost);
-    table.failed(end.closure, lost, actions);
-  } else {
-    table.failed(end.closure, error, actions);
-  }
-}
+};
 
 ClosureQueue::ClosureQueue(QueueOptions options, std::size_t workers) {
   COHORT_CHECK(workers > 0, ErrorCode::invalid_argument,

@@ -98,7 +98,8 @@ void Runtime::on_frame(std::uint32_t worker, std::uint64_t connection, rpc::Fram
   if (type == rpc::MessageType::program_request)
     return dataset_programs_.ask(worker, std::move(frame));
   if (type != rpc::MessageType::completed) return;
-  scheduler_.on_completed(worker, connection, rpc::completed_of(std::move(frame)));
+  scheduler_.on_completed(worker, connection,
+                          rpc::message_of<rpc::CompletedBatch>(std::move(frame)));
 }
 
 }  // namespace cohort::coordinator

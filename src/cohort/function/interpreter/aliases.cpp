@@ -9,14 +9,6 @@
 namespace cohort::function {
 namespace {
 
-template <class Visit>
-void for_each_value(const Arg& arg, Visit visit) {
-  if (arg.kind == Arg::Kind::value) visit(arg.id);
-  for (const int id : arg.ids) {
-    if (id != -1) visit(id);
-  }
-}
-
 // Whether a boolean argument is false. The op may leave it out where it has its default.
 bool is_false(const Op& op, const c10::OperatorHandle& kernel, int argument) {
   const auto index = static_cast<std::size_t>(argument);

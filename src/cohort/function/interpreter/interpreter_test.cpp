@@ -16,7 +16,7 @@
 #include <thread>
 
 #include "cohort/core/error.h"
-#include "cohort/function/program/program_builder.h"
+#include "cohort/function/program/program_builder_for_tests.h"
 #include "cohort/function/program/wire.h"
 
 namespace cohort::function {

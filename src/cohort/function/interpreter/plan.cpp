@@ -25,12 +25,7 @@ std::string full_name(const Op& op) {
 
 template <class Visit>
 void for_each_taken(const Op& op, Visit visit) {
-  for (const Arg& arg : op.args) {
-    if (arg.kind == Arg::Kind::value) visit(arg.id);
-    for (const int id : arg.ids) {
-      if (id != -1) visit(id);
-    }
-  }
+  for (const Arg& arg : op.args) for_each_value(arg, visit);
 }
 
 template <class Visit>

@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <array>
 
+#include "cohort/function/interpreter/effect_ops.h"
+
 namespace cohort::function {
 namespace {
 
@@ -232,23 +234,12 @@ constexpr auto kAtenOps = std::to_array<std::string_view>({
 // clang-format on
 static_assert(std::is_sorted(kAtenOps.begin(), kAtenOps.end()));
 
-constexpr auto kCohortOps = std::to_array<std::string_view>(
-    {"apply", "assign", "assign_add", "assign_sub", "call", "check_finite", "gather",
-     "iterator_next", "merge_average", "next_segment", "print", "scatter_add"});
-static_assert(std::is_sorted(kCohortOps.begin(), kCohortOps.end()));
-
-template <std::size_t N>
-bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
-  return std::binary_search(names.begin(), names.end(), name);
-}
-
 }  // namespace
 
 bool is_allowed_op(std::string_view name) {
   constexpr std::string_view kAten = "aten::";
-  constexpr std::string_view kCohort = "cohort::";
-  if (name.starts_with(kAten)) return contains(kAtenOps, name.substr(kAten.size()));
-  return name.starts_with(kCohort) && contains(kCohortOps, name.substr(kCohort.size()));
+  if (!name.starts_with(kAten)) return find_effect_op(name) != nullptr;
+  return std::binary_search(kAtenOps.begin(), kAtenOps.end(), name.substr(kAten.size()));
 }
 
 }  // namespace cohort::function

@@ -38,6 +38,15 @@ struct Arg {
   c10::IValue constant;  // everything else
 };
 
+// Visits the values that the argument names.
+template <class Visit>
+void for_each_value(const Arg& arg, const Visit& visit) {
+  if (arg.kind == Arg::Kind::value) visit(arg.id);
+  for (const int id : arg.ids) {
+    if (id != -1) visit(id);
+  }
+}
+
 // One entry per schema return: a tensor or a list of tensors; -1 where undefined.
 struct Out {
   bool is_list = false;
@@ -48,10 +57,10 @@ struct Op {
   // without_gradients: it was traced with gradients off, on which some kernels depend (oneDNN's
   // LSTM then rounds differently).
   enum Flag : std::uint8_t { writes = 1, random = 2, effect = 4, without_gradients = 8 };
-  std::string name;      // "aten::mm", "cohort::apply"
-  std::string overload;  // "", "Tensor", …
-  std::vector<Arg> args;
-  std::vector<Out> outs;
+  std::string name = {};      // "aten::mm", "cohort::apply"
+  std::string overload = {};  // "", "Tensor", …
+  std::vector<Arg> args = {};
+  std::vector<Out> outs = {};
   std::uint8_t flags = 0;
 };
 

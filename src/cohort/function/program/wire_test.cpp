@@ -9,7 +9,7 @@
 #include <random>
 
 #include "cohort/core/error.h"
-#include "cohort/function/program/program_builder.h"
+#include "cohort/function/program/program_builder_for_tests.h"
 #include "cohort/function/program/wire_format.h"
 #include "cohort/testing/test_seed.h"
 

@@ -22,10 +22,8 @@ std::int64_t byte_count(const at::Tensor& tensor) {
 
 // The number of elements that fit into the memory from the tensor's first element to its last one.
 std::int64_t span_of(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
-  std::int64_t span = 1;
-  for (std::int64_t i = 0; i < tensor.dim(); ++i) span += (tensor.size(i) - 1) * tensor.stride(i);
-  return span;
+  const ByteRange range = range_of(tensor);
+  return static_cast<std::int64_t>((range.end - range.begin) / tensor.element_size());
 }
 
 // Returns a key that consists of the values, the dtype and the wrapped-number flag of a small
@@ -110,12 +108,10 @@ int Recorder::view_of(const at::Tensor& tensor, int base) {
 }
 
 int Recorder::add_op(std::string name, std::string overload, std::vector<Arg> args, int result) {
-  Op op;
-  op.name = std::move(name);
-  op.overload = std::move(overload);
-  op.args = std::move(args);
-  op.outs = {{.is_list = false, .ids = {result}}};
-  program_.ops.push_back(std::move(op));
+  program_.ops.push_back({.name = std::move(name),
+                          .overload = std::move(overload),
+                          .args = std::move(args),
+                          .outs = {{.is_list = false, .ids = {result}}}});
   return result;
 }
 

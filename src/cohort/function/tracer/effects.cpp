@@ -53,12 +53,10 @@ std::vector<at::Tensor> Recorder::iterator_next(std::int64_t resource) {
     out.ids.push_back(values_.add(fields.back(), Origin::draw));
     note_content(fields.back());
   }
-  Op op;
-  op.name = "cohort::iterator_next";
-  op.args = {integer_argument(resource)};
-  op.outs = {std::move(out)};
-  op.flags = Op::effect;
-  draws_.push_back(std::move(op));
+  draws_.push_back({.name = "cohort::iterator_next",
+                    .args = {integer_argument(resource)},
+                    .outs = {std::move(out)},
+                    .flags = Op::effect});
   program_.draws.push_back(std::move(draw));
   return fields;
 }
@@ -109,11 +107,7 @@ int Recorder::hyper_value(const at::Tensor& hyper) {
 
 void Recorder::add_effect(std::string name, int variable, std::vector<Arg> args) {
   variables_[static_cast<std::size_t>(variable)].is_updated = true;
-  Op op;
-  op.name = std::move(name);
-  op.args = std::move(args);
-  op.flags = Op::effect;
-  program_.ops.push_back(std::move(op));
+  program_.ops.push_back({.name = std::move(name), .args = std::move(args), .flags = Op::effect});
 }
 
 void Recorder::check_update(const at::Tensor& variable, const ProgramVariable& declared,
@@ -213,13 +207,11 @@ std::vector<at::Tensor> Recorder::call_host(
       out.ids.push_back(values_.add(result, Origin::draw));
       note_content(result);
     }
-    Op op;
-    op.name = "cohort::call";
-    op.args = {text_argument(std::string(name)), integer_argument(number),
-               values_argument(std::move(ids))};
-    op.outs = {std::move(out)};
-    op.flags = Op::effect;
-    program_.ops.push_back(std::move(op));
+    program_.ops.push_back({.name = "cohort::call",
+                            .args = {text_argument(std::string(name)), integer_argument(number),
+                                     values_argument(std::move(ids))},
+                            .outs = {std::move(out)},
+                            .flags = Op::effect});
     for (const int variable : changed) note_update(variable);
   });
   return results;
@@ -229,12 +221,8 @@ void Recorder::inspect(std::string name, std::string_view label, const at::Tenso
   if (failure_) throw *failure_;
   Untraced untraced;
   guarded(name, [&] {
-    Op op;
-    int id = content_of(value);
-    op.name = name;
-    op.args = {text_argument(std::string(label)), value_argument(id)};
-    op.flags = Op::effect;
-    program_.ops.push_back(std::move(op));
+    std::vector<Arg> args = {text_argument(std::string(label)), value_argument(content_of(value))};
+    program_.ops.push_back({.name = name, .args = std::move(args), .flags = Op::effect});
   });
 }
 

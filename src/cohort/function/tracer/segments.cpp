@@ -21,11 +21,8 @@ void Recorder::renew(const at::Tensor& tensor) {
   VariableUse* use = use_of(tensor);
   if (use == nullptr || use->updated_in < 0 || use->traced->is_handle_only) return;
   if (use->updated_in == segment()) {
-    Op op;
-    op.name = "cohort::next_segment";
-    op.flags = Op::effect;
     segments_.push_back({program_.ops.size(), {}});
-    program_.ops.push_back(std::move(op));
+    program_.ops.push_back({.name = "cohort::next_segment", .flags = Op::effect});
   }
   segments_.back().variables.push_back(use - variables_.data());
   use->updated_in = -1;

@@ -23,7 +23,7 @@ namespace cohort::testing {
 class FakeParameterServer {
  public:
   explicit FakeParameterServer(std::string task) : task_(std::move(task)) {
-    listener_ = backend().listen({}, [this](const std::shared_ptr<rpc::Channel>& channel) {
+    listener_ = rpc::listen_inprocess("", [this](const std::shared_ptr<rpc::Channel>& channel) {
       channels_.push_back(channel);
       rpc::Channel* to = channel.get();
       return rpc::Channel::Handlers{
@@ -83,13 +83,13 @@ class FakeParameterServer {
     }
     const std::uint64_t id = frame.id;
     if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::pull)) {
-      pulls_.push_back(rpc::pull_of(frame));
+      pulls_.push_back(rpc::message_of<rpc::PullRequest>(frame));
       rpc::PullReply values;
       for (const std::uint64_t variable : pulls_.back().variables)
         values.values.push_back(values_.at(variable));
       reply = rpc::to_frame(std::move(values));
     } else {
-      pushes_.push_back(rpc::push_of(std::move(frame)));
+      pushes_.push_back(rpc::message_of<rpc::PushRequest>(std::move(frame)));
       reply = rpc::to_frame(rpc::PushReply{});
     }
     reply.role = rpc::Frame::Role::response;

@@ -17,6 +17,8 @@ namespace {
 
 using cohort::testing::ChannelPair;
 using cohort::testing::DeadAddress;
+using cohort::testing::listen_on;
+using cohort::testing::listen_on_stream;
 using cohort::testing::patience;
 using cohort::testing::RawSocket;
 using cohort::testing::Recorder;
@@ -34,15 +36,6 @@ class SocketBackendTest : public ::testing::TestWithParam<std::string> {
     }
     return Error(ErrorCode::unknown, "connected");
   }
-
-  Error error_of_listening(const std::string& address) {
-    try {
-      backend().listen({.address = address}, {});
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "listens");
-  }
 };
 
 TEST_P(SocketBackendTest, AnAddressThatNeverAnswersMeetsTheDeadlineAndIsNamed) {
@@ -58,32 +51,16 @@ TEST_P(SocketBackendTest, MalformedAddressesAreRefused) {
   for (const char* address :
        {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80"}) {
     EXPECT_EQ(error_of_connecting(address).code(), ErrorCode::invalid_argument) << address;
-    EXPECT_EQ(error_of_listening(address).code(), ErrorCode::invalid_argument) << address;
   }
-}
-
-TEST_P(SocketBackendTest, AnotherMachinesAddressIsNotListenedOn) {
-  const Error error = error_of_listening("192.0.2.1:0");  // reserved for documents
-  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
-  EXPECT_THAT(error.message(), HasSubstr("192.0.2.1:0"));
-}
-
-TEST_P(SocketBackendTest, APortTakenByAnotherProgramIsRefused) {
-  RawSocket other;
-  const std::string address = other.listen();
-  const Error error = error_of_listening(address);
-  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
-  EXPECT_THAT(error.message(), HasSubstr(address));
 }
 
 TEST_P(SocketBackendTest, HostNamesWork) {
   Recorder far;
   std::shared_ptr<Channel> kept;
-  const auto listener =
-      backend().listen({.address = "localhost:0"}, [&](std::shared_ptr<Channel> channel) {
-        kept = std::move(channel);
-        return far.handlers();
-      });
+  const auto listener = listen_on(GetParam(), "localhost:0", [&](std::shared_ptr<Channel> channel) {
+    kept = std::move(channel);
+    return far.handlers();
+  });
   EXPECT_THAT(listener->address(), HasSubstr("localhost:"));
   const auto near = backend().connect({.address = listener->address(), .deadline = patience()}, {});
   near->send({.id = 1});
@@ -115,11 +92,10 @@ INSTANTIATE_TEST_SUITE_P(All, SocketBackendTest, ::testing::Values("stream", "gr
 class StreamPeerTest : public ::testing::Test {
  protected:
   StreamPeerTest()
-      : listener_(backend_of("stream").listen({.address = "127.0.0.1:0"},
-                                              [this](std::shared_ptr<Channel> channel) {
-                                                accepted_.set(std::move(channel));
-                                                return far_.handlers();
-                                              })),
+      : listener_(listen_on_stream([this](std::shared_ptr<Channel> channel) {
+          accepted_.set(std::move(channel));
+          return far_.handlers();
+        })),
         socket_(RawSocket::connected(listener_->address())),
         channel_(accepted_.wait()) {}
 
@@ -193,19 +169,6 @@ TEST_F(StreamPeerTest, SendingToALostPeerNeverRaisesSigpipe) {
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), ErrorCode::unavailable);
   }
-}
-
-TEST(StreamBackendTest, ASpinningChannelDeliversAsAnyOther) {
-  ChannelPair pair("stream");
-  Recorder near;
-  const auto spinning = pair.backend.connect(
-      {.address = pair.listener->address(), .spin = std::chrono::microseconds(200)},
-      near.handlers());
-  const auto far = pair.accepted.take();
-  for (std::uint64_t i = 0; i < 100; ++i) far->send({.id = i});
-  EXPECT_EQ(near.wait_frames(100).back().id, 99U);
-  spinning->close();
-  EXPECT_EQ(near.wait_closed().code(), ErrorCode::cancelled);
 }
 
 TEST(StreamBackendTest, AnAnswerBeforeCloseInAHandlerLeaves) {

@@ -3,7 +3,6 @@
 
 #include <grpcpp/create_channel.h>
 #include <grpcpp/security/credentials.h>
-#include <grpcpp/security/server_credentials.h>
 #include <grpcpp/server_builder.h>
 
 #include <chrono>
@@ -32,19 +31,6 @@ void check_grpc_has_room() {
   });
 }
 
-std::shared_ptr<grpc::ServerCredentials> server_credentials() {
-  return grpc::InsecureServerCredentials();
-}
-
-void set_up(grpc::ServerBuilder& builder) {
-  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
-  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                             kKeepaliveMilliseconds / 2);
-  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
-  builder.SetMaxReceiveMessageSize(-1);
-  builder.SetMaxSendMessageSize(-1);
-}
-
 }  // namespace
 
 gpr_timespec grpc_time(Deadline deadline) {
@@ -54,32 +40,15 @@ gpr_timespec grpc_time(Deadline deadline) {
                       gpr_time_from_nanos(left.count(), GPR_TIMESPAN));
 }
 
-std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service) {
-  net::HostPort where = net::parse_address(address);
-  // Checked first, since gRPC does not report why it could not bind.
-  net::check_can_listen(address);
-  check_grpc_has_room();
-  int port = 0;
-  grpc::ServerBuilder builder;
-  builder.AddListeningPort(address, server_credentials(), &port);
-  builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  set_up(builder);
-  builder.RegisterService(&service);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr || port == 0) {
-    net::check_can_listen(address);  // another process may have taken the port
-    throw Error(ErrorCode::internal,
-                "[rpc.listen] expected gRPC to serve on " + address + ", got a failure");
-  }
-  where.port = std::to_string(port);
-  address = where.to_string();
-  return server;
-}
-
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services) {
   check_grpc_has_room();
   grpc::ServerBuilder builder;
-  set_up(builder);
+  builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kCallsMax);
+  builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
+                             kKeepaliveMilliseconds / 2);
+  builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveMilliseconds);
+  builder.SetMaxReceiveMessageSize(-1);
+  builder.SetMaxSendMessageSize(-1);
   for (grpc::Service* service : services) builder.RegisterService(service);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   COHORT_CHECK(server != nullptr, ErrorCode::internal,

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The settings of Cohort's gRPC servers and clients: no port sharing, no proxies, no size limit,
-// fast reconnects.
+// The settings of Cohort's gRPC servers and clients: no proxies, no size limit, fast reconnects.
 #pragma once
 
 #include <grpc/support/time.h>
@@ -18,10 +17,6 @@
 #include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::internal {
-
-// Serves on exactly this address and writes the chosen port into it. Throws resource_exhausted for
-// a port in use, invalid_argument for an address of another machine.
-std::unique_ptr<grpc::Server> start_grpc_server(std::string& address, grpc::Service& service);
 
 // Serves only connections that are passed to it, without listening.
 std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*>& services);

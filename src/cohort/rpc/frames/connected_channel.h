@@ -28,7 +28,7 @@ class ConnectedChannel : public Channel {
   }
   void admit() override {
     if (!visitor_) return;
-    connection_->set_frame_bytes_max(ListenOptions().frame_bytes_max);
+    connection_->set_frame_bytes_max(kFrameBytesMax);
     visitor_->admit();
   }
 

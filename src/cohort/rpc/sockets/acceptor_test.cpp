@@ -36,6 +36,36 @@ bool await_strangers(const Acceptor& acceptor, std::size_t count) {
   return true;
 }
 
+Error error_of_listening(const std::string& address) {
+  try {
+    const Acceptor acceptor({.ports = {{.address = address}}});
+  } catch (const Error& error) {
+    return error;
+  }
+  return Error(ErrorCode::unknown, "listens");
+}
+
+TEST(Acceptor, MalformedAddressesAreRefused) {
+  for (const char* address :
+       {"", "localhost", ":80", "127.0.0.1:", "127.0.0.1:x", "127.0.0.1:65536", "::1:80"}) {
+    EXPECT_EQ(error_of_listening(address).code(), ErrorCode::invalid_argument) << address;
+  }
+}
+
+TEST(Acceptor, AnotherMachinesAddressIsNotListenedOn) {
+  const Error error = error_of_listening("192.0.2.1:0");  // reserved for documents
+  EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+  EXPECT_THAT(error.message(), HasSubstr("192.0.2.1:0"));
+}
+
+TEST(Acceptor, APortTakenByAnotherProgramIsRefused) {
+  RawSocket other;
+  const std::string address = other.listen();
+  const Error error = error_of_listening(address);
+  EXPECT_EQ(error.code(), ErrorCode::resource_exhausted);
+  EXPECT_THAT(error.message(), HasSubstr(address));
+}
+
 // Regression: connections that arrive during a hand-over are reported in one batch. When the
 // hand-over of the second one failed, the bytes of the third were never read.
 TEST(Acceptor, AConnectionThatCannotBeHandedOverCostsNoOther) {

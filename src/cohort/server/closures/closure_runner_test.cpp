@@ -137,7 +137,7 @@ class ClosureRunnerTest : public ::testing::Test {
  private:
   void note(rpc::Frame frame) {
     const Lock lock(mutex_);
-    for (const rpc::ClosureEnd& end : rpc::completed_of(std::move(frame)).ends) {
+    for (const rpc::ClosureEnd& end : rpc::message_of<rpc::CompletedBatch>(std::move(frame)).ends) {
       EXPECT_TRUE(may_fail_ || end.status == rpc::ClosureEnd::Status::ok);
       ++ends_[end.closure_id];
       dropped_[end.closure_id] += end.pushes_dropped;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Connects a running program with the parameter servers: pulls its variables and pushes its
-// updates.
+// The resources of one run of a program: the elements that were drawn for it, the variables that it
+// pulls from the parameter servers, and its effects, which are collected into one push for each of
+// them.
 #pragma once
 
 #include <memory>
@@ -8,38 +9,56 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/effect_handler.h"
+#include "cohort/data/element.h"
 #include "cohort/parameter_server/parameter_client.h"
-#include "cohort/server/closures/push_collector.h"
+#include "cohort/rpc/messages.h"
+#include "cohort/server/closures/function_table.h"
 #include "cohort/server/closures/running_closure.h"
 
 namespace cohort::server {
 
-// `pushes`: what all pushes of the closure have. Used only from the thread that runs the program.
-class ProgramHost final : public PushCollector {
+// Used only from the thread that runs the program.
+class ProgramHost final : public internal::EffectHandler {
  public:
+  // `pushes`: what all pushes of the closure have.
   ProgramHost(const parameter_server::ParameterClient& client, const WorkerProgram& program,
               std::shared_ptr<const WorkerProgram::Places> places, std::vector<Fields> draws,
               std::shared_ptr<RunningClosure> running, const rpc::PushRequest& pushes)
-      : PushCollector(program, std::move(places), std::move(draws)),
-        client_(client),
+      : client_(client),
+        program_(program),
+        places_(std::move(places)),
+        draws_(std::move(draws)),
         running_(std::move(running)),
         id_(pushes.id),
         low_watermark_(pushes.low_watermark) {}
 
   // The program's variables, with the values of those that it reads at its start.
   std::vector<at::Tensor> pull();
+  std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
+  void update(internal::Effect effect) override;
+  at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
   std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
   // Pushes the effects of the last segment. The closure ends when all pushes are acknowledged.
   void push();
 
  private:
+  // The versions of the program's variables that were pulled; 0 for those that were not.
+  std::span<std::uint64_t> versions();
+  // The pushes of one segment: the effects that were collected since the last call.
   std::vector<parameter_server::Push> take_pushes();
   void exchange(parameter_server::ParameterClient::Exchange exchange);
 
   const parameter_server::ParameterClient& client_;
+  const WorkerProgram& program_;
+  const std::shared_ptr<const WorkerProgram::Places> places_;
+  std::vector<Fields> draws_;
+  std::size_t next_draw_ = 0;
   const std::shared_ptr<RunningClosure> running_;
-  const rpc::PushId id_;
+  rpc::PushId id_;  // of the segment's pushes
   const std::uint64_t low_watermark_;
+  parameter_server::PushBatch pushes_;
+  std::vector<std::uint64_t> versions_;
 };
 
 }  // namespace cohort::server

@@ -26,6 +26,27 @@ bool is_of_earlier_start(const Error& error) {
          (error.cause() == ErrorCause::handle_lost || error.cause() == ErrorCause::peer_lost);
 }
 
+void greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello,
+                PayloadChecksums wish) {
+  const bool has_sums =
+      wish == PayloadChecksums::always || (wish == PayloadChecksums::between_hosts &&
+                                           !net::are_on_one_host(channel.host_proof(), hello.host));
+  rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
+  welcome.role = rpc::Frame::Role::response;
+  welcome.id = id;
+  channel.send(std::move(welcome));
+  channel.set_payload_checksums(has_sums);
+}
+
+void close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
+                     Deadline sent_by) noexcept {
+  for (const auto& channel : channels) {
+    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
+      std::this_thread::sleep_for(kSendPoll);
+    channel->close();
+  }
+}
+
 }  // namespace
 
 // Used only from its channel's thread.
@@ -65,6 +86,124 @@ struct ChannelTable::Shared {
     }
     return found;
   }
+
+  void receive(Peer& peer, rpc::Frame frame) {
+    const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
+    if (!channel) return;
+    if (!peer.session && std::exchange(peer.has_tried, true)) {  // a stranger may send one message
+      refusals->note(channel->peer(), "expected one greeting, got more before the answer");
+      return channel->close();
+    }
+    if (frame.role == rpc::Frame::Role::response) return note_answer(channel.get());
+    const std::uint64_t id = frame.id;
+    // An error is a request that did not fit into memory (FrameDecoder), or a farewell.
+    const bool is_error = frame.role == rpc::Frame::Role::error;
+    if (peer.session && is_error && id == rpc::kFarewellId) {
+      const Error why = rpc::error_of(frame);
+      peer.has_left = why.code() == ErrorCode::cancelled;
+      if (!peer.has_left) log_warn(channel->peer(), " closes its connection: ", why.message());
+      return;
+    }
+    const bool wants_answer = frame.role == rpc::Frame::Role::request || is_error;
+    try {
+      if (peer.session && is_error) throw rpc::error_of(frame);
+      if (peer.session) {
+        peer.session->handle(std::move(frame), channel, peer.sender);
+        return;
+      }
+      COHORT_CHECK(static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello,
+                   ErrorCode::failed_precondition,
+                   "[server.receive] expected a hello first, got message type ", frame.type);
+      const rpc::Hello hello = rpc::message_of<rpc::Hello>(frame);
+      check_open();  // the server that greet() belongs to may be ending
+      peer.session = greet(hello);
+      channel->admit();
+      note_hello(channel.get(), hello, *peer.session);
+      peer.session->greeted(hello.task, channel, peer.sender);
+      greet_back(*channel, id, hello,
+                 rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
+    } catch (...) {
+      const Error error = current_error();
+      if (!peer.session && !is_of_earlier_start(error))
+        refusals->note(channel->peer(), error.message());
+      if (peer.session) errors->note(error);
+      const bool must_log = peer.session && (rpc::is_violation(error) || !wants_answer);
+      if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
+      refuse(*channel, error, wants_answer ? std::optional(id) : std::nullopt);
+    }
+  }
+
+  void check_open() {
+    const Lock lock(mutex);
+    COHORT_CHECK(!is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
+  }
+
+  void note_hello(const rpc::Channel* channel, const rpc::Hello& hello, Session& session) {
+    {
+      const Lock lock(mutex);
+      session.meet(hello.task);
+      const auto found = channels.find(channel);
+      if (found != channels.end()) {
+        found->second.task = hello.task;
+        found->second.coordinator_incarnation = hello.coordinator_incarnation;
+      }
+    }
+    changed.notify_all();
+  }
+
+  void note_answer(const rpc::Channel* channel) {
+    {
+      const Lock lock(mutex);
+      const auto found = channels.find(channel);
+      if (found == channels.end()) return;
+      ++found->second.answers;
+    }
+    changed.notify_all();
+  }
+
+  // Sends the error to the peer if it waits for an answer. Closes the connection if it does not, or
+  // if the message is a violation.
+  void refuse(rpc::Channel& channel, const Error& error, std::optional<std::uint64_t> request) {
+    const bool must_close = rpc::is_violation(error) || !request;
+    if (rpc::is_violation(error)) ++protocol_errors;
+    try {
+      if (request) channel.send(rpc::error_frame(*request, error));
+    } catch (const Error& gone) {
+      log_debug("an error could not be reported: ", gone.what());
+    }
+    if (must_close) channel.close();
+  }
+
+  // Broken frames of a stranger are only counted as refusals, because strangers may send any bytes.
+  void note_broken(const Peer& peer, const Error& reason) {
+    const bool is_broken = reason.cause() == ErrorCause::peer_lost &&
+                           reason.code() != ErrorCode::unavailable &&
+                           reason.code() != ErrorCode::cancelled;
+    if (!is_broken) return;
+    if (peer.session) {
+      log_warn("closing the connection: ", reason.message());
+    } else if (const auto channel = peer.channel.lock()) {
+      refusals->note(channel->peer(), reason.message());
+    }
+  }
+
+  void take_leave(Peer& peer, const rpc::Channel* key) {
+    std::shared_ptr<rpc::Channel> last;
+    {
+      const Lock lock(mutex);
+      const auto found = channels.find(key);
+      if (found != channels.end()) {
+        last = std::move(found->second.channel);
+        channels.erase(found);
+      }
+    }
+    changed.notify_all();
+    if (!peer.session) return;
+    peer.session->hang_up(peer.sender);
+    // The session is released before the channel: the end of a session waits for its runner. If the
+    // runner had the last reference to the channel, it would wait for this thread.
+    peer.session.reset();
+  }
 };
 
 ChannelTable::ChannelTable(Greet greet, std::shared_ptr<rpc::RefusalLog> refusals,
@@ -85,152 +224,20 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
   }
   rpc::Channel::Handlers handlers;
   handlers.on_frame = [shared = shared_, peer](rpc::Frame frame) {
-    receive(*shared, *peer, std::move(frame));
+    shared->receive(*peer, std::move(frame));
   };
   handlers.on_closed = [shared = shared_, peer, key](const Error& reason) {
     log_debug("channel closed: ", reason.what());
     const bool is_lost = reason.cause() == ErrorCause::peer_lost && !peer->has_left;
     if (peer->session && is_lost) ++shared->losses;
-    note_broken(*shared, *peer, reason);
-    take_leave(*shared, *peer, key);
+    shared->note_broken(*peer, reason);
+    shared->take_leave(*peer, key);
   };
   return handlers;
 }
 
-// Broken frames of a stranger are only counted as refusals, because strangers may send any bytes.
-void ChannelTable::note_broken(Shared& shared, const Peer& peer, const Error& reason) {
-  const bool is_broken = reason.cause() == ErrorCause::peer_lost &&
-                         reason.code() != ErrorCode::unavailable &&
-                         reason.code() != ErrorCode::cancelled;
-  if (!is_broken) return;
-  if (peer.session) {
-    log_warn("closing the connection: ", reason.message());
-  } else if (const auto channel = peer.channel.lock()) {
-    shared.refusals->note(channel->peer(), reason.message());
-  }
-}
-
-void ChannelTable::take_leave(Shared& shared, Peer& peer, const rpc::Channel* key) {
-  std::shared_ptr<rpc::Channel> last;
-  {
-    const Lock lock(shared.mutex);
-    const auto found = shared.channels.find(key);
-    if (found != shared.channels.end()) {
-      last = std::move(found->second.channel);
-      shared.channels.erase(found);
-    }
-  }
-  shared.changed.notify_all();
-  if (!peer.session) return;
-  peer.session->hang_up(peer.sender);
-  // The session is released before the channel: the end of a session waits for its runner. If the
-  // runner had the last reference to the channel, it would wait for this thread.
-  peer.session.reset();
-}
-
-void ChannelTable::receive(Shared& shared, Peer& peer, rpc::Frame frame) {
-  const std::shared_ptr<rpc::Channel> channel = peer.channel.lock();
-  if (!channel) return;
-  if (!peer.session && std::exchange(peer.has_tried, true)) {  // a stranger may send one message
-    shared.refusals->note(channel->peer(), "expected one greeting, got more before the answer");
-    return channel->close();
-  }
-  if (frame.role == rpc::Frame::Role::response) return note_answer(shared, channel.get());
-  const std::uint64_t id = frame.id;
-  // An error is a request that did not fit into memory (FrameDecoder), or a farewell.
-  const bool is_error = frame.role == rpc::Frame::Role::error;
-  if (peer.session && is_error && id == rpc::kFarewellId) {
-    const Error why = rpc::error_of(frame);
-    peer.has_left = why.code() == ErrorCode::cancelled;
-    if (!peer.has_left) log_warn(channel->peer(), " closes its connection: ", why.message());
-    return;
-  }
-  const bool wants_answer = frame.role == rpc::Frame::Role::request || is_error;
-  try {
-    if (peer.session && is_error) throw rpc::error_of(frame);
-    if (peer.session) {
-      peer.session->handle(std::move(frame), channel, peer.sender);
-      return;
-    }
-    COHORT_CHECK(static_cast<rpc::MessageType>(frame.type) == rpc::MessageType::hello,
-                 ErrorCode::failed_precondition,
-                 "[server.receive] expected a hello first, got message type ", frame.type);
-    const rpc::Hello hello = rpc::hello_of(frame);
-    check_open(shared);  // the server that greet() belongs to may be ending
-    peer.session = shared.greet(hello);
-    channel->admit();
-    note_hello(shared, channel.get(), hello, *peer.session);
-    peer.session->greeted(hello.task, channel, peer.sender);
-    greet_back(*channel, id, hello,
-               rpc::agreed(hello.payload_checksums, peer.session->payload_checksums()));
-  } catch (...) {
-    const Error error = current_error();
-    if (!peer.session && !is_of_earlier_start(error))
-      shared.refusals->note(channel->peer(), error.message());
-    if (peer.session) shared.errors->note(error);
-    const bool must_log = peer.session && (rpc::is_violation(error) || !wants_answer);
-    if (must_log) log_warn("a message of ", channel->peer(), " was refused: ", error.what());
-    refuse(shared, *channel, error, wants_answer ? std::optional(id) : std::nullopt);
-  }
-}
-
-// Sends the error to the peer if it waits for an answer. Closes the connection if it does not, or
-// if the message is a violation.
-void ChannelTable::refuse(Shared& shared, rpc::Channel& channel, const Error& error,
-                          std::optional<std::uint64_t> request) {
-  const bool must_close = rpc::is_violation(error) || !request;
-  if (rpc::is_violation(error)) ++shared.protocol_errors;
-  try {
-    if (request) channel.send(rpc::error_frame(*request, error));
-  } catch (const Error& gone) {
-    log_debug("an error could not be reported: ", gone.what());
-  }
-  if (must_close) channel.close();
-}
-
 std::uint64_t ChannelTable::protocol_errors() const noexcept { return shared_->protocol_errors; }
 std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
-
-void ChannelTable::greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello,
-                              PayloadChecksums wish) {
-  const bool has_sums =
-      wish == PayloadChecksums::always || (wish == PayloadChecksums::between_hosts &&
-                                           !net::are_on_one_host(channel.host_proof(), hello.host));
-  rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
-  welcome.role = rpc::Frame::Role::response;
-  welcome.id = id;
-  channel.send(std::move(welcome));
-  channel.set_payload_checksums(has_sums);
-}
-
-void ChannelTable::check_open(Shared& shared) {
-  const Lock lock(shared.mutex);
-  COHORT_CHECK(!shared.is_closed, ErrorCode::unavailable, "[server.accept] the server ends");
-}
-
-void ChannelTable::note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello,
-                              Session& session) {
-  {
-    const Lock lock(shared.mutex);
-    session.meet(hello.task);
-    const auto found = shared.channels.find(channel);
-    if (found != shared.channels.end()) {
-      found->second.task = hello.task;
-      found->second.coordinator_incarnation = hello.coordinator_incarnation;
-    }
-  }
-  shared.changed.notify_all();
-}
-
-void ChannelTable::note_answer(Shared& shared, const rpc::Channel* channel) {
-  {
-    const Lock lock(shared.mutex);
-    const auto found = shared.channels.find(channel);
-    if (found == shared.channels.end()) return;
-    ++found->second.answers;
-  }
-  shared.changed.notify_all();
-}
 
 ChannelTable::Presence ChannelTable::presence(const std::string& task,
                                               std::uint64_t coordinator_incarnation,
@@ -301,15 +308,6 @@ void ChannelTable::close_of(std::uint64_t coordinator_incarnation, const Error& 
     }
   }
   close_when_sent(old, Deadline::after(kFarewellTimeout));
-}
-
-void ChannelTable::close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
-                                   Deadline sent_by) noexcept {
-  for (const auto& channel : channels) {
-    while (channel->queued_bytes() > 0 && !sent_by.has_expired())
-      std::this_thread::sleep_for(kSendPoll);
-    channel->close();
-  }
 }
 
 bool ChannelTable::close_all(Deadline sent_by, Deadline ended_by) noexcept {

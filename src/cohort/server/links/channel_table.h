@@ -54,19 +54,6 @@ class ChannelTable {
  private:
   struct Peer;
   struct Shared;
-  static void receive(Shared& shared, Peer& peer, rpc::Frame frame);
-  static void refuse(Shared& shared, rpc::Channel& channel, const Error& error,
-                     std::optional<std::uint64_t> request);
-  static void greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello,
-                         PayloadChecksums wish);
-  static void close_when_sent(const std::vector<std::shared_ptr<rpc::Channel>>& channels,
-                              Deadline sent_by) noexcept;
-  static void check_open(Shared& shared);
-  static void note_hello(Shared& shared, const rpc::Channel* channel, const rpc::Hello& hello,
-                         Session& session);
-  static void note_answer(Shared& shared, const rpc::Channel* channel);
-  static void note_broken(Shared& shared, const Peer& peer, const Error& reason);
-  static void take_leave(Shared& shared, Peer& peer, const rpc::Channel* key);
 
   // Shared with the handlers of the channels, because a channel's thread may still be in a handler
   // when the table is destroyed.

@@ -243,7 +243,7 @@ TEST_F(ChannelTableTest, TheAnswerSaysWhetherPayloadsHaveChecksums) {
     rpc::Frame frame = rpc::to_frame(wish);
     frame.role = rpc::Frame::Role::request;
     pair.near->send(std::move(frame));
-    return rpc::hello_reply_of(pair.at_near.wait_frames(1).at(0)).has_payload_sums;
+    return rpc::message_of<rpc::HelloReply>(pair.at_near.wait_frames(1).at(0)).has_payload_sums;
   };
   EXPECT_FALSE(has_sums(PayloadChecksums::between_hosts));
   EXPECT_FALSE(has_sums(PayloadChecksums::never));
@@ -268,7 +268,7 @@ TEST_F(ChannelTableTest, AProxyOnThisHostTurnsChecksumsOn) {
     rpc::Hello hello = kHello;
     hello.host = peer->host_proof();
     const rpc::Frame answer = peer->call(rpc::to_frame(hello), patience(), "greeting");
-    return rpc::hello_reply_of(answer).has_payload_sums;
+    return rpc::message_of<rpc::HelloReply>(answer).has_payload_sums;
   };
   EXPECT_FALSE(has_sums(pair.listener->address()));
   EXPECT_TRUE(has_sums(proxy.address()));

@@ -174,23 +174,29 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
   const std::uint64_t id = frame.id;
   switch (static_cast<rpc::MessageType>(frame.type)) {
     case rpc::MessageType::pull:
-      return respond(*channel, id, rpc::to_frame(store_.pull(rpc::pull_of(frame))));
+      return respond(
+          *channel, id,
+          rpc::to_frame(store_.pull(rpc::message_of<rpc::PullRequest>(std::move(frame)))));
     case rpc::MessageType::push:
-      return respond(*channel, id, rpc::to_frame(store_.push(rpc::push_of(std::move(frame)))));
+      return respond(
+          *channel, id,
+          rpc::to_frame(store_.push(rpc::message_of<rpc::PushRequest>(std::move(frame)))));
     case rpc::MessageType::export_state:
-      return respond(*channel, id, rpc::to_frame(store_.export_state(rpc::export_of(frame))));
+      return respond(*channel, id,
+                     rpc::to_frame(store_.export_state(
+                         rpc::message_of<rpc::ExportRequest>(std::move(frame)))));
     case rpc::MessageType::import_state:
-      store_.import_state(rpc::import_of(std::move(frame)));
-      return respond(*channel, id, rpc::done_frame(rpc::MessageType::import_state));
+      store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
+      return respond(*channel, id, rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::erase:
-      store_.erase(rpc::erase_of(frame).variables);
-      return respond(*channel, id, rpc::done_frame(rpc::MessageType::erase));
+      store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)).variables);
+      return respond(*channel, id, rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::peek:
-      return peek(rpc::peek_of(frame), id, channel);
+      return peek(rpc::message_of<rpc::PeekRequest>(std::move(frame)), id, channel);
     case rpc::MessageType::program_reply:
-      return tables_->iterators.take(rpc::program_reply_of(frame));
+      return tables_->iterators.take(rpc::message_of<rpc::ProgramReply>(std::move(frame)));
     case rpc::MessageType::run: {
-      rpc::RunBatch batch = rpc::run_of(std::move(frame));
+      rpc::RunBatch batch = rpc::message_of<rpc::RunBatch>(std::move(frame));
       for (const rpc::ClosureCall& call : batch.closures)
         rpc::check_watermark(batch.low_watermark, call.closure_id);
       return runner_->enqueue(std::move(batch), sender);
@@ -198,7 +204,7 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
     case rpc::MessageType::ping:
       return respond(*channel, id, rpc::ping_frame());
     case rpc::MessageType::cancel:
-      return runner_->cancel(rpc::cancel_of(frame).closures);
+      return runner_->cancel(rpc::message_of<rpc::CancelRequest>(std::move(frame)).closures);
     default:
       internal::throw_error(ErrorCode::unimplemented, "[server.handle] unknown message type ",
                             frame.type);

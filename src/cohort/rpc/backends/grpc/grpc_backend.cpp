@@ -67,41 +67,10 @@ class GrpcChannel final : public internal::ConnectedChannel<GrpcConnection> {
   }
 };
 
-// "ipv4:127.0.0.1:5000" as gRPC names peers, without the family.
-std::string address_of(const std::string& grpc_peer) {
-  const std::size_t colon = grpc_peer.find(':');
-  return colon == std::string::npos ? grpc_peer : grpc_peer.substr(colon + 1);
-}
-
-// Thread-safe.
-class GrpcListener final : public Listener {
- public:
-  GrpcListener(const ListenOptions& options, AcceptHandler accept)
-      : host_(std::move(accept), options.frame_bytes_max, nullptr),
-        address_(options.address),
-        server_(internal::start_grpc_server(address_, host_.service())) {}
-
-  ~GrpcListener() override {
-    host_.close_all();
-    server_->Shutdown(internal::grpc_time(Deadline::after(Duration::zero())));
-  }
-
-  const std::string& address() const override { return address_; }
-
- private:
-  GrpcHost host_;
-  std::string address_;
-  std::unique_ptr<grpc::Server> server_;
-};
-
 // Thread-safe.
 class GrpcBackend final : public Backend {
  public:
   std::string_view name() const override { return "grpc"; }
-
-  std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) override {
-    return std::make_unique<GrpcListener>(options, std::move(accept));
-  }
 
   std::shared_ptr<Channel> connect(const ConnectOptions& options,
                                    Channel::Handlers handlers) override {
@@ -116,7 +85,7 @@ class GrpcBackend final : public Backend {
       case internal::GrpcConnect::expired:
         throw internal::expired_error(peer);
     }
-    auto connection = std::make_shared<GrpcConnection>(std::move(peer), options.frame_bytes_max);
+    auto connection = std::make_shared<GrpcConnection>(std::move(peer), kFrameBytesMax);
     connection->end().set_handlers(std::move(handlers));
     auto channel = std::make_shared<GrpcChannel>(connection);
     try {
@@ -144,9 +113,8 @@ class GrpcHost::Frames final : public proto::Frames::Service {
  private:
   // Runs as the channel's thread; returns when the channel is closed.
   grpc::Status Exchange(grpc::ServerContext* context, ServerStream* stream) override {
-    std::shared_ptr<internal::Visitor> visitor =
-        visitor_of_ ? visitor_of_(context->peer()) : nullptr;
-    PeerName peer{"", visitor ? visitor->address() : address_of(context->peer()), "grpc"};
+    std::shared_ptr<internal::Visitor> visitor = visitor_of_(context->peer());
+    PeerName peer{"", visitor ? visitor->address() : context->peer(), "grpc"};
     auto connection = std::make_shared<GrpcConnection>(std::move(peer), frame_bytes_max_);
     connection->end().enter_thread();
     auto channel = std::make_shared<GrpcChannel>(connection, std::move(visitor));

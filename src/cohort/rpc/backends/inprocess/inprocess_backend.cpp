@@ -206,25 +206,28 @@ class Ports {
   std::uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
+Ports& ports() {
+  static Ports& ports = *new Ports;
+  return ports;
+}
+
 // Thread-safe.
 class InprocessListener final : public Listener {
  public:
-  InprocessListener(Ports& ports, const ListenOptions& options, AcceptHandler accept)
-      : ports_(ports),
-        port_(std::make_shared<Port>(std::move(accept))),
-        address_(ports.open(options.address, port_)) {}
+  InprocessListener(std::string address, AcceptHandler accept)
+      : port_(std::make_shared<Port>(std::move(accept))),
+        address_(ports().open(std::move(address), port_)) {}
 
   ~InprocessListener() override {
-    ports_.remove(address_);
+    ports().remove(address_);
     port_->close();
   }
 
   const std::string& address() const override { return address_; }
 
  private:
-  Ports& ports_;
-  std::shared_ptr<Port> port_;
-  std::string address_;
+  const std::shared_ptr<Port> port_;
+  const std::string address_;
 };
 
 // Thread-safe.
@@ -232,14 +235,10 @@ class InprocessBackend final : public Backend {
  public:
   std::string_view name() const override { return "inprocess"; }
 
-  std::unique_ptr<Listener> listen(const ListenOptions& options, AcceptHandler accept) override {
-    return std::make_unique<InprocessListener>(ports_, options, std::move(accept));
-  }
-
   std::shared_ptr<Channel> connect(const ConnectOptions& options,
                                    Channel::Handlers handlers) override {
     const PeerName peer{options.peer, options.address, "inprocess"};
-    const std::shared_ptr<Port> port = ports_.find(options.address);
+    const std::shared_ptr<Port> port = ports().find(options.address);
     if (port == nullptr)
       throw internal::refused_error(peer, "nobody listens there in this process");
     auto near = std::make_shared<End>(peer);
@@ -256,7 +255,6 @@ class InprocessBackend final : public Backend {
   }
 
  private:
-  Ports ports_;
   std::atomic<std::uint64_t> last_{0};
 };
 
@@ -268,3 +266,11 @@ Backend& inprocess_backend() {
 }
 
 }  // namespace cohort::rpc::backends
+
+namespace cohort::rpc {
+
+std::unique_ptr<Listener> listen_inprocess(std::string address, AcceptHandler accept) {
+  return std::make_unique<backends::InprocessListener>(std::move(address), std::move(accept));
+}
+
+}  // namespace cohort::rpc

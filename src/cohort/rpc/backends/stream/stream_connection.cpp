@@ -13,7 +13,6 @@
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/core/spin.h"
 #include "cohort/core/system_error.h"
 #include "cohort/net/socket.h"
 #include "cohort/rpc/farewell.h"
@@ -34,11 +33,10 @@ constexpr int kReceiveRounds = 16;
 }  // namespace
 
 StreamConnection::StreamConnection(FileDescriptor socket, internal::PeerName peer,
-                                   StreamOptions options)
+                                   std::size_t frame_bytes_max)
     : end_(std::move(peer)),
       socket_(std::move(socket)),
-      options_(options),
-      decoder_(options.frame_bytes_max),
+      decoder_(frame_bytes_max),
       sink_([this](Frame frame) { end_.deliver(std::move(frame)); }) {
   net::tune(socket_.get(), net::Unacknowledged::for_a_minute);
 }
@@ -175,11 +173,7 @@ short StreamConnection::wait() {
   const bool is_writer = is_thread_writing_.load(std::memory_order_acquire);
   const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
   std::array<pollfd, 2> entries{pollfd{socket_.get(), interest, 0}, pollfd{waker_.fd(), POLLIN, 0}};
-  int count = 0;
-  const auto has_events = [&] { return (count = poll(entries.data(), entries.size(), 0)) != 0; };
-  if (options_.spin > Duration::zero()) spin_for(options_.spin, has_events, [] {});
-  if (count == 0) count = poll(entries.data(), entries.size(), -1);
-  if (count < 0) return 0;  // EINTR: look again
+  if (poll(entries.data(), entries.size(), -1) < 0) return 0;  // EINTR: look again
   if (entries[1].revents != 0) waker_.drain();
   return entries[0].revents;
 }

@@ -13,11 +13,6 @@
 
 namespace cohort::rpc::backends {
 
-struct StreamOptions {
-  std::size_t frame_bytes_max = 0;
-  Duration spin{};
-};
-
 // Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's
 // body.
 //
@@ -26,7 +21,7 @@ struct StreamOptions {
 // frames leave together.
 class StreamConnection {
  public:
-  StreamConnection(FileDescriptor socket, internal::PeerName peer, StreamOptions options);
+  StreamConnection(FileDescriptor socket, internal::PeerName peer, std::size_t frame_bytes_max);
 
   internal::ChannelEnd& end() { return end_; }
   // Call it from a handler.
@@ -67,7 +62,6 @@ class StreamConnection {
   internal::ChannelEnd end_;
   const FileDescriptor socket_;
   net::Waker waker_;
-  const StreamOptions options_;
   internal::FrameDecoder decoder_;
   internal::FrameDecoder::Sink sink_;
 
