@@ -13,6 +13,7 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
+#include "cohort/core/fields.h"
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/sharded_updates.h"
@@ -64,39 +65,15 @@ struct Report {
   std::vector<SharedSlot> slots = {};
 };
 
-Bytes encoded_report(const Report& report) {
-  ByteWriter out;
-  out.u8(report.is_whole ? 1 : 0);
-  out.varint(report.holder.names.size());
-  for (const std::string& name : report.holder.names) out.text(name);
-  out.varint(static_cast<std::uint64_t>(report.holder.own));
-  out.u64(report.holder.steps);
-  out.u8(report.holder.is_torn ? 1 : 0);
-  out.varint(report.slots.size());
-  for (const SharedSlot& slot : report.slots) {
-    out.text(slot.name);
-    out.u8(static_cast<std::uint8_t>(slot.type));
-    out.zigzag(slot.elements);
-  }
-  return out.take();
+template <class Codec>
+void fields(Codec& codec, SharedSlot& slot) {
+  codec(slot.name, slot.type, slot.elements);
 }
-
-Report decoded_report(const Bytes& bytes) {
-  ByteReader in(bytes, "the shares of another worker");
-  Report report{.is_whole = in.u8() != 0};
-  const std::size_t names = in.count();
-  for (std::size_t i = 0; i < names; ++i) report.holder.names.push_back(in.text());
-  report.holder.own = static_cast<int>(in.varint());
-  report.holder.steps = in.u64();
-  report.holder.is_torn = in.u8() != 0;
-  const std::size_t slots = in.count();
-  for (std::size_t i = 0; i < slots; ++i) {
-    SharedSlot slot{.name = in.text()};
-    slot.type = static_cast<at::ScalarType>(in.u8());
-    slot.elements = in.zigzag();
-    report.slots.push_back(std::move(slot));
-  }
-  return report;
+template <class Codec>
+void fields(Codec& codec, Report& report) {
+  Holder& holder = report.holder;
+  codec(report.is_whole, holder.names, holder.own, Fixed{holder.steps}, holder.is_torn,
+        report.slots);
 }
 
 constexpr std::string_view kLossRemedy =
@@ -181,8 +158,8 @@ bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadl
   }
   std::vector<Report> all;
   for (const Bytes& bytes :
-       group.exchange(encoded_report(own), "shares of the slots of optimizers", deadline))
-    all.push_back(decoded_report(bytes));
+       group.exchange(encode_fields(own), "shares of the slots of optimizers", deadline))
+    all.push_back(decode_fields<Report>(bytes, "the shares of another worker"));
   const auto has_all = [](const Report& each) {
     return each.is_whole && each.holder.names.empty();
   };
