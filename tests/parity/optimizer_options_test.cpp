@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random options of random optimizers give the numbers of torch::optim after each step: beside each
-// other without a strategy, in run() and in function(), with one replica and with two. The numbers
-// have the bits of LibTorch's portable kernels, which this program asks for; where it has others,
-// the comparison has a tolerance.
+// other without a strategy, in run() and in function(), with one replica and with two. Some of our
+// gradients are sparse, where those of torch::optim are dense with zeros in the other rows. The
+// numbers have the bits of LibTorch's portable kernels, which this program asks for; where it has
+// others, the comparison has a tolerance.
 //
 //   COHORT_FUZZ_PROGRAMS=1000 build/dev/tests/optimizer_options_test    # a long run
 //   COHORT_FUZZ_SEED=17 build/dev/tests/optimizer_options_test          # one case, printed
@@ -156,7 +157,8 @@ struct Case {
   int steps = 0, changed_at = 0;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::vector<std::int64_t>> sizes;
-  std::vector<bool> is_used;  // whether the loss depends on the variable
+  std::vector<bool> is_used;    // whether the loss depends on the variable
+  std::vector<bool> is_sparse;  // whether it depends on its even rows alone, by an embedding
   std::uint64_t seed = 0;
 
   std::string text() const {
@@ -168,7 +170,8 @@ struct Case {
     for (const auto& [name, value] : options.numbers) out << " " << name << "=" << value;
     out << "; from step " << changed_at << " of " << steps;
     for (const auto& [name, value] : changed.numbers) out << " " << name << "=" << value;
-    for (const auto& each : sizes) out << " " << at::IntArrayRef(each);
+    for (std::size_t i = 0; i < sizes.size(); ++i)
+      out << " " << at::IntArrayRef(sizes[i]) << (is_sparse[i] ? " sparse" : "");
     return out.str();
   }
 };
@@ -204,6 +207,8 @@ class CaseMaker {
       for (std::int64_t j = below(3); j > 0; --j) sizes.push_back(chance(0.05) ? 0 : 1 + below(40));
       made_.sizes.push_back(sizes);
       made_.is_used.push_back(made_.is_used.empty() || chance(0.85));
+      const bool is_table = sizes.size() == 2 && sizes[0] > 0 && sizes[1] > 0;
+      made_.is_sparse.push_back(is_table && chance(0.5));
     }
     return made_;
   }
@@ -243,6 +248,7 @@ Tensors gradients_of(const Case& c, int step, int replica) {
     const at::Tensor gradient = torch::randn(c.sizes[i], c.dtype);
     const at::Tensor is_kept = torch::rand(c.sizes[i]).gt(0.1);
     all.push_back(c.is_used[i] ? gradient.mul(is_kept) : at::Tensor());
+    if (c.is_used[i] && c.is_sparse[i]) all[i].slice(0, 1, c10::nullopt, 2).zero_();
   }
   return all;
 }
@@ -282,6 +288,16 @@ struct Way {
   int replicas() const { return strategy == nullptr ? 1 : strategy->num_replicas_in_sync(); }
 };
 
+// The last one first, with a sparse gradient.
+at::Tensor even_rows(const at::Tensor& table) {
+  const at::Tensor ids = torch::arange(0, table.size(0), 2).flip(0);
+  return torch::embedding(table, ids, -1, /*scale_grad_by_freq=*/false, /*sparse=*/true);
+}
+
+at::Tensor even_rows_of(const at::Tensor& gradient) {
+  return gradient.slice(0, 0, c10::nullopt, 2).flip(0);
+}
+
 Tensors values_of_ours(const Case& c, const Way& way) {
   std::vector<Variable> variables;
   for (const at::Tensor& start : starts_of(c)) {
@@ -298,7 +314,10 @@ Tensors values_of_ours(const Case& c, const Way& way) {
       if (!c.is_used[i]) continue;
       const std::int64_t count = c10::multiply_integers(c.sizes[i]);
       const at::Tensor gradient = gradients.narrow(0, begin, count).view(c.sizes[i]);
-      const at::Tensor part = variables[i].tensor().mul(gradient).sum();
+      const at::Tensor& value = variables[i].tensor();
+      const at::Tensor part =
+          (c.is_sparse[i] ? even_rows(value).mul(even_rows_of(gradient)) : value.mul(gradient))
+              .sum();
       loss = loss.defined() ? loss + part : part;
       begin += count;
     }
