@@ -36,8 +36,11 @@ struct Step {
     for (int i = 0; i < 2; ++i)
       optimizer.minimize(x.mul(w.tensor()).sum(1).add(b.tensor()).tanh().mean());
     w.assign(w.tensor().detach().clamp(-0.75, 0.75));
+    w.scatter_add(torch::tensor({2, 0, 2}, torch::kLong), x.mean(0));
+    w.scatter_max(torch::tensor({1}, torch::kInt), x.mean().view({1}));
     mean.tensor().mul_(0.5);
     mean.assign_add(x.mean(0));
+    mean.scatter_update(torch::tensor({1}, torch::kLong), w.tensor().detach().slice(0, 0, 1));
     mean.tensor().add_(w.tensor().detach());
     b.assign_sub(b.read() * 0.25);
     return torch::cat({w.tensor().detach(), b.tensor().detach(), mean.tensor()});

@@ -23,6 +23,7 @@
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/warnings.h"
 #include "tests/parity/step_fuzz/comparison.h"
 
 namespace cohort::parity {
@@ -362,6 +363,7 @@ Tensors values_of_ours(const Case& c, const Way& way) {
 }
 
 TEST(RandomOptionsOfOptimizers, GiveTheNumbersOfTorch) {
+  const testing::Warnings quiet;  // of sparse gradients that change all rows
   ASSERT_EQ(kAskedForPortableKernels, 0);
   const bool has_bits = has_portable_kernels();
   std::cout << "compared " << (has_bits ? "bit for bit\n" : "within bounds\n");
