@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds the name that may be meant by a misspelled one.
+// Names in messages, and the name that may be meant by a misspelled one.
 #pragma once
 
 #include <cstddef>
@@ -19,6 +19,22 @@ COHORT_API std::size_t spelling_distance(std::string_view a, std::string_view b)
 // is the beginning, or the other way round. Empty if no known name is similar, or if `name` is one
 // of them. Thread-safe.
 COHORT_API std::string did_you_mean(std::string_view name, const std::vector<std::string>& known);
+
+// Thread-compatible. Names for messages: "'w', 'b'", of many names the first ones "and 3 more".
+class QuotedNames {
+ public:
+  void add(std::string_view name) {
+    if (++count_ <= kShown) text_.append(text_.empty() ? "'" : ", '").append(name).append("'");
+  }
+  std::string text() const {
+    return count_ <= kShown ? text_ : text_ + " and " + std::to_string(count_ - kShown) + " more";
+  }
+
+ private:
+  static constexpr std::size_t kShown = 4;
+  std::string text_;
+  std::size_t count_ = 0;
+};
 
 // Logs a warning for each variable of the environment whose name begins with COHORT_ and is almost,
 // but not quite, one that programs read (docs/environment.md). run_main() and the `cohort` command

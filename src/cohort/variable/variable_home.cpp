@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/spelling.h"
 #include "cohort/function/trace.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/replica_count.h"
@@ -211,13 +212,9 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
 }
 
 std::string names_of(std::span<const Variable> variables) {
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  for (std::size_t i = 0; i < variables.size() && i < kShown; ++i)
-    text += (i == 0 ? "'" : ", '") + variables[i].name() + "'";
-  if (variables.size() > kShown)
-    text += " and " + std::to_string(variables.size() - kShown) + " more";
-  return text;
+  QuotedNames names;
+  for (const Variable& variable : variables) names.add(variable.name());
+  return names.text();
 }
 
 }  // namespace cohort

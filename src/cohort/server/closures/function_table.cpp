@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "cohort/core/error.h"
+#include "cohort/core/spelling.h"
 #include "cohort/function/registry.h"
 
 namespace cohort::server {
@@ -64,15 +65,11 @@ std::vector<parameter_server::Pull> WorkerProgram::pulls_of(
 }
 
 std::string WorkerProgram::names_of(std::span<const std::uint64_t> ids) const {
-  constexpr std::size_t kShown = 4;
   const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
-  std::string names;
-  std::size_t count = 0;
-  for (std::size_t i = 0; i < ids_.size(); ++i) {
-    if (!wanted.contains(ids_[i]) || count++ >= kShown) continue;
-    names += (names.empty() ? "'" : ", '") + program_->info().variables[i].name + "'";
-  }
-  return count <= kShown ? names : names + " and " + std::to_string(count - kShown) + " more";
+  QuotedNames names;
+  for (std::size_t i = 0; i < ids_.size(); ++i)
+    if (wanted.contains(ids_[i])) names.add(program_->info().variables[i].name);
+  return names.text();
 }
 
 bool WorkerProgram::fits(std::span<const at::Tensor> inputs,

@@ -6,20 +6,16 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/spelling.h"
 
 namespace cohort::internal {
 namespace {
 
 template <class Map>
 std::string listed_names(const Map& all) {
-  constexpr std::size_t kShown = 4;
-  std::string text;
-  std::size_t count = 0;
-  for (const auto& [name, value] : all) {
-    if (count++ < kShown) text += (text.empty() ? "'" : ", '") + name + "'";
-  }
-  if (count > kShown) text += " and " + std::to_string(count - kShown) + " more";
-  return text.empty() ? "none" : text;
+  QuotedNames names;
+  for (const auto& [name, value] : all) names.add(name);
+  return all.empty() ? "none" : names.text();
 }
 
 }  // namespace
