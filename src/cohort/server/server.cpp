@@ -223,7 +223,6 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
     endpoints_.push_back(
         {backend, has_own_port ? ":" + std::to_string(options_.data_port) : std::string()});
     if (backend == "stream" || backend == "grpc") continue;
-    rpc::backend_of(backend);  // throws for an unknown one
     listeners_.push_back(rpc::listen_inprocess(address, accept));
     endpoints_.back().address = listeners_.back()->address();
   }
