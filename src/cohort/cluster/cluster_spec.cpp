@@ -33,10 +33,7 @@ ClusterSpec::Tasks dense(const std::vector<std::string>& addresses) {
 
 std::string joined(const std::vector<std::string>& words) {
   std::string text;
-  for (const std::string& word : words) {
-    if (!text.empty()) text += ", ";
-    text += word;
-  }
+  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
   return text.empty() ? "none" : text;
 }
 

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cluster/validation.h"
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <map>
 
 #include "cohort/cluster/address.h"
@@ -19,10 +21,7 @@ constexpr std::array<std::string_view, 4> kJobs = {"chief", "worker", "ps", "eva
 constexpr std::string_view kJobList = "chief, worker, ps, evaluator";
 
 bool is_job(const std::string& name) {
-  for (const std::string_view job : kJobs) {
-    if (job == name) return true;
-  }
-  return false;
+  return std::find(kJobs.begin(), kJobs.end(), name) != kJobs.end();
 }
 
 std::string similar_job(const std::string& name) {
@@ -115,13 +114,10 @@ bool is_host(std::string_view host) {
 
 bool is_port(std::string_view port) {
   constexpr std::size_t kDigitsMax = 5;
-  if (port.empty() || port.size() > kDigitsMax ||
-      port.find_first_not_of("0123456789") != std::string_view::npos) {
-    return false;
-  }
   int number = 0;
-  for (const char digit : port) number = number * 10 + (digit - '0');
-  return number >= 1 && number <= 65535;
+  const char* const end = port.data() + port.size();
+  return port.size() <= kDigitsMax && std::from_chars(port.data(), end, number).ptr == end &&
+         number >= 1 && number <= 65535;
 }
 
 void check_address(const TaskId& task, const std::string& address) {

@@ -12,6 +12,7 @@
 #include "cohort/collective/ended_group.h"
 #include "cohort/collective/formation/formation.h"
 #include "cohort/collective/formation/former.h"
+#include "cohort/collective/formation/lack.h"
 #include "cohort/collective/formation/link_table.h"
 #include "cohort/collective/formation/listener.h"
 #include "cohort/collective/formation/on_backend.h"
@@ -204,16 +205,15 @@ class ProcessGroups::State {
   }
 
   void warn_of_left_out(const formation::PastGroup& last, const formation::PastGroup& now) const {
-    std::string left_out;
+    std::vector<int> left_out;
     for (const Member& member : last.members) {
       const bool is_in = std::any_of(now.members.begin(), now.members.end(),
                                      [&](const Member& one) { return one.task == member.task; });
-      if (is_in) continue;
-      const WorkerTask& task = options_.tasks[static_cast<std::size_t>(member.task)];
-      left_out += (left_out.empty() ? "" : ", ") + task.name + " (" + task.address + ")";
+      if (!is_in) left_out.push_back(member.task);
     }
     if (left_out.empty()) return;
-    log_warn("[collective.form] group ", now.number, " goes on without ", left_out,
+    log_warn("[collective.form] group ", now.number, " goes on without ",
+             formation::names_of(options_.tasks, left_out),
              "; it can join when the others form the next group");
   }
 

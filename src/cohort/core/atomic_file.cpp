@@ -2,6 +2,7 @@
 #include "cohort/core/atomic_file.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -24,12 +25,7 @@ namespace {
 constexpr std::string_view kPartial = ".partial-";
 constexpr std::size_t kDigits = 16;
 
-std::string hex(std::uint64_t number) {
-  char text[kDigits + 1];
-  std::snprintf(text, sizeof text, "%0*llx", static_cast<int>(kDigits),
-                static_cast<unsigned long long>(number));
-  return text;
-}
+std::string hex(std::uint64_t number) { return fmt::format("{:0{}x}", number, kDigits); }
 
 // FILE.partial-ORDER-RANDOM, of 16 digits each. No other process and no other file of this one has
 // it.

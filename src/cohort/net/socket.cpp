@@ -43,10 +43,17 @@ void set_option(int fd, int level, int name, int value) {
   setsockopt(fd, level, name, &value, sizeof(value));
 }
 
-FileDescriptor open_socket(int family) {
-  FileDescriptor fd(::socket(family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!fd.is_open()) fail("socket", errno);
-  return fd;
+// Not open, with errno, if it fails.
+FileDescriptor open_socket(const addrinfo& address) {
+  return FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+}
+
+// Of getsockname() or getpeername().
+std::optional<SocketAddress> address_by(int (*call)(int, sockaddr*, socklen_t*), int fd) {
+  SocketAddress address;
+  socklen_t size = sizeof address;
+  if (call(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
+  return address;
 }
 
 [[noreturn]] void fail_listen(const std::string& address, int error) {
@@ -87,7 +94,7 @@ AddressList resolve_to_listen(const HostPort& where,
 
 // Returns 0, or the errno of the failure to listen.
 int listen_once(const addrinfo& address, FileDescriptor& fd) {
-  fd = FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  fd = open_socket(address);
   if (!fd.is_open()) return errno;  // IPv6 may be off
   // The port may be reserved by a socket that does not listen, or that of a task that just ended.
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);
@@ -114,7 +121,8 @@ std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const Host
 
 FileDescriptor bind_to(const HostPort& where, const std::function<bool()>& should_stop) {
   const AddressList addresses = resolve_to_listen(where, should_stop);
-  FileDescriptor fd = open_socket(addresses->ai_family);
+  FileDescriptor fd = open_socket(*addresses);
+  if (!fd.is_open()) fail("socket", errno);
   set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // as above
   keep_from_children(fd.get());
   if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
@@ -179,8 +187,7 @@ std::vector<FileDescriptor> listen_on_all(std::string& address,
 }
 
 int start_connecting(const addrinfo& address, FileDescriptor& socket) {
-  socket =
-      FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  socket = open_socket(address);
   if (!socket.is_open()) return errno;
   if (::connect(socket.get(), address.ai_addr, address.ai_addrlen) == 0)
     return is_self_connected(socket.get()) ? ECONNREFUSED : 0;
@@ -219,18 +226,10 @@ std::string remote_address(int fd) {
   return number ? number->to_string() : "a peer";
 }
 
-std::optional<SocketAddress> SocketAddress::local(int fd) {
-  SocketAddress address;
-  socklen_t size = sizeof address;
-  if (::getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
-  return address;
-}
+std::optional<SocketAddress> SocketAddress::local(int fd) { return address_by(&::getsockname, fd); }
 
 std::optional<SocketAddress> SocketAddress::remote(int fd) {
-  SocketAddress address;
-  socklen_t size = sizeof address;
-  if (::getpeername(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return std::nullopt;
-  return address;
+  return address_by(&::getpeername, fd);
 }
 
 std::optional<in6_addr> ipv6_address(const sockaddr* address) {

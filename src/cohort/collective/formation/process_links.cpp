@@ -8,6 +8,7 @@
 #include <optional>
 #include <utility>
 
+#include "cohort/collective/formation/lack.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::formation {
@@ -229,7 +230,7 @@ class ProcessLinks::Opening {
       links_.missed(rank, "it has not connected in time");
       const WorkerTask& task = links_.member(rank).task;
       if (first.empty()) first = task.name;
-      missing += (missing.empty() ? "" : ", ") + task.name + " (" + task.address + ")";
+      missing += (missing.empty() ? "" : ", ") + name_of(task);
     }
     throw Error(ErrorCode::deadline_exceeded,
                 "[collective.open] expected connections of all members of group " +

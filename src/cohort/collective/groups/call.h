@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -118,5 +119,20 @@ struct Call {
  private:
   void check(const at::Tensor& tensor) const;
 };
+
+// Calls run(part, from, to) for each part that has bytes from `begin` to `end` of the payload; from
+// and to are bytes of the part.
+template <class Run>
+void for_parts(const Call& call, std::int64_t begin, std::int64_t end, const Run& run) {
+  const Part* part =
+      std::upper_bound(call.parts.begin(), call.parts.end(), begin,
+                       [](std::int64_t at, const Part& other) { return at < other.offset; });
+  if (part != call.parts.begin()) --part;
+  for (; part != call.parts.end() && part->offset < end; ++part) {
+    const std::int64_t from = std::max<std::int64_t>(0, begin - part->offset);
+    const std::int64_t to = std::min(part->bytes, end - part->offset);
+    if (from < to) run(*part, from, to);
+  }
+}
 
 }  // namespace cohort::collective

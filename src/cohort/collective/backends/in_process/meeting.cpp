@@ -50,12 +50,7 @@ void Meeting::meet(const Caller& caller, const Offer& offer, Deadline deadline) 
   if (!gate_.wait(is_settled, deadline)) {
     const std::string missing = give_up(caller);
     if (!missing.empty())
-      throw Error(ErrorCode::deadline_exceeded, "[collective." + std::string(name_of(caller.kind)) +
-                                                    "] expected all workers in call " +
-                                                    std::to_string(caller.call) +
-                                                    " to take part in " + std::string(caller.what) +
-                                                    " in time, got nothing from " + missing)
-          .at(missing.substr(0, missing.find(',')));
+      throw late_error(caller, "nothing from " + missing).at(missing.substr(0, missing.find(',')));
     gate_.wait(is_settled, Deadline());
   }
   if (have_all_begun(caller.call)) return;
@@ -97,24 +92,12 @@ std::string Meeting::give_up(const Caller& caller) {
 void Meeting::refuse(const Caller& caller, bool is_open) {
   // Who ends the meeting holds the lock until it has written the reason.
   const Lock lock(mutex_);
-  if (left_ >= 0) {
-    const std::string name = caller.member.member_name(left_);
-    throw Error(ErrorCode::aborted, "[collective." + std::string(name_of(caller.kind)) +
-                                        "] expected " + name + " to take part in " +
-                                        std::string(caller.what) + " in call " +
-                                        std::to_string(caller.call) +
-                                        ", got the end of its group; all workers make the same "
-                                        "calls")
-        .at(name);
-  }
+  if (left_ >= 0) throw left_error(caller, caller.member.member_name(left_));
   const bool is_culprit =
       std::find(missing_.begin(), missing_.end(), caller.member.rank()) != missing_.end();
   // All others are in the call whose deadline was missed.
   const bool is_late = is_open && !is_culprit;
-  throw Error(is_late ? ErrorCode::deadline_exceeded : ErrorCode::aborted,
-              "[collective." + std::string(name_of(caller.kind)) + "] expected to take part in " +
-                  std::string(caller.what) + " in call " + std::to_string(caller.call) +
-                  ", got the end of all workers' group: " + missed_ + "; begin a new one on all")
+  throw ended_error(is_late ? ErrorCode::deadline_exceeded : ErrorCode::aborted, caller, missed_)
       .at(is_culprit ? "" : caller.member.member_name(missing_.front()));
 }
 

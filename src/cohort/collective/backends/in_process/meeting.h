@@ -14,6 +14,7 @@
 #include "cohort/collective/backends/in_process/gate.h"
 #include "cohort/collective/group.h"
 #include "cohort/collective/groups/call.h"
+#include "cohort/collective/groups/caller.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::collective::in_process {
@@ -78,13 +79,6 @@ class Meeting {
   Turn& turn(int rank, std::uint64_t call) {
     return members_[static_cast<std::size_t>(rank)].turns[call % 2];
   }
-  // For errors: who makes which call. `what` is the name of the content.
-  struct Caller {
-    const Group& member;
-    std::uint64_t call = 0;
-    CallKind kind = CallKind::barrier;
-    std::string_view what = {};
-  };
   // Throws aborted if the meeting has ended; else the caller's turn may be filled.
   void check_open(const Caller& caller);
   // Begins the call and waits until all members have begun it. Throws deadline_exceeded if others

@@ -87,7 +87,7 @@ std::vector<Bytes> Member::exchange(Bytes mine, std::string_view what, Deadline 
 
 Member::Turns Member::meet(const Call& call, std::string_view what, Deadline deadline,
                            Bytes bytes) {
-  const Meeting::Caller caller{*this, num_calls_, call.kind, what};
+  const Caller caller{*this, num_calls_, call.kind, what};
   meeting_->check_open(caller);
   Turn& mine = meeting_->turn(rank_, num_calls_);
   mine.bytes = std::move(bytes);

@@ -53,23 +53,16 @@ void Chunks::compute(std::int64_t chunk, const Call& mine,
                      std::span<Turn* const> turns) const noexcept {
   const std::int64_t begin = chunk * chunk_bytes_;
   const std::int64_t end = std::min(payload_bytes_, begin + chunk_bytes_);
-  const Part* const first =
-      std::upper_bound(mine.parts.begin(), mine.parts.end(), begin,
-                       [](std::int64_t at, const Part& part) { return at < part.offset; }) -
-      1;
   Pointers tensors(turns.size());
-  for (const Part* part = first; part != mine.parts.end() && part->offset < end; ++part) {
-    const std::int64_t from = std::max<std::int64_t>(0, begin - part->offset);
-    const std::int64_t to = std::min(part->bytes, end - part->offset);
-    if (from >= to) continue;
+  for_parts(mine, begin, end, [&](const Part& part, std::int64_t from, std::int64_t to) {
     for (std::size_t rank = 0; rank < turns.size(); ++rank)
-      tensors[rank] = data_of(*turns[rank], part - mine.parts.begin()) + from;
+      tensors[rank] = data_of(*turns[rank], &part - mine.parts.begin()) + from;
     if (mine.kind == CallKind::broadcast) {
       broadcast_range(mine, tensors, to - from);
     } else {
-      reduce_range(mine, *part, tensors, to - from);
+      reduce_range(mine, part, tensors, to - from);
     }
-  }
+  });
 }
 
 std::uint64_t compute_chunks(const Chunks& chunks, int owner, const Call& mine,

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/collective/backends/mpi/join.h"
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -13,6 +11,7 @@
 #include "cohort/collective/backends/mpi/world.h"
 #include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/links.h"
+#include "cohort/collective/mpi_group.h"
 #include "cohort/core/error.h"
 #include "cohort/core/file_descriptor.h"
 
@@ -105,14 +104,17 @@ std::vector<std::string> names_of(const MpiTasks& tasks, const World& world) {
 }
 
 }  // namespace
+}  // namespace cohort::collective::mpi
 
-std::shared_ptr<Group> join(const MpiTasks& tasks, Deadline deadline) {
-  World& world = World::get();
-  std::vector<std::string> names = names_of(tasks, world);
+namespace cohort::collective {
+
+std::shared_ptr<Group> mpi_group(const MpiTasks& tasks, Deadline deadline) {
+  mpi::World& world = mpi::World::get();
+  std::vector<std::string> names = mpi::names_of(tasks, world);
   world.connect(deadline);
   static std::atomic<std::uint64_t> num_groups = 0;
-  return tcp::join(std::make_shared<MpiLinks>(world, std::move(names)),
-                   std::make_shared<MpiCarrier>(world), {num_groups++});
+  return tcp::join(std::make_shared<mpi::MpiLinks>(world, std::move(names)),
+                   std::make_shared<mpi::MpiCarrier>(world), {num_groups++});
 }
 
-}  // namespace cohort::collective::mpi
+}  // namespace cohort::collective

@@ -10,6 +10,7 @@
 #include <chrono>
 #include <ctime>
 
+#include "cohort/collective/groups/caller.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::shared_memory {
@@ -36,7 +37,7 @@ bool sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Duration ti
 // deadline, too.
 Error error_of(Ending ending, bool is_first, bool is_late, const Meeting::Caller& caller,
                const std::string& names, const std::string& by) {
-  const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
+  const std::string start = prefix(caller.kind);
   const std::string part = " to take part in " + std::string(caller.what);
   const std::string call = " call " + std::to_string(caller.number);
   const std::string remedy = "; begin a new group on all workers";

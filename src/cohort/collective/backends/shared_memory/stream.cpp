@@ -36,20 +36,6 @@ Range share_of(const Range& round, int rank, int size) {
   return {bound(rank), bound(rank + 1)};
 }
 
-// Calls run(part, from, to) for each part in the range; from and to are bytes of the part.
-template <class Run>
-void for_parts(const Call& call, const Range& range, const Run& run) {
-  const Part* part =
-      std::upper_bound(call.parts.begin(), call.parts.end(), range.begin,
-                       [](std::int64_t at, const Part& other) { return at < other.offset; });
-  if (part != call.parts.begin()) --part;
-  for (; part != call.parts.end() && part->offset < range.end; ++part) {
-    const std::int64_t from = std::max<std::int64_t>(0, range.begin - part->offset);
-    const std::int64_t to = std::min(part->bytes, range.end - part->offset);
-    if (from < to) run(*part, from, to);
-  }
-}
-
 // Asks for lines that this process reads now and writes soon, as their only owner. A line that is
 // only read stays with both processes, and the one that writes it next has to ask once more.
 #if defined(__x86_64__)
@@ -72,16 +58,18 @@ void for_pieces(std::byte* slice, std::int64_t base, const Range& range, const R
 
 // `slice` is where byte `base` of the payload lies.
 void copy_in(const Call& call, const Range& range, std::byte* slice, std::int64_t base) {
-  for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
-    std::memcpy(slice + (part.offset + from - base), part.data + from,
-                static_cast<std::size_t>(to - from));
-  });
+  for_parts(call, range.begin, range.end,
+            [&](const Part& part, std::int64_t from, std::int64_t to) {
+              std::memcpy(slice + (part.offset + from - base), part.data + from,
+                          static_cast<std::size_t>(to - from));
+            });
 }
 void copy_out(const Call& call, const Range& range, const std::byte* slice, std::int64_t base) {
-  for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
-    std::memcpy(part.data + from, slice + (part.offset + from - base),
-                static_cast<std::size_t>(to - from));
-  });
+  for_parts(call, range.begin, range.end,
+            [&](const Part& part, std::int64_t from, std::int64_t to) {
+              std::memcpy(part.data + from, slice + (part.offset + from - base),
+                          static_cast<std::size_t>(to - from));
+            });
 }
 
 // Reduces a range of the caller's tensors and the others' slices; to the caller's tensors, to its
@@ -93,24 +81,25 @@ struct Outputs {
 void reduce_range(const Call& call, const Range& range, std::span<std::byte* const> slices,
                   std::int64_t base, Outputs to_where) {
   c10::SmallVector<const std::byte*, 8> inputs(slices.size());
-  for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
-    const std::int64_t at = part.offset + from - base;
-    for (std::size_t i = 0; i < slices.size(); ++i) inputs[i] = slices[i] + at;
-    const auto mine = static_cast<std::size_t>(call.rank);
-    inputs[mine] = part.data + from;
-    // In the order of ranks, for which two inputs in place are a single pass.
-    c10::SmallVector<std::byte*, 2> outputs;
-    if (to_where.tensors) outputs.push_back(part.data + from);
-    if (to_where.slice >= 0) {
-      std::byte* const shared = slices[static_cast<std::size_t>(to_where.slice)] + at;
-      outputs.insert(to_where.slice < call.rank ? outputs.begin() : outputs.end(), shared);
-    }
-    reduce_elements({.dtype = part.dtype,
-                     .op = call.op,
-                     .inputs = {inputs.data(), inputs.size()},
-                     .outputs = {outputs.data(), outputs.size()},
-                     .count = (to - from) * part.count / part.bytes});
-  });
+  for_parts(
+      call, range.begin, range.end, [&](const Part& part, std::int64_t from, std::int64_t to) {
+        const std::int64_t at = part.offset + from - base;
+        for (std::size_t i = 0; i < slices.size(); ++i) inputs[i] = slices[i] + at;
+        const auto mine = static_cast<std::size_t>(call.rank);
+        inputs[mine] = part.data + from;
+        // In the order of ranks, for which two inputs in place are a single pass.
+        c10::SmallVector<std::byte*, 2> outputs;
+        if (to_where.tensors) outputs.push_back(part.data + from);
+        if (to_where.slice >= 0) {
+          std::byte* const shared = slices[static_cast<std::size_t>(to_where.slice)] + at;
+          outputs.insert(to_where.slice < call.rank ? outputs.begin() : outputs.end(), shared);
+        }
+        reduce_elements({.dtype = part.dtype,
+                         .op = call.op,
+                         .inputs = {inputs.data(), inputs.size()},
+                         .outputs = {outputs.data(), outputs.size()},
+                         .count = (to - from) * part.count / part.bytes});
+      });
 }
 
 }  // namespace

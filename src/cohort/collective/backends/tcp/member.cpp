@@ -87,24 +87,20 @@ void FrameMember::connect(CallKind kind, Deadline deadline) {
 }
 
 Error FrameMember::error_of_call(const Caller& caller, const Error& error) const {
-  const std::string start = "[collective." + std::string(name_of(caller.kind)) + "] expected ";
-  const std::string call = "call " + std::to_string(caller.call);
-  const std::string part = " to take part in " + std::string(caller.what);
+  const std::string start = prefix(caller.kind);
+  const std::string part = " to take part in " + in_call(caller);
   const std::string& name = error.origin();
   if (error.code() == ErrorCode::deadline_exceeded && !name.empty())
-    return Error(error.code(),
-                 start + "all workers in " + call + part + " in time, got only a part from " + name)
-        .at(name);
+    return late_error(caller, "only a part from " + name).at(name);
   if (error.code() == ErrorCode::unavailable && !name.empty())
     return Error(error.code(),
-                 start + name + part + " in " + call +
+                 start + name + part +
                      ", got the end of its process or connection; begin a new group on all",
                  error.cause())
         .at(name);
   // Nobody has told why another member has left in the middle of the call.
   const ErrorCode code = error.code() == ErrorCode::aborted ? ErrorCode::unavailable : error.code();
-  return Error(code, start + "all workers" + part + " in " + call + ", got: " + error.message())
-      .at(name);
+  return Error(code, start + "all workers" + part + ", got: " + error.message()).at(name);
 }
 
 void FrameMember::fail(CallKind kind, const Error& error) {

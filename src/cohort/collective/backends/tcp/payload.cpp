@@ -57,18 +57,12 @@ Range share_of(const Call& call, int rank) {
 }
 
 void add_pieces(const Call& call, Range range, Pieces& pieces, std::byte* memory) {
-  const Part* part =
-      std::upper_bound(call.parts.begin(), call.parts.end(), range.begin,
-                       [](std::int64_t at, const Part& other) { return at < other.offset; });
-  if (part != call.parts.begin()) --part;
-  for (; part != call.parts.end() && part->offset < range.end; ++part) {
-    const std::int64_t begin = std::max(range.begin, part->offset);
-    const std::int64_t end = std::min(range.end, part->offset + part->bytes);
-    if (begin >= end) continue;
-    std::byte* const data =
-        memory != nullptr ? memory + (begin - range.begin) : part->data + (begin - part->offset);
-    pieces.push_back(piece_of(data, end - begin));
-  }
+  for_parts(
+      call, range.begin, range.end, [&](const Part& part, std::int64_t from, std::int64_t to) {
+        std::byte* const data =
+            memory != nullptr ? memory + (part.offset + from - range.begin) : part.data + from;
+        pieces.push_back(piece_of(data, to - from));
+      });
 }
 
 void add_all(const Call& call, Scratch& scratch, Pieces& pieces, std::byte* memory) {
@@ -84,24 +78,23 @@ void add_all(const Call& call, Scratch& scratch, Pieces& pieces, std::byte* memo
 void reduce_range(Call& call, Range range, Scratch& scratch) {
   const std::int64_t share_begin = share_of(call, call.rank).begin;
   c10::SmallVector<const std::byte*, 8> inputs(static_cast<std::size_t>(call.size));
-  for (const Part& part : call.parts) {
-    const std::int64_t from = std::max(range.begin, part.offset);
-    const std::int64_t to = std::min(range.end, part.offset + part.bytes);
-    if (from >= to) continue;
-    std::byte* const own = part.data + (from - part.offset);
-    for (int rank = 0; rank < call.size; ++rank)
-      inputs[static_cast<std::size_t>(rank)] =
-          rank == call.rank ? own : scratch.of(rank) + (from - range.begin);
-    std::byte* output = own;
-    if (call.kind == CallKind::reduce_scatter)
-      output = static_cast<std::byte*>(call.result.data_ptr()) + (from - share_begin);
-    const auto summed = call.sum_inputs({inputs.data(), inputs.size()});
-    reduce_elements({.dtype = part.dtype,
-                     .op = call.op,
-                     .inputs = {summed.data(), summed.size()},
-                     .outputs = {&output, 1},
-                     .count = (to - from) * part.count / part.bytes});
-  }
+  for_parts(call, range.begin, range.end,
+            [&](const Part& part, std::int64_t from, std::int64_t to) {
+              std::byte* const own = part.data + from;
+              const std::int64_t begin = part.offset + from;
+              for (int rank = 0; rank < call.size; ++rank)
+                inputs[static_cast<std::size_t>(rank)] =
+                    rank == call.rank ? own : scratch.of(rank) + (begin - range.begin);
+              std::byte* output = own;
+              if (call.kind == CallKind::reduce_scatter)
+                output = static_cast<std::byte*>(call.result.data_ptr()) + (begin - share_begin);
+              const auto summed = call.sum_inputs({inputs.data(), inputs.size()});
+              reduce_elements({.dtype = part.dtype,
+                               .op = call.op,
+                               .inputs = {summed.data(), summed.size()},
+                               .outputs = {&output, 1},
+                               .count = (to - from) * part.count / part.bytes});
+            });
 }
 
 }  // namespace cohort::collective::tcp

@@ -17,27 +17,6 @@ constexpr milliseconds kGrace(500);
 
 constexpr milliseconds kWatchInterval(50);
 
-std::string prefix(const Caller& caller) {
-  return "[collective." + std::string(name_of(caller.kind)) + "] expected ";
-}
-
-std::string in_call(const Caller& caller) {
-  return std::string(caller.what) + " in call " + std::to_string(caller.call);
-}
-
-Error left_error(const Caller& caller, const std::string& name) {
-  return Error(ErrorCode::aborted, prefix(caller) + name + " to take part in " + in_call(caller) +
-                                       ", got the end of its group; all workers make the same "
-                                       "calls")
-      .at(name);
-}
-
-Error ended_error(ErrorCode code, const Caller& caller, const std::string& reason) {
-  return Error(code, prefix(caller) + "to take part in " + in_call(caller) +
-                         ", got the end of all workers' group: " + reason +
-                         "; begin a new one on all");
-}
-
 // While this exists, only its thread uses the session. Others use it for moments.
 class Use {
  public:
@@ -253,7 +232,7 @@ void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {
     end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
     links_->missed(rank, reason_);
     throw Error(ErrorCode::unavailable,
-                prefix(caller) + name + " to take part in " + in_call(caller) +
+                prefix(caller.kind) + name + " to take part in " + in_call(caller) +
                     ", got the end of its connection; start it again, and "
                     "begin a new group on all",
                 ErrorCause::peer_lost)
@@ -287,10 +266,7 @@ void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
        .code = ErrorCode::deadline_exceeded,
        .why = reason_});
   for (const int rank : culprits) links_->missed(rank, reason_);
-  Error error(ErrorCode::deadline_exceeded,
-              prefix(caller) + "all workers in call " + std::to_string(caller.call) +
-                  " to take part in " + std::string(caller.what) + " in time, got " +
-                  (has_begun ? "only a part from " : "nothing from ") + names);
+  Error error = late_error(caller, (has_begun ? "only a part from " : "nothing from ") + names);
   throw std::move(error).at(links_->member_name(culprits.front()));
 }
 
@@ -309,8 +285,8 @@ void Session::check_fault(const Channel& connection, const Caller& caller, int r
   end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
   links_->missed(rank, reason_);
   throw Error(ErrorCode::unavailable,
-              prefix(caller) + "what " + name + " sent in " + in_call(caller) + ", got " + fault +
-                  "; begin a new group on all",
+              prefix(caller.kind) + "what " + name + " sent in " + in_call(caller) + ", got " +
+                  fault + "; begin a new group on all",
               ErrorCause::peer_lost)
       .at(name);
 }

@@ -14,19 +14,11 @@
 #include <vector>
 
 #include "cohort/collective/backends/tcp/channel.h"
-#include "cohort/collective/groups/call.h"
+#include "cohort/collective/groups/caller.h"
 #include "cohort/collective/links.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::collective::tcp {
-
-// For errors: who makes which call. `what` is the name of the content.
-struct Caller {
-  const Group& member;
-  std::uint64_t call = 0;
-  CallKind kind = CallKind::barrier;
-  std::string_view what = {};
-};
 
 // Why a call waits for a member, the surest sign that it is late first: a member sends its values
 // in any case, but results only when it has the values of others, for which it may wait itself.
