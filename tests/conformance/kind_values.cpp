@@ -3,10 +3,10 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include "cohort/core/error.h"
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/dataset_options.h"
 #include "cohort/data/element.h"
 #include "cohort/input/distributed_dataset.h"
-#include "cohort/input/empty_batch.h"
 #include "tests/conformance/distribution.h"
 #include "tests/conformance/kinds.h"
 #include "tests/conformance/named_functions.h"
@@ -111,7 +111,8 @@ Json run_values(const Json& test_case) {
 }
 
 Json run_dummy(const Json& test_case) {
-  return {{"value", json_of(input::empty_element(spec_of(member(test_case, "element_spec"))))}};
+  const ElementSpec spec = spec_of(member(test_case, "element_spec"));
+  return {{"value", json_of(spec.pack(data::empty_batch_of(spec)))}};
 }
 
 Json run_optional(const Json& test_case) {

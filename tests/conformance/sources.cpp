@@ -78,6 +78,10 @@ StringTensor names_of(const Op& op) {
   return StringTensor(std::span<const std::string>(paths));
 }
 
+Dataset reader_of(const Op& op, const Dataset& reader) {
+  return op.get_or("raw", false) ? data::raw_reader(reader, names_of(op)) : reader;
+}
+
 // Numbers in place of file names: a wrong type on purpose.
 Dataset numbers_of(const Op& op) {
   const Json& numbers = op.json("numbers");
@@ -88,14 +92,12 @@ Dataset numbers_of(const Op& op) {
 
 Dataset tfrecord(const Op& op) {
   if (op.has("numbers")) return Dataset::tf_record(numbers_of(op), file_options(op));
-  if (op.get_or("raw", false)) return data::raw_tf_record(names_of(op), file_options(op));
-  return Dataset::tf_record(names_of(op), file_options(op));
+  return reader_of(op, Dataset::tf_record(names_of(op), file_options(op)));
 }
 
 Dataset text_line(const Op& op) {
   if (op.has("numbers")) return Dataset::text_line(numbers_of(op), file_options(op));
-  if (op.get_or("raw", false)) return data::raw_text_line(names_of(op), file_options(op));
-  return Dataset::text_line(names_of(op), file_options(op));
+  return reader_of(op, Dataset::text_line(names_of(op), file_options(op)));
 }
 
 Dataset fixed_length(const Op& op) {
@@ -105,8 +107,7 @@ Dataset fixed_length(const Op& op) {
   options.footer_bytes = op.get_or<std::int64_t>("footer_bytes", 0);
   options.file = file_options(op);
   if (op.has("numbers")) return Dataset::fixed_length_record(numbers_of(op), options);
-  if (op.get_or("raw", false)) return data::raw_fixed_length_record(names_of(op), options);
-  return Dataset::fixed_length_record(names_of(op), options);
+  return reader_of(op, Dataset::fixed_length_record(names_of(op), options));
 }
 
 CsvColumn column_of(const Json& column) {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cli/launch.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <climits>
-#include <cstdio>
 #include <cstdlib>
 
 #include "cohort/cli/launch/launch_loop.h"
@@ -76,9 +76,8 @@ void check(LaunchOptions& options) {
 std::string PlannedKill::to_string() const {
   if (at_percent > 0)
     return task.to_string() + " at " + std::to_string(at_percent) + " % of the steps";
-  char seconds[32];
-  std::snprintf(seconds, sizeof seconds, "%.1f", static_cast<double>(after.count()) / 1000);
-  return task.to_string() + " after " + seconds + " s";
+  return fmt::format("{} after {:.1f} s", task.to_string(),
+                     static_cast<double>(after.count()) / 1000);
 }
 
 Launch::Launch(LaunchOptions options)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cli/status_report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <string_view>
 
@@ -96,25 +97,17 @@ std::string short_number(std::uint64_t number) {
   auto value = static_cast<double>(number);
   std::size_t unit = 0;
   for (value /= 1000; value >= 999.5; value /= 1000) ++unit;
-  std::array<char, 16> text{};
-  std::snprintf(text.data(), text.size(), value < 9.95 ? "%.1f%c" : "%.0f%c", value,
-                kUnits.at(unit));
-  return text.data();
+  return fmt::format("{:.{}f}{}", value, value < 9.95 ? 1 : 0, kUnits.at(unit));
 }
 
 // "0.2s", "59s", "12m", "3h", "99d": at most five characters.
 std::string short_time(Duration duration) {
   const double seconds = std::max(0.0, seconds_of(duration));
-  std::array<char, 32> text{};
-  const auto print = [&](const char* format, double value) {
-    std::snprintf(text.data(), text.size(), format, value);
-    return std::string(text.data());
-  };
-  if (seconds < 9.95) return print("%.1fs", seconds);
-  if (seconds < 119.5) return print("%.0fs", seconds);
-  if (seconds < 7200) return print("%.0fm", seconds / 60);
-  if (seconds < 172'800) return print("%.0fh", seconds / 3600);
-  return print("%.0fd", seconds / 86'400);
+  if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
+  if (seconds < 119.5) return fmt::format("{:.0f}s", seconds);
+  if (seconds < 7200) return fmt::format("{:.0f}m", seconds / 60);
+  if (seconds < 172'800) return fmt::format("{:.0f}h", seconds / 3600);
+  return fmt::format("{:.0f}d", seconds / 86'400);
 }
 
 // Replaces bytes that are not printable ASCII, as they could shift columns or move the terminal's
@@ -182,10 +175,7 @@ std::string row_of(const std::string& task, const std::string& address, const Ce
 
 // The first digits of the incarnation, which differ after a restart.
 std::string start_of(const TaskHealth& health) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%016llx",
-                static_cast<unsigned long long>(health.incarnation));
-  return std::string(text.data(), 6);
+  return fmt::format("{:016x}", health.incarnation).substr(0, 6);
 }
 
 Cells cells_of(const std::string& task, const TaskHealth& health) {

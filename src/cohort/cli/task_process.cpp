@@ -159,21 +159,16 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   }
   if (is_group_) {
     for (Pipe* pipe : {&out, &err}) pipe->make_reader_nonblocking();
-    stdout_fd_ = out.release_reader();
-    stderr_fd_ = err.release_reader();
+    stdout_fd_ = out.take_reader();
+    stderr_fd_ = err.take_reader();
   }
-  exit_fd_ = static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0));
-  if (exit_fd_ >= 0) ::fcntl(exit_fd_, F_SETFD, FD_CLOEXEC);
+  exit_fd_ = FileDescriptor(static_cast<int>(::syscall(SYS_pidfd_open, pid_, 0)));
 }
 
 TaskProcess::~TaskProcess() {
-  if (!poll_exit()) {
-    signal(SIGKILL);
-    ::waitpid(pid_, nullptr, 0);
-  }
-  for (const int fd : {exit_fd_, stdout_fd_, stderr_fd_}) {
-    if (fd >= 0) ::close(fd);
-  }
+  if (poll_exit()) return;
+  signal(SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
 }
 
 std::optional<ProcessExit> TaskProcess::poll_exit() {

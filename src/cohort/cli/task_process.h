@@ -9,6 +9,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/file_descriptor.h"
+
 namespace cohort::cli {
 
 // The file that a shell would run for `program`. Throws invalid_argument if there is none.
@@ -52,10 +54,10 @@ class TaskProcess {
 
   pid_t pid() const { return pid_; }
   // Can be read when the process has ended; -1 on kernels without pidfd.
-  int exit_fd() const { return exit_fd_; }
+  int exit_fd() const { return exit_fd_.get(); }
   // The non-blocking reading ends of its pipes; -1 if the process is not captured.
-  int stdout_fd() const { return stdout_fd_; }
-  int stderr_fd() const { return stderr_fd_; }
+  int stdout_fd() const { return stdout_fd_.get(); }
+  int stderr_fd() const { return stderr_fd_.get(); }
 
   // How the process has ended; nothing while it runs.
   std::optional<ProcessExit> poll_exit();
@@ -65,9 +67,9 @@ class TaskProcess {
  private:
   pid_t pid_ = -1;
   bool is_group_ = false;
-  int exit_fd_ = -1;
-  int stdout_fd_ = -1;
-  int stderr_fd_ = -1;
+  FileDescriptor exit_fd_;
+  FileDescriptor stdout_fd_;
+  FileDescriptor stderr_fd_;
   std::optional<ProcessExit> exit_;
 };
 

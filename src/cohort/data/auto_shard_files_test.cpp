@@ -6,8 +6,8 @@
 
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/files/file_fixture.h"
-#include "cohort/data/files/file_reader.h"
 #include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/raw_readers.h"
 
 namespace cohort::data {
 namespace {
@@ -127,7 +127,8 @@ TEST_F(AutoShardOfFiles, ShardsEveryInputOfAZip) {
 }
 
 TEST_F(AutoShardOfFiles, FallsBackToDataForAListInTheReader) {
-  const Dataset raw = raw_tf_record(StringTensor(write_files(4, 10)));
+  const StringTensor files(write_files(4, 10));
+  const Dataset raw = raw_reader(Dataset::tf_record(files), files);
   Strings expected;
   for (std::int64_t f = 0; f < 4; ++f) {
     expected.insert(expected.end(), {record(0, f), record(5, f)});

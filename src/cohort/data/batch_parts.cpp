@@ -15,7 +15,8 @@
 
 namespace cohort::data {
 
-at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
+at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
+  if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
   return with_own_version(at::narrow(field, 0, begin, end - begin));
 }
 
@@ -31,6 +32,12 @@ at::Tensor empty_tensor(const TensorSpec& spec) {
   if (spec.dtype != kString) return at::zeros(sizes, at::TensorOptions().dtype(spec.dtype));
   if (sizes.empty()) return StringTensor(std::string()).tensor();
   return StringTensor(std::move(sizes), std::span<const std::string>()).tensor();
+}
+
+Fields empty_batch_of(const ElementSpec& spec) {
+  Fields fields;
+  for (const TensorSpec& field : spec.fields) fields.push_back(empty_tensor(field));
+  return fields;
 }
 
 void warn_of_other_rows(std::span<const at::Tensor> fields) {

@@ -10,6 +10,7 @@
 
 #include "cohort/core/export.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/data/element.h"
 
 namespace cohort::data {
 
@@ -31,17 +32,18 @@ inline RowRange part_of_batch(std::int64_t rows, std::int64_t index, std::int64_
   return {begin, begin + std::min(step, rows - begin)};
 }
 
-// Rows [begin, end) of a field of numbers, in the field's memory. Each part counts the writes into
-// it for itself: with views of one tensor, a replica that writes into its part in place would make
-// the backward passes of the others fail, since LibTorch has one such count for all views. A field
-// that requires a gradient has views, through which the gradient flows.
-COHORT_API at::Tensor rows_of_batch(const at::Tensor& field, std::int64_t begin, std::int64_t end);
+// Rows [begin, end) of a field; numbers share the field's memory. Each part of numbers counts the
+// writes into it for itself: with views of one tensor, a replica that writes into its part in place
+// would make the backward passes of the others fail, since LibTorch has one such count for all
+// views. A field that requires a gradient has views, through which the gradient flows.
+COHORT_API at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end);
 // The same for a tensor that may be a view of another one; other tensors are returned as they are.
 COHORT_API at::Tensor with_own_version(const at::Tensor& tensor);
 
 // Returns a tensor without rows: its first size is 0, and so are other unknown sizes; known ones
 // stay. For a scalar it is a zero or "".
 COHORT_API at::Tensor empty_tensor(const TensorSpec& spec);
+COHORT_API Fields empty_batch_of(const ElementSpec& spec);
 
 // Warns once in a process of a field, none a scalar, with another number of rows than the first
 // one: it is cut into parts for itself, as in tf, so that they have rows of other elements.

@@ -2,9 +2,21 @@
 #include "cohort/data/element.h"
 
 #include "cohort/core/error.h"
-#include "cohort/data/graph/spec_inference.h"
 
 namespace cohort {
+namespace {
+
+// The sizes on which both agree; -1 or nullopt elsewhere. `b` has the same dtype.
+TensorSpec common_sizes(TensorSpec a, const TensorSpec& b) {
+  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
+  for (std::size_t i = 0; i < a.sizes->size(); ++i) {
+    if ((*a.sizes)[i] != (*b.sizes)[i]) (*a.sizes)[i] = -1;
+  }
+  return a;
+}
+
+}  // namespace
+
 ElementSpec ElementSpec::of(const Nest& element) {
   ElementSpec spec;
   spec.structure = element.map_leaves([&spec](const Nest& leaf) {
@@ -47,7 +59,7 @@ ElementSpec ElementSpec::common_with(const ElementSpec& other) const {
     COHORT_CHECK(fields[i].dtype == other.fields[i].dtype, ErrorCode::invalid_argument,
                  "[data.element] expected one dtype in field ", i, ", got ", to_string(), " and ",
                  other.to_string());
-    both.fields[i] = data::common_sizes(fields[i], other.fields[i]);
+    both.fields[i] = common_sizes(fields[i], other.fields[i]);
   }
   return both;
 }

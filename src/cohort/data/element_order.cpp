@@ -11,7 +11,6 @@
 #include "cohort/data/graph/graph_probes.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/data/parallel/reordering_op.h"
-#include "cohort/data/reshuffled.h"
 
 namespace cohort::data {
 namespace {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Whether a dataset yields its elements in the same order each time it runs with the same seed.
+// The order of a dataset's elements: whether it is the same each time the dataset runs with the
+// same seed, and whether the number of an iteration decides it.
 #pragma once
 
 #include <string>
@@ -19,5 +20,9 @@ COHORT_API std::string why_order_may_change(const Dataset& dataset);
 // in `remedy_call`.
 COHORT_API void check_order_is_fixed(const Dataset& dataset, std::string_view call,
                                      std::string_view remedy_call);
+// Whether elements come in an order that a seed of the dataset and IterationOptions::iteration
+// decide, another one in each iteration: there is a shuffle() with a seed. The functions of
+// flat_map and interleave are not called.
+COHORT_API bool is_reshuffled_by_seed(const Dataset& dataset);
 
 }  // namespace cohort::data

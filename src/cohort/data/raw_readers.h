@@ -9,8 +9,7 @@
 
 namespace cohort::data {
 
-COHORT_API Dataset raw_tf_record(const StringTensor& files, FileOptions options = {});
-COHORT_API Dataset raw_text_line(const StringTensor& files, FileOptions options = {});
-COHORT_API Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions options);
+// Such a reader of `files` with the options of `reader`.
+COHORT_API Dataset raw_reader(const Dataset& reader, const StringTensor& files);
 
 }  // namespace cohort::data

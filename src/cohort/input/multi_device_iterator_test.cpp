@@ -4,8 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "cohort/data/batch_parts.h"
 #include "cohort/input/distribution/input_fixture.h"
-#include "cohort/input/empty_batch.h"
 #include "cohort/input/input_host.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
@@ -269,7 +269,7 @@ TEST_F(OnFakeDevices, AFailedCopyLosesNothingOnOtherWorkersEither) {
 
 TEST(Dummies, HaveNoRowsAndTheKnownSizes) {
   const auto text = [](at::ScalarType dtype, std::optional<std::vector<std::int64_t>> sizes) {
-    return TensorSpec::of(empty_tensor({dtype, std::move(sizes)})).to_string();
+    return TensorSpec::of(data::empty_tensor({dtype, std::move(sizes)})).to_string();
   };
   EXPECT_EQ(text(at::kFloat, {{-1, 3}}), "float32[0, 3]");
   EXPECT_EQ(text(at::kLong, {{2}}), "int64[0]");

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the end of a task means for a launch: it starts again, stays away, or ends all others.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <utility>
 
 #include "cohort/cli/launch/launch_loop.h"
@@ -32,9 +33,7 @@ bool is_bad_configuration(const ProcessExit& exit) {
 }
 
 std::string in_seconds(std::chrono::milliseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%g s", static_cast<double>(time.count()) / 1000);
-  return text;
+  return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
 }
 
 ProcessActivity activity_of(const std::map<pid_t, ProcessActivity>& activities, pid_t group) {

@@ -2,6 +2,8 @@
 // A pipe whose destructor closes both ends.
 #pragma once
 
+#include <utility>
+
 #include "cohort/core/file_descriptor.h"
 
 namespace cohort::cli {
@@ -14,8 +16,7 @@ class Pipe {
   int reader() const { return reader_.get(); }
   int writer() const { return writer_.get(); }
   void close_writer() { writer_ = FileDescriptor(); }
-  // Returns the reading end, which the caller must close.
-  int release_reader() { return reader_.release(); }
+  FileDescriptor take_reader() { return std::move(reader_); }
   void make_reader_nonblocking();
   void make_writer_nonblocking();
 

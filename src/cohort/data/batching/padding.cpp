@@ -19,12 +19,6 @@ namespace {
 
 using Sizes = std::vector<std::int64_t>;
 
-std::string show(const Sizes& sizes) {
-  std::string text;
-  for (const std::int64_t size : sizes) text += (text.empty() ? "" : ", ") + std::to_string(size);
-  return "[" + text + "]";
-}
-
 void check_element(const at::Tensor& element, const at::Tensor& first, std::size_t rank,
                    const std::string& field, std::size_t position) {
   COHORT_CHECK(StringTensor::is(element) ||
@@ -50,10 +44,10 @@ Sizes room_for(const std::vector<at::Tensor>& elements, const FieldPadding& padd
     for (std::size_t dim = 0; dim < wanted.size(); ++dim) {
       const std::int64_t size = elements[i].size(static_cast<std::int64_t>(dim));
       COHORT_CHECK(wanted[dim] < 0 || size <= wanted[dim], ErrorCode::data_loss,
-                   "[data.padded_batch] expected elements that fit the padded shape ", show(wanted),
-                   " of ", field, ", got ", TensorSpec::of(elements[i]).to_string(), " in element ",
-                   i, " of the batch: ", size, " in dimension ", dim, ", where at most ",
-                   wanted[dim],
+                   "[data.padded_batch] expected elements that fit the padded shape ",
+                   at::IntArrayRef(wanted), " of ", field, ", got ",
+                   TensorSpec::of(elements[i]).to_string(), " in element ", i,
+                   " of the batch: ", size, " in dimension ", dim, ", where at most ", wanted[dim],
                    " fit; cut the elements, give a larger shape, or -1 for the "
                    "longest of each batch");
       room[dim] = std::max(room[dim], size);
@@ -236,15 +230,15 @@ std::optional<Sizes> shape_for(const TensorSpec& field, const Nest& given,
   Sizes shape = sizes_of(given);
   COHORT_CHECK(!field.sizes || field.sizes->size() == shape.size(), ErrorCode::invalid_argument,
                "[data.padded_batch] expected a padded shape of ", field.sizes->size(),
-               " dimensions for ", name, ", ", field.to_string(), ", got ", show(shape));
+               " dimensions for ", name, ", ", field.to_string(), ", got ", at::IntArrayRef(shape));
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     COHORT_CHECK(shape[dim] >= -1, ErrorCode::invalid_argument,
                  "[data.padded_batch] expected sizes >= -1 in the padded shape of ", name, ", got ",
-                 show(shape));
+                 at::IntArrayRef(shape));
     COHORT_CHECK(!field.sizes || shape[dim] < 0 || (*field.sizes)[dim] <= shape[dim],
                  ErrorCode::invalid_argument,
                  "[data.padded_batch] expected a padded shape that elements ", field.to_string(),
-                 " of ", name, " fit, got ", show(shape));
+                 " of ", name, " fit, got ", at::IntArrayRef(shape));
   }
   return shape;
 }

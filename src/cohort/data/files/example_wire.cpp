@@ -4,6 +4,7 @@
 #include <google/protobuf/io/coded_stream.h>
 #include <google/protobuf/wire_format_lite.h>
 
+#include <array>
 #include <cstring>
 #include <limits>
 
@@ -245,17 +246,8 @@ std::string encode(const Features& features) {
 }  // namespace
 
 std::string_view name_of(FeatureKind kind) {
-  switch (kind) {
-    case FeatureKind::none:
-      return "none";
-    case FeatureKind::bytes:
-      return "string";
-    case FeatureKind::floats:
-      return "float32";
-    case FeatureKind::int64s:
-      return "int64";
-  }
-  return "unknown";
+  static constexpr std::array<std::string_view, 4> kNames{"none", "string", "float32", "int64"};
+  return kNames.at(static_cast<std::size_t>(kind));
 }
 
 void append_values(std::string_view list, std::vector<std::string_view>& values) {

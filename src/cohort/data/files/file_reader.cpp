@@ -132,21 +132,22 @@ void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
       "; put the files and their indexes (FILE.index) back as they were when it was saved");
 }
 
-std::vector<ListedFile> FileReaderNode::all_files(const StageContext& context) const {
+// The names of the files; `path` is allowed_path().
+std::vector<RowFile> FileReaderNode::all_files(const StageContext& context) const {
   const std::unique_ptr<Stage> stage = start_names(context);
-  std::vector<ListedFile> files;
+  std::vector<RowFile> files;
   for (Fields field; stage->next(field);) {
     std::string name(StringTensor::of(field.at(0)).value());
     std::string path = allowed_path(name, context.options(), op());
-    files.push_back({std::move(name), std::move(path)});
+    files.push_back({.path = std::move(path), .name = std::move(name)});
   }
   return files;
 }
 
 std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context) const {
   const Node& names = list_source_ ? *list_source_ : input();
-  if (options_.compression != Compression::none || options_.num_parallel_reads > 1 ||
-      !is_fixed_list(names)) {
+  if (!may_have_rows() || options_.compression != Compression::none ||
+      options_.num_parallel_reads > 1 || !is_fixed_list(names)) {
     return nullptr;
   }
   const std::int64_t count = names.cardinality();
@@ -167,9 +168,20 @@ std::shared_ptr<const RowStore> FileReaderNode::rows(const StageContext& context
   return rows_;
 }
 
+// Null if the files must be read in order.
 std::shared_ptr<const RowStore> FileReaderNode::open_rows(
-    const std::vector<ListedFile>&, const std::shared_ptr<OpenedFiles>&) const {
-  return nullptr;
+    std::vector<RowFile> files, const std::shared_ptr<OpenedFiles>& opened) const {
+  for (RowFile& file : files) {
+    if (opened) opened->note_size(file.name, file.path, op());  // the number of rows depends on it
+    file.file_bytes = RegularFile::open(file.path, op()).size();
+    if (!find_rows(file, opened.get())) return nullptr;
+  }
+  return files.empty() ? nullptr : rows_of(std::move(files), opened);
+}
+
+std::shared_ptr<const FileRows> FileReaderNode::rows_of(std::vector<RowFile> files,
+                                                        std::shared_ptr<OpenedFiles> opened) const {
+  return std::make_shared<FileRows>(std::move(files), op(), std::move(opened));
 }
 
 void FileReaderNode::make_element(std::string_view value, Fields& fields) const {

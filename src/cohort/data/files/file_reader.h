@@ -12,21 +12,15 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/data/files/buffered_reader.h"
+#include "cohort/data/files/file_rows.h"
 #include "cohort/data/files/file_scanner.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/raw_readers.h"
 #include "cohort/data/rows/row_store.h"
 
 namespace cohort::data {
 
 // How a run reads its files; by number if possible. Part of a saved position: never renumber.
 enum class FileReading : std::uint8_t { in_order = 0, by_number = 1 };
-
-// A file of a reader. A value type.
-struct ListedFile {
-  std::string name;  // as the pipeline names it
-  std::string path;  // allowed_path()
-};
 
 // Collects the values of a batch. Used from one stage.
 class ValueBatch {
@@ -78,10 +72,12 @@ class FileReaderNode : public Node {
 
  protected:
   ElementSpec make_spec() const override;
-  // Random access to the elements of these files; null if they must be read in order. `opened` may
-  // be null.
-  virtual std::shared_ptr<const RowStore> open_rows(
-      const std::vector<ListedFile>& files, const std::shared_ptr<OpenedFiles>& opened) const;
+  // Random access to the elements. find_rows() adds where the rows are to a file whose names and
+  // size are known; false if it must be read in order. `opened` may be null.
+  virtual bool may_have_rows() const { return false; }
+  virtual bool find_rows(RowFile& /*file*/, OpenedFiles* /*opened*/) const { return false; }
+  virtual std::shared_ptr<const FileRows> rows_of(std::vector<RowFile> files,
+                                                  std::shared_ptr<OpenedFiles> opened) const;
 
   const FileOptions& file_options() const { return options_; }
   BufferedReader open_reader(const std::string& path) const;
@@ -91,7 +87,9 @@ class FileReaderNode : public Node {
                  const FileOptions& options);
   std::shared_ptr<const RowStore> rows(const StageContext& context) const;
   std::unique_ptr<Stage> start_names(const StageContext& context) const;
-  std::vector<ListedFile> all_files(const StageContext& context) const;
+  std::vector<RowFile> all_files(const StageContext& context) const;
+  std::shared_ptr<const RowStore> open_rows(std::vector<RowFile> files,
+                                            const std::shared_ptr<OpenedFiles>& opened) const;
 
   NodePtr list_source_;  // the list as a dataset; null if an input yields the names
   FileOptions options_;
@@ -133,10 +131,6 @@ class FileReaderOp : public OpNode<Self, A, FileReaderNode> {
   // All names, in row-major order, of a tensor of any shape.
   static Dataset of(const StringTensor& files, Options options) {
     return of(Dataset::from_tensor_slices(StringTensor(files.values())), std::move(options));
-  }
-  // With the list in the op itself, which auto-sharding by file cannot shard.
-  static Dataset raw(const StringTensor& files, Options options) {
-    return Op::source({files.values(), std::move(options)});
   }
   static NodePtr read(SerializedOp& op, A given = {}) {
     check_names(op, A::kOp);

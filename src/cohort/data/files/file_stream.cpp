@@ -71,25 +71,6 @@ class PlainStream final : public FileStream {
   std::uint64_t offset_ = 0;
 };
 
-class MemoryStream final : public FileStream {
- public:
-  explicit MemoryStream(std::string_view bytes) : bytes_(bytes) {}
-
-  std::size_t read(std::span<char> buffer) override {
-    if (offset_ >= bytes_.size()) return 0;
-    const std::size_t count = bytes_.copy(buffer.data(), buffer.size(), offset_);
-    offset_ += count;
-    return count;
-  }
-  void seek(std::uint64_t offset) override { offset_ = offset; }
-  std::optional<std::uint64_t> size() const override { return bytes_.size(); }
-  void check_unchanged() const override {}
-
- private:
-  std::string_view bytes_;
-  std::uint64_t offset_ = 0;
-};
-
 constexpr const char* kShortened = ": the file was shortened while it was read";
 constexpr const char* kExtended = ": the file was extended while it was read";
 constexpr std::size_t kPackedBytes = 256 << 10;
@@ -284,10 +265,6 @@ std::string compression_remedy(std::string_view first_bytes) {
       break;
   }
   return "";
-}
-
-std::unique_ptr<FileStream> memory_stream(std::string_view bytes) {
-  return std::make_unique<MemoryStream>(bytes);
 }
 
 }  // namespace cohort::data

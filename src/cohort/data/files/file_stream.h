@@ -69,7 +69,5 @@ std::unique_ptr<FileStream> open_stream(const std::string& path, Compression com
 Compression compression_in(std::string_view first_bytes);
 // For messages about a file that was read without a compression: "" if its first bytes tell none.
 std::string compression_remedy(std::string_view first_bytes);
-// A stream of bytes in memory, for tests.
-std::unique_ptr<FileStream> memory_stream(std::string_view bytes);
 
 }  // namespace cohort::data

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/functions/dataset_function.h"
 
+#include <functional>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -137,19 +138,10 @@ std::optional<ElementSpec> DatasetFunction::spec_of_made_up(const Nest& structur
 }
 
 ElementSpec DatasetFunction::spec_of_examples(const Node& input) const {
-  const std::vector<Fields> examples = draw_examples(input, Purpose::preview, preview_options());
-  const Nest structure = input.structure();
-  const auto made_of = [&](const Fields& element) { return call(structure, element)->spec(); };
-  ElementSpec spec = made_of(examples[0]);
-  if (examples.size() > 1) spec = spec.common_with(made_of(examples[1]));
-  if (specs_of(examples[0]) == input.spec().fields) return spec;
-  try {
-    return spec.common_with(made_of(with_other_sizes(examples[0], input.spec())));
-  } catch (...) {
-    // The function accepts only this size, so the sizes of its result are unknown.
-    for (TensorSpec& field : spec.fields) field.sizes.reset();
-  }
-  return spec;
+  return spec_of_results(
+      input, preview_options(),
+      [&](const Fields& element) { return call(input.structure(), element)->spec(); },
+      std::mem_fn(&ElementSpec::common_with));
 }
 
 const Node& DatasetFunction::example(const Node& input) const {

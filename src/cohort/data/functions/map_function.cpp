@@ -4,7 +4,6 @@
 #include <ATen/ops/scalar_tensor.h>
 
 #include <algorithm>
-#include <array>
 
 #include "cohort/core/computed.h"
 #include "cohort/core/effect_handler.h"
@@ -189,13 +188,13 @@ std::shared_ptr<const function::PreparedProgram> ProgramSource::program_for(
   return supply_->program_for(function_, element, name);
 }
 
+bool has_function(std::string_view op) {
+  return op == "filter" || op == "flat_map" || op == "interleave" || op == "map";
+}
+
 void add_source(std::string_view op, const std::shared_ptr<ProgramSource>& source,
                 Attributes& attributes) {
-  static constexpr std::array<std::string_view, 4> kWithFunction{"filter", "flat_map", "interleave",
-                                                                 "map"};
-  const bool has_function =
-      std::find(kWithFunction.begin(), kWithFunction.end(), op) != kWithFunction.end();
-  if (has_function && !attributes.contains("registered")) {
+  if (has_function(op) && !attributes.contains("registered")) {
     attributes[kSource] = Nest(std::shared_ptr<Handle>(source));
   }
 }

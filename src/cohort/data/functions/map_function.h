@@ -90,7 +90,9 @@ class ProgramSource final : public Handle {
   const std::shared_ptr<ProgramSupply> supply_;  // shared with the pipeline
   const std::string function_;
 };
-// Adds `source` to the attributes if ops of this kind have a function.
+// Whether ops of this kind have a function as an attribute.
+bool has_function(std::string_view op);
+// Adds `source` to the attributes of such an op.
 void add_source(std::string_view op, const std::shared_ptr<ProgramSource>& source,
                 Attributes& attributes);
 // The source among the attributes, or null.

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <algorithm>
-#include <array>
 #include <string>
 #include <string_view>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/data/functions/map_function.h"
 #include "cohort/data/graph/external_state.h"
 #include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/node.h"
@@ -29,11 +28,7 @@ void report(const std::vector<std::string>& states, ExternalStatePolicy policy,
 
 // Finds state that a position does not contain: in functions, as they would be serialized.
 void find_states(const Node& node, std::vector<std::string>& states) {
-  static constexpr std::array<std::string_view, 4> kWithFunction{"filter", "flat_map", "interleave",
-                                                                 "map"};
-  if (std::find(kWithFunction.begin(), kWithFunction.end(), node.op()) == kWithFunction.end()) {
-    return;
-  }
+  if (!has_function(node.op())) return;
   try {
     add_external_state(node.op(), Nest::map(node.attributes()), states);
   } catch (...) {

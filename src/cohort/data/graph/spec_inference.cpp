@@ -145,17 +145,26 @@ bool any_example(const Node& node, const IterationOptions& options,
   return false;
 }
 
+ElementSpec spec_of_results(
+    const Node& node, const IterationOptions& options,
+    const std::function<ElementSpec(const Fields&)>& made_of,
+    const std::function<ElementSpec(const ElementSpec&, const ElementSpec&)>& common) {
+  const std::vector<Fields> examples = draw_examples(node, Purpose::preview, options);
+  ElementSpec spec = made_of(examples[0]);
+  if (examples.size() > 1) spec = common(spec, made_of(examples[1]));
+  if (specs_of(examples[0]) == node.spec().fields) return spec;
+  try {
+    return common(spec, made_of(with_other_sizes(examples[0], node.spec())));
+  } catch (...) {
+    // The function accepts only this size, so the sizes of its result are unknown.
+    for (TensorSpec& field : spec.fields) field.sizes.reset();
+  }
+  return spec;
+}
+
 bool is_static(const ElementSpec& spec) {
   return std::all_of(spec.fields.begin(), spec.fields.end(),
                      [](const TensorSpec& field) { return field.is_static(); });
-}
-
-TensorSpec common_sizes(TensorSpec a, const TensorSpec& b) {
-  if (!a.sizes || !b.sizes || a.sizes->size() != b.sizes->size()) return {a.dtype, std::nullopt};
-  for (std::size_t i = 0; i < a.sizes->size(); ++i) {
-    if ((*a.sizes)[i] != (*b.sizes)[i]) (*a.sizes)[i] = -1;
-  }
-  return a;
 }
 
 bool has_ranks(const ElementSpec& spec) {

@@ -21,10 +21,14 @@ std::optional<Fields> zeros_of(const ElementSpec& spec);
 // did. Throws what drawing an element or visit() throws.
 bool any_example(const Node& node, const IterationOptions& options,
                  const std::function<bool(const Fields&)>& visit);
+// The spec of what a function makes of elements of `node`: made_of() of examples, of which common()
+// combines two. A size that the elements have not in common may be another one in the result.
+ElementSpec spec_of_results(
+    const Node& node, const IterationOptions& options,
+    const std::function<ElementSpec(const Fields&)>& made_of,
+    const std::function<ElementSpec(const ElementSpec&, const ElementSpec&)>& common);
 // Whether all sizes of all fields are known.
 bool is_static(const ElementSpec& spec);
-// The sizes on which both agree; -1 or nullopt elsewhere. `b` has the same dtype.
-TensorSpec common_sizes(TensorSpec a, const TensorSpec& b);
 // Whether the ranks of all fields are known.
 bool has_ranks(const ElementSpec& spec);
 // Three made-up elements of `spec`, which differ in unknown sizes and unknown ranks; the second one

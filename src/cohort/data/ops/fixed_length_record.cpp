@@ -20,17 +20,6 @@ struct FixedLengthAttributes {
   }
 };
 
-class ChunkRows final : public FileRows {
- public:
-  using FileRows::FileRows;
-
- protected:
-  std::string_view decode(std::string_view bytes, std::uint64_t,
-                          const std::string&) const override {
-    return bytes;
-  }
-};
-
 class FixedLengthNode final : public FileReaderOp<FixedLengthNode, FixedLengthAttributes> {
  public:
   FixedLengthNode(std::vector<NodePtr> inputs, FixedLengthAttributes given)
@@ -48,21 +37,12 @@ class FixedLengthNode final : public FileReaderOp<FixedLengthNode, FixedLengthAt
   }
 
  protected:
-  std::shared_ptr<const RowStore> open_rows(
-      const std::vector<ListedFile>& listed,
-      const std::shared_ptr<OpenedFiles>& opened) const override {
-    std::vector<RowFile> files;
-    for (const auto& [name, path] : listed) {
-      if (opened) opened->note_size(name, path, op());  // the number of rows depends on it
-      const std::uint64_t file_bytes = RegularFile::open(path, op()).size();
-      files.push_back({.path = path,
-                       .name = name,
-                       .file_bytes = file_bytes,
-                       .first = layout().header_bytes,
-                       .row_bytes = layout().chunk_bytes,
-                       .count = layout().count(file_bytes, path, op())});
-    }
-    return files.empty() ? nullptr : std::make_shared<ChunkRows>(std::move(files), op(), opened);
+  bool may_have_rows() const override { return true; }
+  bool find_rows(RowFile& file, OpenedFiles*) const override {
+    file.first = layout().header_bytes;
+    file.row_bytes = layout().chunk_bytes;
+    file.count = layout().count(file.file_bytes, file.path, op());
+    return true;
   }
 
  private:
@@ -77,10 +57,6 @@ class FixedLengthNode final : public FileReaderOp<FixedLengthNode, FixedLengthAt
 }  // namespace
 
 NodePtr make_fixed_length_record(SerializedOp op) { return FixedLengthNode::read(op); }
-
-Dataset raw_fixed_length_record(const StringTensor& files, FixedLengthOptions options) {
-  return FixedLengthNode::raw(files, options);
-}
 
 }  // namespace cohort::data
 

@@ -19,11 +19,14 @@ namespace cohort::data {
 namespace {
 
 // The sizes on which both agree.
-TensorSpec common(const TensorSpec& a, const TensorSpec& b, const std::string& name) {
-  COHORT_CHECK(a.dtype == b.dtype, ErrorCode::invalid_argument, "[data.map] expected '", name,
-               "' to return one dtype for every element, got ", dtype_name(a.dtype), " and ",
-               dtype_name(b.dtype));
-  return common_sizes(a, b);
+ElementSpec common(const ElementSpec& a, const ElementSpec& b, const std::string& name) {
+  Nest::check_same_structure(a.structure, b.structure, "the result of '" + name + "'");
+  for (std::size_t i = 0; i < a.fields.size(); ++i) {
+    COHORT_CHECK(a.fields[i].dtype == b.fields[i].dtype, ErrorCode::invalid_argument,
+                 "[data.map] expected '", name, "' to return one dtype for every element, got ",
+                 dtype_name(a.fields[i].dtype), " and ", dtype_name(b.fields[i].dtype));
+  }
+  return a.common_with(b);
 }
 
 enum class MapOrigin { here, wire };
@@ -84,28 +87,15 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasM
     IterationOptions options;
     if (given().origin == MapOrigin::wire)
       options.data_dirs.emplace();  // a peer's graph opens nothing before it is run
-    const std::vector<Fields> examples = draw_examples(input(), Purpose::preview, options);
-    const Nest structure = input().structure();
-    const MapFunction::Result first = map_function().call(structure, examples[0], 0);
-    ElementSpec spec{.structure = first.structure, .fields = specs_of(first.fields)};
-    if (examples.size() > 1) merge(spec, map_function().call(structure, examples[1], 0));
-    if (specs_of(examples[0]) == input().spec().fields) return spec;
-    try {
-      merge(spec, map_function().call(structure, with_other_sizes(examples[0], input().spec()), 0));
-    } catch (...) {
-      // Made for this size alone: nothing is known of others.
-      for (TensorSpec& field : spec.fields) field.sizes.reset();
-    }
-    return spec;
-  }
-
-  void merge(ElementSpec& spec, const MapFunction::Result& result) const {
-    Nest::check_same_structure(spec.structure, result.structure,
-                               "the result of '" + map_function().name() + "'");
-    for (std::size_t i = 0; i < spec.fields.size(); ++i) {
-      spec.fields[i] =
-          common(spec.fields[i], TensorSpec::of(result.fields[i]), map_function().name());
-    }
+    return spec_of_results(
+        input(), options,
+        [&](const Fields& element) {
+          const MapFunction::Result result = map_function().call(input().structure(), element, 0);
+          return ElementSpec{.structure = result.structure, .fields = specs_of(result.fields)};
+        },
+        [&](const ElementSpec& a, const ElementSpec& b) {
+          return common(a, b, map_function().name());
+        });
   }
 
   mutable Mutex mutex_;

@@ -5,10 +5,17 @@
 
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/item.h"
-#include "cohort/data/sharding/shard_node.h"
 
 namespace cohort::data {
 namespace {
+
+struct Shard {
+  std::int64_t count = 1;  // or kShardHint
+  std::int64_t index = 0;
+  // If there are fewer elements than shards, a shard that has an element throws invalid_argument at
+  // its first one (spec 3.5.4), and a shard without elements is empty.
+  bool require_non_empty = false;
+};
 
 struct ShardAttributes {
   static constexpr std::string_view kOp = "shard";
@@ -169,15 +176,6 @@ class ShardNode final : public OpNode<ShardNode, ShardAttributes> {
 };
 
 }  // namespace
-
-NodePtr shard_node(NodePtr input, Shard shard) {
-  return ShardNode::over(std::move(input), {shard}).node();
-}
-
-bool is_shard_hint(const Node& node) {
-  const auto* shard = dynamic_cast<const ShardNode*>(&node);
-  return shard != nullptr && shard->is_hint();
-}
 
 NodePtr make_shard(SerializedOp op) { return ShardNode::read(op); }
 

@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "cohort/data/graph/dataset_op_suite.h"
-#include "cohort/data/sharding/shard_node.h"
+#include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort::data {
 namespace {
@@ -21,17 +21,8 @@ INSTANTIATE_TEST_SUITE_P(
                             .shuffle(4, {.seed = 1, .reshuffle_each_iteration = false})
                             .shard(2, 1);
                       }},
-        DatasetOpCase{"NonEmpty",
-                      [] {
-                        return Dataset(
-                            shard_node(tensors(11).node(),
-                                       {.count = 3, .index = 1, .require_non_empty = true}));
-                      }},
-        DatasetOpCase{"NonEmptyRows",
-                      [] {
-                        return Dataset(shard_node(
-                            rows(11).node(), {.count = 3, .index = 1, .require_non_empty = true}));
-                      }},
+        DatasetOpCase{"NonEmpty", [] { return Dataset(sharded(tensors(11).node(), 3, 1)); }},
+        DatasetOpCase{"NonEmptyRows", [] { return Dataset(sharded(rows(11).node(), 3, 1)); }},
         DatasetOpCase{
             .name = "NoElement", .make = [] { return rows(2).shard(3, 2); }, .is_empty = true}));
 
@@ -78,24 +69,22 @@ TEST(Shard, IsAPlaceHolderByHint) {
   const Dataset dataset = rows(10).shard(kShardHint, 0);
   EXPECT_EQ(dataset.cardinality(), kUnknownCardinality);
   EXPECT_EQ(error_of([&] { dataset.iterator(); }).code(), ErrorCode::failed_precondition);
-  EXPECT_TRUE(is_shard_hint(*shipped(dataset).node()));
-  EXPECT_FALSE(is_shard_hint(*rows(10).shard(2, 0).node()));
+  EXPECT_EQ(find_integer(*shipped(dataset).node(), "num_shards"), kShardHint);
   const auto same = [](at::Tensor x) { return x; };
   EXPECT_EQ(dataset.map(same).element_spec().to_string(), "int64[]");
 }
 
 class ShardOfTooFew : public ::testing::TestWithParam<bool> {
  protected:
-  static Dataset shard(std::int64_t elements, Shard shard) {
-    shard.require_non_empty = true;
-    return Dataset(shard_node((GetParam() ? rows(elements) : tensors(elements)).node(), shard));
+  static Dataset shard(std::int64_t elements, std::int64_t count, std::int64_t index) {
+    return Dataset(sharded((GetParam() ? rows(elements) : tensors(elements)).node(), count, index));
   }
 };
 INSTANTIATE_TEST_SUITE_P(Shard, ShardOfTooFew, ::testing::Bool());
 
 TEST_P(ShardOfTooFew, FailsAtItsFirstElementNamingTheCounts) {
   for (const std::int64_t index : {0, 1}) {
-    Iterator iterator = shard(2, {.count = 4, .index = index}).iterator();
+    Iterator iterator = shard(2, 4, index).iterator();
     const Error error = error_of([&] { iterator.try_next(); });
     EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
     EXPECT_THAT(error.message(), HasSubstr("for the required 4 shards, got 2"));
@@ -105,24 +94,22 @@ TEST_P(ShardOfTooFew, FailsAtItsFirstElementNamingTheCounts) {
 }
 
 TEST_P(ShardOfTooFew, IsSilentlyEmptyWhereItHasNoElement) {
-  EXPECT_THAT(scalars_of(shard(2, {.count = 4, .index = 2})), ElementsAre());
-  EXPECT_THAT(scalars_of(shard(2, {.count = 4, .index = 3})), ElementsAre());
-  EXPECT_THAT(scalars_of(shard(0, {.count = 4, .index = 0})), ElementsAre());
+  EXPECT_THAT(scalars_of(shard(2, 4, 2)), ElementsAre());
+  EXPECT_THAT(scalars_of(shard(2, 4, 3)), ElementsAre());
+  EXPECT_THAT(scalars_of(shard(0, 4, 0)), ElementsAre());
 }
 
 TEST_P(ShardOfTooFew, IsAnyShardWhereThereAreEnough) {
   for (std::int64_t elements = 3; elements < 9; ++elements) {
     for (std::int64_t index = 0; index < 3; ++index) {
-      EXPECT_EQ(scalars_of(shard(elements, {.count = 3, .index = index})),
-                scalars_of(rows(elements).shard(3, index)));
+      EXPECT_EQ(scalars_of(shard(elements, 3, index)), scalars_of(rows(elements).shard(3, index)));
     }
   }
 }
 
 // look_ahead() skips an element of another shard, whose error is thrown by the next call.
 TEST(Shard, ReportsAnErrorFoundWhileLookingAhead) {
-  const Dataset dataset(
-      shard_node(failing_at(1, 6).node(), {.count = 3, .index = 0, .require_non_empty = true}));
+  const Dataset dataset(sharded(failing_at(1, 6).node(), 3, 0));
   EXPECT_THAT(elements_of(dataset), ElementsAre("0", "error data_loss", "3"));
 }
 

@@ -6,7 +6,7 @@
 #include <random>
 
 #include "cohort/data/graph/dataset_op_suite.h"
-#include "cohort/data/sharding/shard_node.h"
+#include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/stages/stage.h"
 #include "cohort/testing/test_seed.h"
 
@@ -168,8 +168,7 @@ TEST(ShuffleErrors, PassTheBuffer) {
 
 // The room reserved for the rows of a failed read once stayed in the buffer, as rows 0.
 TEST(ShuffleErrors, LeaveNoRowsInTheBuffer) {
-  const Shard one{.count = 4, .index = 1, .require_non_empty = true};
-  EXPECT_THAT(elements_of(Dataset(shard_node(rows(2).node(), one)).shuffle(3)),
+  EXPECT_THAT(elements_of(Dataset(sharded(rows(2).node(), 4, 1)).shuffle(3)),
               ElementsAre("error invalid_argument"));
 }
 

@@ -29,10 +29,6 @@ class TextLineNode final : public FileReaderOp<TextLineNode, TextLineAttributes>
 
 NodePtr make_text_line(SerializedOp op) { return TextLineNode::read(op); }
 
-Dataset raw_text_line(const StringTensor& files, FileOptions options) {
-  return TextLineNode::raw(files, options);
-}
-
 }  // namespace cohort::data
 
 namespace cohort {

@@ -44,33 +44,24 @@ class TfRecordNode final : public FileReaderOp<TfRecordNode, TfRecordAttributes>
   }
 
  protected:
-  std::shared_ptr<const RowStore> open_rows(
-      const std::vector<ListedFile>& listed,
-      const std::shared_ptr<OpenedFiles>& opened) const override {
-    std::vector<RowFile> files;
-    for (const auto& [name, path] : listed) {
-      if (opened) opened->note_size(name, path, op());  // the number of rows depends on it
-      const std::uint64_t file_bytes = RegularFile::open(path, op()).size();
-      std::optional<RecordIndex> index = load_record_index(index_path(path), file_bytes);
-      if (!index) return nullptr;
-      if (opened) opened->note(index_path(name), index_path(path), op());
-      files.push_back({.path = path,
-                       .name = name,
-                       .file_bytes = file_bytes,
-                       .count = index->offsets.size(),
-                       .offsets = std::move(index->offsets)});
-    }
-    return files.empty() ? nullptr : std::make_shared<RecordRows>(std::move(files), op(), opened);
+  bool may_have_rows() const override { return true; }
+  bool find_rows(RowFile& file, OpenedFiles* opened) const override {
+    std::optional<RecordIndex> index = load_record_index(index_path(file.path), file.file_bytes);
+    if (!index) return false;
+    if (opened != nullptr) opened->note(index_path(file.name), index_path(file.path), op());
+    file.count = index->offsets.size();
+    file.offsets = std::move(index->offsets);
+    return true;
+  }
+  std::shared_ptr<const FileRows> rows_of(std::vector<RowFile> files,
+                                          std::shared_ptr<OpenedFiles> opened) const override {
+    return std::make_shared<RecordRows>(std::move(files), op(), std::move(opened));
   }
 };
 
 }  // namespace
 
 NodePtr make_tf_record(SerializedOp op) { return TfRecordNode::read(op); }
-
-Dataset raw_tf_record(const StringTensor& files, FileOptions options) {
-  return TfRecordNode::raw(files, options);
-}
 
 }  // namespace cohort::data
 

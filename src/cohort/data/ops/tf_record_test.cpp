@@ -4,6 +4,7 @@
 #include "cohort/data/files/file_fixture.h"
 #include "cohort/data/files/file_reader.h"
 #include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/raw_readers.h"
 #include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
@@ -70,11 +71,12 @@ INSTANTIATE_TEST_SUITE_P(
         DatasetOpCase{"Parallel", [] { return suite_records("par", {.num_parallel_reads = 2}); }},
         DatasetOpCase{"Batched", [] { return suite_records("batch", {}).batch(2); }},
         DatasetOpCase{"Indexed", [] { return suite_records("indexed", {}, true).shard(2, 1); }},
-        DatasetOpCase{"Raw",
-                      [] {
-                        return raw_tf_record(StringTensor(
-                            Strings{suite_directory().write_records("raw", {"a", "b"})}));
-                      }},
+        DatasetOpCase{
+            "Raw",
+            [] {
+              const StringTensor files(Strings{suite_directory().write_records("raw", {"a", "b"})});
+              return raw_reader(Dataset::tf_record(files), files);
+            }},
         DatasetOpCase{"OfADataset", [] {
                         const std::string path = suite_directory().write_records("of", {"a", "b"});
                         return Dataset::tf_record(

@@ -8,7 +8,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/batch_parts.h"
 
 namespace cohort::data {
 
@@ -25,20 +24,9 @@ at::Tensor select_row(const at::Tensor& field, std::int64_t row) {
   return selected;
 }
 
-at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
-  if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
-  return rows_of_batch(field, begin, end);
-}
-
 at::Tensor join_rows(std::span<const at::Tensor> parts) {
   if (StringTensor::is(parts[0])) return StringTensor::concatenate(parts);
   return at::cat(at::TensorList(parts.data(), parts.size()), 0);
-}
-
-Fields empty_batch_of(const ElementSpec& spec) {
-  Fields fields;
-  for (const TensorSpec& field : spec.fields) fields.push_back(empty_tensor(field));
-  return fields;
 }
 
 std::int64_t row_count(const Fields& fields, std::string_view op) {

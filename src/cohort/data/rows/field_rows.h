@@ -6,18 +6,15 @@
 #include <span>
 #include <string_view>
 
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/element.h"
 
 namespace cohort::data {
 
 // A copy of row `row`.
 at::Tensor select_row(const at::Tensor& field, std::int64_t row);
-// Rows [begin, end); numbers share the field's memory.
-at::Tensor narrow_rows(const at::Tensor& field, std::int64_t begin, std::int64_t end);
 // Concatenates parts whose other dimensions are equal, in new memory.
 at::Tensor join_rows(std::span<const at::Tensor> parts);
-// A batch without rows; other unknown sizes are 0 too. `spec` has no scalars.
-Fields empty_batch_of(const ElementSpec& spec);
 // The number of rows, equal in all fields; invalid_argument, naming `op`, if they differ or a field
 // is a scalar.
 std::int64_t row_count(const Fields& fields, std::string_view op);

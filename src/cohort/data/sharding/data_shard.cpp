@@ -131,7 +131,7 @@ DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
   NodePtr dealt;
   if (options.num_shards == 1) {
     dealt = body;
-  } else if (options.allow_by_index) {
+  } else {
     dealt = by_index(body, options);
     shards.is_by_index =
         is_rows(*body) || (dealt != nullptr && dealt->cardinality() != kUnknownCardinality);

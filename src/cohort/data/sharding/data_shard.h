@@ -23,7 +23,6 @@ struct DataShardOptions {
   std::int64_t index = 0;
   std::int64_t num_replicas = 1;  // of all workers: the parts of a split batch
   RebatchMode rebatch = RebatchMode::automatic;
-  bool allow_by_index = true;  // false: tf's plain rewrite, as a reference for tests
 };
 
 DataShards shard_data(const NodePtr& sink, const DataShardOptions& options);

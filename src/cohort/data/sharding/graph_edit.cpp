@@ -5,8 +5,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/graph/attribute_reader.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/ops/op_registry.h"
+#include "cohort/data/raw_readers.h"
 
 namespace cohort::data {
 namespace {
@@ -37,6 +38,12 @@ NodePtr make_node(std::string_view name, std::vector<NodePtr> inputs,
                "', got a build without it");
   AttributeReader reader(op->name, attributes);
   return op->make({std::move(inputs), reader});
+}
+
+Dataset raw_reader(const Dataset& reader, const StringTensor& files) {
+  Attributes attributes = reader.node()->attributes();
+  attributes.emplace("files", attribute_of(files.values()));
+  return Dataset(make_node(reader.node()->op(), {}, attributes));
 }
 
 NodePtr sharded(NodePtr input, std::int64_t num_shards, std::int64_t index) {

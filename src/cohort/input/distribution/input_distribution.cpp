@@ -8,10 +8,10 @@
 #include "cohort/core/error.h"
 #include "cohort/data/cannot_fail.h"
 #include "cohort/data/dataset.h"
+#include "cohort/data/element_order.h"
 #include "cohort/data/graph_fingerprint.h"
 #include "cohort/data/guesses_sizes.h"
 #include "cohort/data/iterator.h"
-#include "cohort/data/reshuffled.h"
 #include "cohort/data/source_ahead.h"
 #include "cohort/input/iterators/read_ahead.h"
 
@@ -36,20 +36,11 @@ ElementSpec common_spec(const std::vector<Dataset>& datasets) {
     Nest::check_same_structure(common.structure, spec.structure,
                                "[input.from_function] elements of the datasets of one function");
     for (std::size_t i = 0; i < common.fields.size(); ++i) {
-      TensorSpec& field = common.fields[i];
-      COHORT_CHECK(field.dtype == spec.fields[i].dtype, ErrorCode::invalid_argument,
+      COHORT_CHECK(common.fields[i].dtype == spec.fields[i].dtype, ErrorCode::invalid_argument,
                    "[input.from_function] expected datasets of one spec from one function, got ",
                    common.to_string(), " and ", spec.to_string());
-      if (field.accepts(spec.fields[i])) continue;
-      const auto& other = spec.fields[i].sizes;
-      if (!other || other->size() != field.sizes->size()) {
-        field.sizes.reset();
-        continue;
-      }
-      for (std::size_t d = 0; d < other->size(); ++d) {
-        if ((*field.sizes)[d] != (*other)[d]) (*field.sizes)[d] = -1;
-      }
     }
+    common = common.common_with(spec);
   }
   return common;
 }

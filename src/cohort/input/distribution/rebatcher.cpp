@@ -8,17 +8,9 @@
 #include "cohort/core/error.h"
 #include "cohort/data/batch_parts.h"
 #include "cohort/data/held_rows.h"
-#include "cohort/input/empty_batch.h"
 
 namespace cohort::input {
 namespace {
-
-// In the memory of the field.
-at::Tensor rows_of(const at::Tensor& field, std::int64_t begin, std::int64_t end) {
-  if (begin == 0 && end == field.size(0)) return field;
-  if (StringTensor::is(field)) return StringTensor::of(field).slice(begin, end);
-  return data::rows_of_batch(field, begin, end);
-}
 
 std::int64_t row_count(const at::Tensor& field) {
   COHORT_CHECK(field.dim() > 0, ErrorCode::invalid_argument,
@@ -84,7 +76,8 @@ class SplitBatches final : public Rebatcher {
     fields.reserve(batch_.size());
     for (const at::Tensor& field : batch_) {
       const data::RowRange rows = data::part_of_batch(field.size(0), part, parts_);
-      fields.push_back(rows_of(field, rows.begin, rows.end));
+      const bool is_whole = rows.length() == field.size(0);
+      fields.push_back(is_whole ? field : data::narrow_rows(field, rows.begin, rows.end));
     }
   }
 
@@ -103,8 +96,7 @@ class SizedBatches final : public Rebatcher {
   bool next(data::ElementSource& batches, Fields& fields) override {
     const std::int64_t wanted = sizes_[index_];
     if (wanted == 0) {
-      fields.clear();
-      for (const TensorSpec& field : spec_.fields) fields.push_back(empty_tensor(field));
+      fields = data::empty_batch_of(spec_);
     } else if (!collect(batches, wanted, fields)) {
       return false;
     }

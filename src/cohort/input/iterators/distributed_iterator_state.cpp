@@ -6,7 +6,7 @@
 
 #include "cohort/core/error_bytes.h"
 #include "cohort/core/log.h"
-#include "cohort/input/empty_batch.h"
+#include "cohort/data/batch_parts.h"
 #include "cohort/input/input_host.h"
 #include "cohort/input/iterators/iterator_handshake.h"
 
@@ -259,7 +259,8 @@ DistributedElement DistributedIteratorState::take(Step step,
 Nest DistributedIteratorState::empty_batch(std::size_t replica) const {
   const InputHost& host = distribution_->host();
   const Device& device = host.devices[replica];
-  Nest nest = empty_element(distribution_->spec().component);
+  const ElementSpec& component = distribution_->spec().component;
+  Nest nest = component.pack(data::empty_batch_of(component));
   if (host.memory->is_host(device) || !distribution_->options().fetch_to_device.value_or(true))
     return nest;
   return nest.map_leaves([&](const Nest& leaf) {
