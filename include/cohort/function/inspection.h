@@ -16,7 +16,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
 #include <string_view>
 
 #include "cohort/core/export.h"

@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/export.h"

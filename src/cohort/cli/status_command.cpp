@@ -2,7 +2,6 @@
 // cohort status: asks all tasks of a cluster for their health at the same time.
 #include <CLI/CLI.hpp>
 #include <cmath>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -3,7 +3,6 @@
 // backends() of groups/every_group_fixture.h.
 #include "cohort/collective/group.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
@@ -20,7 +19,6 @@
 #include <bit>
 #include <chrono>
 #include <functional>
-#include <memory>
 #include <random>
 #include <span>
 #include <string>

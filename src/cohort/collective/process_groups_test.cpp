@@ -8,13 +8,11 @@
 #include <atomic>
 #include <chrono>
 #include <fstream>
-#include <functional>
 #include <future>
 #include <map>
 #include <memory>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "cohort/collective/formation/formation.h"

@@ -5,7 +5,6 @@
 #include <c10/util/Half.h>
 
 #include <algorithm>
-#include <bit>
 #include <type_traits>
 
 namespace cohort::collective {

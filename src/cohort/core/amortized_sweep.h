@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <map>
-#include <vector>
 
 namespace cohort::internal {
 

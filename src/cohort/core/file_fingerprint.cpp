@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "cohort/core/crc32c.h"

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <condition_variable>
-#include <functional>
 #include <mutex>
 
 #include "cohort/core/clock.h"

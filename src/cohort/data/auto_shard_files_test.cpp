@@ -2,8 +2,6 @@
 // auto_shard over files (rows E13-E45 of the behavioural specification).
 #include <gmock/gmock.h>
 
-#include <algorithm>
-
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/files/file_fixture.h"
 #include "cohort/data/graph/dataset_op_suite.h"

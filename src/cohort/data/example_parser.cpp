@@ -2,7 +2,6 @@
 #include "cohort/data/example.h"
 
 #include <ATen/ops/empty.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/zeros.h>
 #include <c10/util/accumulate.h>
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // explain(): a sharding plan as text.
-#include <algorithm>
 #include <sstream>
 #include <utility>
 

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/element.h"
 #include "cohort/data/rows/field_rows.h"
 

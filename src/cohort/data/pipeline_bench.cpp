@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Time per element of whole pipelines (items per second in the output).
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <benchmark/benchmark.h>

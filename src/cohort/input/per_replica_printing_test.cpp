@@ -5,7 +5,6 @@
 
 #include <sstream>
 
-#include "cohort/core/text/printing.h"
 #include "cohort/input/per_replica.h"
 
 namespace cohort {

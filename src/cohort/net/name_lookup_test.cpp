@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "cohort/testing/throws_error.h"
-#include "cohort/testing/without_descriptors.h"
 
 namespace cohort::net {
 namespace {

@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <functional>
-#include <map>
 
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizer.h"

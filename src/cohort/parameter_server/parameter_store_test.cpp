@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/parameter_store.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -11,7 +10,6 @@
 
 #include <atomic>
 #include <cstring>
-#include <new>
 #include <thread>
 
 #include "cohort/testing/failing_allocator.h"

@@ -7,7 +7,6 @@
 #include <shared_mutex>
 #include <span>
 #include <unordered_map>
-#include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/rpc/membership.h"

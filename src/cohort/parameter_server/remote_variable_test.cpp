@@ -3,15 +3,11 @@
 
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <array>
-#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cohort/parameter_server/remote_home.h"

@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <utility>
-
 #include "cohort/parameter_server/store/fake_parameter_server.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"

@@ -6,7 +6,6 @@
 
 #include <exception>
 #include <functional>
-#include <string>
 #include <thread>
 #include <vector>
 

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <vector>
 
 #include "cohort/synchronous/mirrored/variable_fixture.h"
 #include "cohort/testing/temporary_folder.h"

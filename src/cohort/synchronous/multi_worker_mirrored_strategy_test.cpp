@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <chrono>
-#include <condition_variable>
 #include <future>
 #include <memory>
 #include <optional>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Variables of several workers have the values of MirroredStrategy with all their replicas.
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>

@@ -6,7 +6,6 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <string>
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"

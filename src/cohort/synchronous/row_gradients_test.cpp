@@ -11,7 +11,6 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/whole_batch_fixture.h"
 #include "cohort/synchronous/workers/workers_fixture.h"
-#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {

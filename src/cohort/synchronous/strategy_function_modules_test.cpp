@@ -5,7 +5,6 @@
 #include <torch/torch.h>
 
 #include <functional>
-#include <memory>
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"

@@ -7,7 +7,6 @@
 #include <atomic>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>

@@ -4,14 +4,12 @@
 #pragma once
 
 #include <chrono>
-#include <cstddef>
 #include <cstdint>
 #include <list>
 #include <memory>
 #include <optional>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "cohort/core/clock.h"
 #include "cohort/core/mutex.h"

@@ -12,7 +12,6 @@
 
 #include <functional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "cohort/function/trace.h"

@@ -3,7 +3,6 @@
 // backend of their group.
 #pragma once
 
-#include <cstddef>
 #include <string>
 #include <vector>
 

@@ -10,8 +10,6 @@
 #include <atomic>
 #include <string>
 #include <type_traits>
-#include <utility>
-#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/variable/rows.h"

@@ -2,7 +2,6 @@
 #include "cohort/variable/initializer.h"
 
 #include <ATen/core/PhiloxRNGEngine.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 

@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 

@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <type_traits>
-#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/variable/effect_kinds.h"

@@ -4,8 +4,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstdint>
-#include <string>
 #include <string_view>
 
 #include "cohort/core/effect_handler.h"

@@ -10,7 +10,6 @@
 
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/variable/update_rule.h"
 
 namespace cohort::variable {
 

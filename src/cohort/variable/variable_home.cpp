@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/variable_home.h"
 
-#include <algorithm>
 #include <memory>
 #include <unordered_set>
 #include <utility>

@@ -19,7 +19,6 @@
 #include "cohort/variable/attached_state.h"
 #include "cohort/variable/gradient_sink.h"
 #include "cohort/variable/state_walk.h"
-#include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_state.h"
 

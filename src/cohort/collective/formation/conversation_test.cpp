@@ -7,7 +7,6 @@
 
 #include <chrono>
 #include <memory>
-#include <string>
 #include <thread>
 
 #include "cohort/testing/worker_processes.h"

@@ -12,7 +12,6 @@
 #include "cohort/collective/formation/message.h"
 #include "cohort/collective/formation/roster.h"
 #include "cohort/core/clock.h"
-#include "cohort/core/file_descriptor.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::collective::formation {

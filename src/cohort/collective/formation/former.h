@@ -2,13 +2,10 @@
 // Forms one group: finds the process that leads, or leads.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <map>
-#include <memory>
 #include <optional>
 #include <set>
-#include <string>
 #include <vector>
 
 #include "cohort/collective/formation/conversation.h"

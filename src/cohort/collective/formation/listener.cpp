@@ -9,7 +9,6 @@
 #include <cerrno>
 #include <chrono>
 #include <map>
-#include <span>
 #include <utility>
 
 #include "cohort/core/clock.h"

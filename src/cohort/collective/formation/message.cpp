@@ -6,6 +6,7 @@
 #include <string_view>
 #include <utility>
 
+#include "cohort/collective/formation/on_backend.h"
 #include "cohort/collective/formation/own_host.h"
 #include "cohort/core/crc32c.h"
 #include "cohort/core/fields.h"
@@ -80,7 +81,7 @@ void fields(Codec& codec, Reply& reply) {
 namespace {
 
 constexpr std::uint32_t kMagic = 0x50474843;  // "CHGP"
-constexpr std::uint32_t kProtocolVersion = 3;
+constexpr std::uint32_t kProtocolVersion = 4;
 
 Bytes with_header(const Bytes& body) {
   const std::array<std::uint32_t, 4> words{kMagic, kProtocolVersion,
@@ -90,12 +91,6 @@ Bytes with_header(const Bytes& body) {
     message[i] = static_cast<std::byte>(words[i / 4] >> (8 * (i % 4)));
   std::memcpy(message.data() + Header::kBytes, body.data(), body.size());
   return message;
-}
-
-std::string name_of(GroupBackend backend) {
-  constexpr std::array kNames{"automatic", "shared_memory", "tcp", "mpi"};
-  const auto i = static_cast<std::size_t>(backend);
-  return std::string("GroupBackend::") + (i < kNames.size() ? kNames[i] : "of another version");
 }
 
 std::vector<std::string> parts_of(std::string_view text, char separator) {

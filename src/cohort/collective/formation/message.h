@@ -3,7 +3,6 @@
 // and a body; a process asks, and the process that listens replies.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>

@@ -5,7 +5,6 @@
 #include <gtest/gtest.h>
 
 #include <random>
-#include <string>
 
 #include "cohort/core/error.h"
 #include "cohort/testing/test_seed.h"
@@ -125,7 +124,7 @@ TEST(FormationMessage, BrokenBytesAreRefused) {
   message[0] ^= std::byte{1};
   message[4] ^= std::byte{2};
   EXPECT_THAT([&] { body_of(message); },
-              throws_error(ErrorCode::failed_precondition, "expected version 3"));
+              throws_error(ErrorCode::failed_precondition, "expected version 4"));
   message[4] ^= std::byte{2};
   EXPECT_THAT([&] { Header::decode(header_of(message), 10); },
               throws_error(ErrorCode::data_loss, "at most 10 bytes"));

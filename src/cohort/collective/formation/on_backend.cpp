@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/formation/on_backend.h"
 
+#include <array>
 #include <utility>
 
 #include "cohort/collective/backends/hierarchical/join.h"
@@ -21,6 +22,12 @@ int first_elsewhere(const Links& links) {
 }
 
 }  // namespace
+
+std::string name_of(GroupBackend backend) {
+  constexpr std::array kNames{"automatic", "shared_memory", "tcp", "mpi"};
+  const auto i = static_cast<std::size_t>(backend);
+  return std::string("GroupBackend::") + (i < kNames.size() ? kNames[i] : "of another version");
+}
 
 std::shared_ptr<Group> on_backend(std::shared_ptr<Links> links, GroupBackend backend,
                                   Deadline deadline) {

@@ -2,11 +2,15 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "cohort/collective/group.h"
 #include "cohort/collective/links.h"
 
 namespace cohort::collective::formation {
+
+// "GroupBackend::tcp", for messages.
+std::string name_of(GroupBackend backend);
 
 // The group of these links. Throws invalid_argument for GroupBackend::shared_memory on several
 // hosts; and what shared_memory::join() throws, which waits for the members.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstring>
 #include <numeric>
-#include <utility>
 
 #include "cohort/collective/group.h"
 #include "cohort/core/computed.h"

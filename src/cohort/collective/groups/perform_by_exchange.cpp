@@ -4,7 +4,6 @@
 // A message is the payload, the spec of the call and the spec's size in 8 bytes. The payload comes
 // first, because memory of a Bytes is aligned for all types there, and need not be copied again.
 #include <algorithm>
-#include <cstring>
 
 #include "cohort/collective/groups/call.h"
 

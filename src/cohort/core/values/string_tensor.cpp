@@ -3,7 +3,6 @@
 
 #include <ATen/OpaqueTensorImpl.h>
 
-#include <limits>
 #include <utility>
 
 #include "cohort/core/error.h"

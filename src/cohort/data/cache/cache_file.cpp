@@ -13,7 +13,6 @@
 
 #include "cohort/core/file_descriptor.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/graph/nest_codec.h"
 
 namespace cohort::data {
 namespace {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cohort/data/graph/node.h"
-#include "cohort/data/record_io.h"
 
 namespace cohort::data {
 

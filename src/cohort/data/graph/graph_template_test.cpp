@@ -4,7 +4,6 @@
 
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/full.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/graph/dataset_op_suite.h"

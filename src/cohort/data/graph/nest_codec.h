@@ -8,7 +8,6 @@
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/nest.h"
-#include "cohort/core/tensor_spec.h"
 #include "cohort/data/element.h"
 
 namespace cohort::data {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // batch: batch_size elements stacked along a new first dimension.
-#include <algorithm>
 
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/parallel/reordering_op.h"

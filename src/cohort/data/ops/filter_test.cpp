@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/add.h>
-#include <ATen/ops/eq.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 

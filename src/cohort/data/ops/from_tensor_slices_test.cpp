@@ -2,7 +2,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
 #include "cohort/data/graph/dataset_op_suite.h"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/cat.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/rand.h>
 #include <gmock/gmock.h>

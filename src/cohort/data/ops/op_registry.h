@@ -4,7 +4,6 @@
 
 #include <span>
 #include <string_view>
-#include <vector>
 
 #include "cohort/data/graph/attribute_reader.h"
 #include "cohort/data/graph/node.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "cohort/data/batching/rebatching.h"
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/held_rows.h"
 #include "cohort/data/rows/field_rows.h"

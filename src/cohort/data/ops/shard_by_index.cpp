@@ -3,11 +3,10 @@
 // index) one after the other, but computes only this worker's elements and never makes the global
 // batch. Runs the three ops instead if the input's length is unknown before it is read, or if it
 // splits batches and the input's shapes are not static. Only rewrites use it.
-#include <algorithm>
 
 #include "cohort/data/graph/op_node.h"
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/graph/spec_inference.h"
-#include "cohort/data/rows/field_rows.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/index_shard_layout.h"
 

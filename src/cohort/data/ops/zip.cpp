@@ -4,8 +4,8 @@
 #include <exception>
 #include <limits>
 
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 namespace {

@@ -7,8 +7,6 @@
 #include <ATen/ops/scalar_tensor.h>
 #include <gmock/gmock.h>
 
-#include <atomic>
-#include <limits>
 #include <optional>
 #include <thread>
 

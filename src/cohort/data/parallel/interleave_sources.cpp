@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/data/graph/nest_codec.h"
-
 namespace cohort::data {
 namespace {
 

@@ -3,7 +3,6 @@
 
 #include "cohort/core/error_bytes.h"
 #include "cohort/core/string_tensor.h"
-#include "cohort/data/graph/nest_codec.h"
 
 namespace cohort::data {
 

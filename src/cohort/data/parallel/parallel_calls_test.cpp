@@ -6,9 +6,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <numeric>
-#include <set>
-#include <thread>
 
 #include "cohort/core/mutex.h"
 #include "cohort/data/graph/dataset_op_suite.h"

@@ -6,7 +6,6 @@
 #include <span>
 #include <string_view>
 
-#include "cohort/data/batch_parts.h"
 #include "cohort/data/element.h"
 
 namespace cohort::data {

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
-#include "cohort/data/element.h"
 #include "cohort/input/distribution/current_distribution.h"
 #include "cohort/input/distribution/input_distribution.h"
 

@@ -6,7 +6,6 @@
 #include <memory>
 #include <vector>
 
-#include "cohort/core/bytes.h"
 #include "cohort/input/distribution/rebatcher.h"
 #include "cohort/input/iterators/shard_reader.h"
 

@@ -6,9 +6,6 @@
 #include <c10/core/InferenceMode.h>
 
 #include <algorithm>
-#include <bit>
-#include <map>
-#include <set>
 #include <utility>
 
 #include "cohort/core/error.h"

@@ -8,7 +8,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/optimizer/loss_gradients.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/strategy/replica_context.h"

@@ -18,7 +18,6 @@
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
-#include "cohort/variable/rows.h"
 #include "cohort/variable/validation.h"
 
 namespace cohort::internal {

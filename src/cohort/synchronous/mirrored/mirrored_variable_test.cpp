@@ -2,7 +2,6 @@
 // Variables with a component for each replica. The comment above a test names the rows of the
 // specification.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>

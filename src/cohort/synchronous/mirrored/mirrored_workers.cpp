@@ -4,7 +4,6 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

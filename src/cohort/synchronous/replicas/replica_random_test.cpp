@@ -14,7 +14,6 @@
 
 #include "cohort/function/function.h"
 #include "cohort/strategy/synchronous_strategy.h"
-#include "cohort/testing/throws_error.h"
 
 namespace cohort::internal {
 namespace {

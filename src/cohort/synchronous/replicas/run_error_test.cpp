@@ -7,7 +7,6 @@
 #include <functional>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizers.h"

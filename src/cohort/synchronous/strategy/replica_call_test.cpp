@@ -10,7 +10,6 @@
 #include <gtest/gtest.h>
 
 #include <string>
-#include <tuple>
 
 #include "cohort/strategy/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"

@@ -11,7 +11,6 @@
 #include <gtest/gtest.h>
 
 #include <exception>
-#include <string>
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"

@@ -5,11 +5,8 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <set>
-#include <string>
 #include <utility>
-#include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"

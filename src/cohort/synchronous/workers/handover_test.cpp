@@ -8,7 +8,6 @@
 #include <torch/torch.h>
 
 #include <cstddef>
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/synchronous/workers/received_state.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"

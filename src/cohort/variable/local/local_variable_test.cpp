@@ -2,7 +2,6 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <gtest/gtest.h>

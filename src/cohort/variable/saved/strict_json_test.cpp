@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <map>
 #include <string>
-#include <utility>
 
 namespace cohort::variable {
 namespace {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/hierarchical/blocks.h"
 
-#include <algorithm>
 #include <bit>
 
 #include "cohort/collective/backends/hierarchical/join.h"

@@ -4,7 +4,6 @@
 
 #include <vector>
 
-#include "cohort/collective/groups/call.h"
 #include "cohort/collective/links.h"
 
 namespace cohort::collective::hierarchical {

@@ -2,7 +2,6 @@
 #include "cohort/collective/backends/in_process/meeting.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cohort/core/error.h"
 

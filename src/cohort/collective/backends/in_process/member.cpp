@@ -6,7 +6,6 @@
 
 #include "cohort/collective/backends/in_process/shared_work.h"
 #include "cohort/core/error.h"
-#include "cohort/core/error_bytes.h"
 
 namespace cohort::collective::in_process {
 Splits::Split& Splits::split(const SplitPath& path) {

@@ -21,9 +21,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "cohort/collective/backends/shared_memory/memory.h"

@@ -2,7 +2,6 @@
 // What the conformance test of all backends cannot see: large transfers, broken connections, and
 // damaged bytes.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
