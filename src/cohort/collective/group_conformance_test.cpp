@@ -63,7 +63,7 @@ at::Tensor tree_sum(std::span<const at::Tensor> all) {
   return tree_sum(all.first(left)) += tree_sum(all.subspan(left));
 }
 
-// What all_reduce() promises: additions in a balanced tree, rounded once.
+// The result that all_reduce() promises: additions in a balanced tree, rounded once.
 at::Tensor reduced(const std::vector<at::Tensor>& all, ReduceOp op) {
   const at::ScalarType dtype = all[0].scalar_type();
   at::Tensor sum = tree_sum(all);
@@ -454,7 +454,7 @@ TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
   EXPECT_TRUE(at::equal(tensor, at::ones({50'000})));
 }
 
-// Those who still have time, too, since the call cannot go on; in each backend.
+// Members that still have time fail, too, since the call cannot go on; in each backend.
 TEST_P(EveryGroup, AMissedDeadlineHasOneCodeAndOriginOnAllWhoWait) {
   if (size() < 3 || size() > 4 || is_over_mpi()) return;
   expect_usable();  // connects those of tcp

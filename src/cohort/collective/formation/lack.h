@@ -13,7 +13,7 @@
 
 namespace cohort::collective::formation {
 
-// What keeps a process waiting, as the process that leads says.
+// The reason why a process waits, as the process that leads reports it.
 struct Lack {
   std::vector<int> missing = {};
   std::uint64_t left_behind = 0;

@@ -15,7 +15,7 @@
 
 namespace cohort::collective::formation {
 
-// What is known of a task that has not joined.
+// The knowledge about a task that has not joined.
 struct AbsentTask {
   enum class Kind : std::uint8_t {
     unknown,  // it was not asked yet, or does not answer

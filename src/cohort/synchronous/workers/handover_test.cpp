@@ -347,7 +347,7 @@ TEST(HandoverToAWorkerThatWasLeftOut, ReplacesItsValues) {
   EXPECT_FALSE(late.home().keeps_newer_values());
 }
 
-// What cannot be handed over, or not be taken.
+// A state that cannot be handed over, or not be taken.
 class StubbornState final : public AttachedState {
  public:
   StubbornState(bool can_save, bool can_load) : can_save_(can_save), can_load_(can_load) {}

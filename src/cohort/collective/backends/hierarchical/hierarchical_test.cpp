@@ -195,7 +195,7 @@ class Counter {
   std::int64_t num_bytes() const {
     std::int64_t sum = 0;
     for (const FileDescriptor& end : ends_) {
-      // Of the kernel's tcp_info, where that of glibc ends before tcpi_bytes_received.
+      // The kernel's tcp_info has this field, but glibc's ends before tcpi_bytes_received.
       constexpr int kTcpInfo = 11;
       std::uint64_t info[17] = {};
       socklen_t size = sizeof(info);

@@ -30,7 +30,7 @@ struct Frame {
 
 enum class Acceptance : std::uint8_t { take, hold, refuse };
 
-// What one call sends and receives. Used only from the thread that makes the call.
+// The frames that one call sends and receives. Used only from the thread that makes the call.
 class Traffic {
  public:
   virtual ~Traffic() = default;
@@ -62,7 +62,7 @@ class Channel {
   // The other member sends no more frames.
   virtual bool has_ended() const = 0;
   virtual bool has_farewell_ended() const = 0;
-  // What was wrong with the bytes of the other member; empty if nothing.
+  // The fault in the bytes of the other member; empty if nothing.
   virtual const std::string& fault() const = 0;
   virtual const std::optional<Farewell>& farewell() const = 0;
 };
