@@ -20,7 +20,7 @@ inline std::string tf_config_of(const std::vector<std::string>& addresses, int w
          std::to_string(worker) + "}}";
 }
 
-// Of ports of 127.0.0.1, such as rpc::ReservedPort.
+// The addresses of ports of 127.0.0.1, such as rpc::ReservedPort.
 template <class Ports>
 std::vector<std::string> loopback_addresses(const Ports& ports) {
   std::vector<std::string> addresses;
