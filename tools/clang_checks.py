@@ -48,7 +48,7 @@ MOST_JOINED = 64
 # Below, joining gains nothing.
 FEWEST_JOINED = 4
 
-# What a definition at the start of a line names: `Dataset with_policy(`, `struct Counter {`, `constexpr int kCount =`,
+# The name in a definition at the start of a line: `Dataset with_policy(`, `struct Counter {`, `constexpr int kCount =`,
 # `TEST_F(Suite, Name)`.
 DEFINITION = re.compile(
     r"^(?![ ]|using|return|namespace|template|friend|extern)"
