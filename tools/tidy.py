@@ -78,7 +78,7 @@ def without_comments(text):
 
 
 def layer_lines(text):
-    """Of tools/layers.txt: {module: the modules it may include}, {public header of another folder: its module}."""
+    """The contents of tools/layers.txt: {module: modules it may use}, {public header of another folder: its module}."""
     allowed, of_parts = {}, {}
     for line in text.splitlines():
         line = line.split("#")[0].strip()
@@ -279,7 +279,7 @@ def file_sizes(tree):
 
 
 def outermost(code, start):
-    """What of a body that begins before `start` stands outside of inner braces; these end a statement."""
+    """The text outside of inner braces in a body that begins before `start`; these end a statement."""
     depth, parentheses, text = 1, 0, ""
     for char in code[start:]:
         depth += (char == "{") - (char == "}")
@@ -455,7 +455,7 @@ OUTPUT = re.compile(r"(^|/)(out|core|core\.\d+|nohup\.out|a\.out|vgcore\.\d+|[^/
 
 
 def tracked_outputs(tree):
-    """What a run has written and somebody has committed."""
+    """Files that a run has written and somebody has committed."""
     for path in tree.tracked():
         if OUTPUT.search(path) and (tree.root / path).is_file():
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
@@ -477,7 +477,7 @@ class Tree:
         self.sources = [Source(self.root, path, self.of_parts) for path in sorted(self.paths())]
 
     def listed(self, *kinds):
-        """What git lists; without git, everything but build folders."""
+        """The files that git lists; without git, everything but build folders."""
         listing = subprocess.run(["git", "-C", self.root, "ls-files", "-z", *kinds],
                                  capture_output=True, text=True) if (self.root / ".git").exists() else None
         if listing and listing.returncode == 0:
