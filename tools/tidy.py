@@ -338,6 +338,40 @@ def comment_widths(tree):
                 yield Finding(source.path, number, "size", f"a comment line has at most {COMMENT_COLUMNS} columns")
 
 
+FRAGMENT = r"(?:Of|What|Whose|Those|That of)\b"
+SCRIPTS = (".py", ".cmake", "CMakeLists.txt")
+
+
+def comments(source):
+    """(line number, text, whether it continues the line before) of each line with a comment, for scripts also docstrings."""
+    if source.path.endswith((*CODE, ".proto")):
+        comment = re.compile(r'((?:[^"/]|"(?:\\.|[^"\\])*"|/(?!/))*)//+ ?(.*)')
+    elif source.path.endswith(SCRIPTS) or source.path in ("dev", ".ci/run"):
+        comment = re.compile(r'(\s*)(?:#|""") ?(.*)')
+    else:
+        return
+    is_comment = False
+    for number, line in enumerate(source.lines, 1):
+        found = comment.match(line)
+        stands_alone = bool(found) and not found.group(1).strip()
+        if found:
+            yield number, found.group(2), is_comment and stands_alone
+        is_comment = stands_alone and bool(found.group(2).strip()) and not re.match(r"#!|.*SPDX-License", line)
+
+
+def comment_sentences(tree):
+    """A fragment such as "Of the last group." leaves the reader to guess the noun that it speaks of."""
+    inside, begin = re.compile(rf"[.:;?!][\"')]* {FRAGMENT}"), re.compile(rf"\s*(?:[-*] )?{FRAGMENT}")
+    for source in tree.sources:
+        before = ""
+        for number, text, continues in comments(source):
+            begins = not continues or before.rstrip("\"') ").endswith((".", ":", ";", "?", "!"))
+            if inside.search(text) or begins and begin.match(text):
+                yield Finding(source.path, number, "sentences", "begin the sentence with its subject, not with Of, What, "
+                                                                "Whose, Those or That of")
+            before = text
+
+
 def names(tree):
     for source in tree.code():
         stem = pathlib.PurePosixPath(source.path).stem
@@ -461,8 +495,9 @@ def tracked_outputs(tree):
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
 
 
-RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, comment_widths, names,
-         licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
+RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, comment_widths,
+         comment_sentences, names, licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words,
+         tracked_outputs)
 
 
 class Tree:

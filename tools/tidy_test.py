@@ -189,6 +189,22 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found("src/cohort/core/a.cpp", text), [])
         self.assertEqual(self.found("src/cohort/core/a.cpp", text + "  // " + "x" * 96 + "\n"), ["size"])
 
+    def test_comments_begin_with_their_subject(self):
+        bad = ("// Of the last group.", "// A group. Those of one task.", "int x;  // What it counts", "//\n// Whose it is.",
+               "// One of them:\n// That of the first.", "// See \"x.\" What follows is old.", "// - Those of tasks.")
+        for text in bad:
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + text + "\n", "sentences"),
+                             ["begin the sentence with its subject, not with Of, What, Whose, Those or That of"], text)
+        good = ("// The groups, those of one task.", "int x;  // of the group", "// In a comment\n// Of is a word.",
+                'const char* text = "// Of a text. What else";', "// Often. Whatever comes.")
+        for text in good:
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + text + "\n"), [], text)
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD), [])
+        for text in ('"""What it does."""', "x = 1\n# Of one process.", "# It runs. What it writes is a log."):
+            self.assertEqual(self.found("tools/a.py", HEAD.replace("//", "#") + text + "\n"), ["sentences"], text)
+        self.assertEqual(self.found("tools/a.py", HEAD.replace("//", "#") + "x = '# Of a text'\n"), [])
+        self.assertEqual(self.found("dev", "#!/bin/bash\n# What it needs.\n"), ["sentences"])
+
     def test_names(self):
         for name in ("utils", "string_helpers", "task_manager", "CamelCase"):
             self.write(f"src/cohort/rpc/{name}.cpp", HEAD)

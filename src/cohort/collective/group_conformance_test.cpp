@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend of Group does, with 1 to 7 members. A new backend adds a row to
+// The behaviour of every backend of Group, with 1 to 7 members. A new backend adds a row to
 // backends() of groups/every_group_fixture.h.
 #include "cohort/collective/group.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an exception that is not an Error, and so has no place for it.
+// The knowledge about an exception that is not an Error, and so has no place for it.
 #pragma once
 
 #include <exception>

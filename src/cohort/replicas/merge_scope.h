@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written while one thread computes for all replicas.
+// The writes of a thread that computes for all replicas.
 #pragma once
 
 #include <vector>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an exception that leaves a replica's function.
+// The knowledge about an exception that leaves a replica's function.
 #pragma once
 
 #include <exception>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the modules of one factory are made of: the same tensors, and which of them have the same
+// The tensors of the modules of one factory: the same tensors, and which of them have the same
 // memory. A factory of replicate() may use a tensor that it has captured in each module that it
 // makes, and set_data() gives a tensor any memory.
 #pragma once

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What starts workers of one job on this host: their TF_CONFIG, and the option that names the
-// backend of their group.
+// The configuration that starts workers of one job on this host: their TF_CONFIG, and the option
+// that names the backend of their group.
 #pragma once
 
 #include <cstddef>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each kind of effect has, and what it does to a value: one row a kind.
+// The contents of each kind of effect, and its change of a value: one row a kind.
 #pragma once
 
 #include <ATen/core/Tensor.h>

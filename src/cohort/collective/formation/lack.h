@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group lacks that a process forms, and the error that tells it.
+// The reason why a process cannot form a group yet, and the error that reports it.
 #pragma once
 
 #include <cstdint>

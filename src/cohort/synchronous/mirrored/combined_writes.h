@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What replicas write together where a variable has an aggregation. run() (mirrored_writes.cpp) and
+// The joint writes of replicas where a variable has an aggregation. run() (mirrored_writes.cpp) and
 // steps of function() (traced/step_writes.cpp) make each write by these functions.
 #pragma once
 

@@ -69,7 +69,7 @@ class RunAgreement {
 
  private:
   bool may_differ() const;  // each of several replicas has values of its own
-  // Those whose replicas must have equal values.
+  // The variables whose replicas must have equal values.
   std::vector<Variable> agreeing() const;
   // Why the replicas may have other values of a variable, and what to do, for messages.
   std::string why_different() const;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one worker has, others get. Each worker here is a thread with a strategy of one process, so
-// that nothing but the handover makes them alike.
+// A worker hands its state over to others. Each worker here is a thread with a strategy of one
+// process, so that nothing but the handover makes them alike.
 #include "cohort/synchronous/workers/handover.h"
 
 #include <gmock/gmock.h>

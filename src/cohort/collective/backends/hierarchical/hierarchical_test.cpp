@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance test of all backends cannot see: who adds what, how many bytes pass between
-// hosts, and failures in the middle of a call.
+// These tests see what the conformance test of all backends cannot: who adds what, how many bytes
+// pass between hosts, and failures in the middle of a call.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the frames of a call go through: to each other member a channel, of sockets or of another
-// carrier (backends/mpi).
+// The frames of a call go through these channels: one to each other member, of sockets or of
+// another carrier (backends/mpi).
 #pragma once
 
 #include <chrono>
