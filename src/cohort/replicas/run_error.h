@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The knowledge about an exception that leaves a replica's function.
+// Facts about an exception that leaves a replica's function.
 #pragma once
 
 #include <exception>
