@@ -192,11 +192,15 @@ def banned_calls(tree):
                 yield Finding(source.path, number, "calls", f"'{first}': {remedy}")
 
 
+def without_directives(code):
+    return re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda f: "\n" * f.group(0).count("\n"), code, flags=re.M)
+
+
 def functions(code):
     """(name, first line, last line) of each function body in blanked code. Heads are read, not parsed:
     a brace outside a function opens one when its head has a parameter list."""
     stack, head, start, line = [], "", 1, 1
-    code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda f: "\n" * f.group(0).count("\n"), code, flags=re.M)
+    code = without_directives(code)
     for at, char in enumerate(code):
         if char == "\n":
             line += 1
@@ -317,6 +321,43 @@ def class_sizes(tree):
             if count > CLASS_METHODS and REASON not in comment_above(source, line):
                 yield Finding(source.path, line, "size", f"{name} has {count} methods; split at {CLASS_METHODS}, or say "
                                                          f"above it: {REASON} …")
+
+
+def top_level_classes(code):
+    """(namespace, name, line) of each class in blanked code that is neither nested nor in an unnamed namespace."""
+    namespace = re.compile(r"\bnamespace(?:\s+([\w:]+))?\s*$")
+    name = re.compile(r"\b(?<!enum )(?:class|struct)\s+(?:COHORT_\w+\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?$")
+    scopes, line = [], 1  # "" is an unnamed namespace, or no namespace
+    for piece in re.finditer(r"([^{};]*)([{};])", without_directives(code)):
+        head, end = piece.groups()
+        line += head.count("\n")
+        if end == "{":
+            opened, found = (namespace.search(head), name.search(head)) if all(scopes) else (None, None)
+            if found:
+                yield "::".join(scopes), found.group(1), line
+            scopes.append(opened.group(1) or "" if opened else "")
+        elif end == "}" and scopes:
+            scopes.pop()
+
+
+def class_names(tree):
+    """One class name means one thing. The names that mean several today are in tools/same_names.txt, with how many."""
+    entries = [line.split() for line in tree.read("tools/same_names.txt").splitlines() if line and not line.startswith("#")]
+    ratchet = {name: int(count) for name, count in entries}
+    places = collections.defaultdict(dict)
+    for source in tree.code():
+        if source.path.startswith(CODE_FOLDERS) and not source.is_test:
+            for namespace, name, line in top_level_classes(source.code):
+                places[name].setdefault(namespace, (source.path, line))
+    for name, of_namespaces in places.items():
+        count, limit = len(of_namespaces), ratchet.pop(name, 1)
+        path, line = max(of_namespaces.values())
+        if count > limit:
+            yield Finding(path, line, "names", f"'{name}' is a class of {', '.join(sorted(of_namespaces))}; rename one")
+        elif count < limit:
+            yield Finding("tools/same_names.txt", 1, "names", f"'{name}' has {count} namespaces: lower or remove it")
+    for name in ratchet:
+        yield Finding("tools/same_names.txt", 1, "names", f"'{name}' is no more: remove it")
 
 
 REASON = "Many methods because"
@@ -495,9 +536,9 @@ def tracked_outputs(tree):
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
 
 
-RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, comment_widths,
-         comment_sentences, names, licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words,
-         tracked_outputs)
+RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, class_names,
+         comment_widths, comment_sentences, names, licence_heads, unreached_files, option_defaults, umbrella, markdown_links,
+         stray_words, tracked_outputs)
 
 
 class Tree:
