@@ -42,7 +42,7 @@ namespace {
 
 constexpr int kWorkers = 2;
 
-// Of this process, and the file by which the processes of Gloo find each other.
+// The place of this process, and the file by which the processes of Gloo find each other.
 struct Place {
   int worker = 0;
   std::string store;

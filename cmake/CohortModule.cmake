@@ -35,7 +35,7 @@ function(cohort_compile_options target)
       target_compile_options(${target} PRIVATE -fno-sanitize-recover=all)
     endif()
     target_link_options(${target} PUBLIC -fsanitize=${COHORT_SANITIZE})
-    # Of every program, also those that tests start.
+    # Every program gets these options, also those that tests start.
     get_target_property(type ${target} TYPE)
     if(type STREQUAL EXECUTABLE)
       set(options_source ${PROJECT_SOURCE_DIR}/cmake/sanitizer_options.cpp)
@@ -171,7 +171,7 @@ function(cohort_module name)
   endif()
   if(COHORT_TESTS)
     cohort_compile_alone("${tests}" "${ARG_TESTS_ALONE}")
-    # Those that include torch/torch.h are a program of their own: its precompiled header costs each source 7 s.
+    # Tests that include torch/torch.h are a program of their own: its precompiled header costs each source 7 s.
     set(torch_tests ${tests})
     foreach(test ${tests})
       cohort_includes_torch(has_torch ${test})

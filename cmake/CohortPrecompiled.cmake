@@ -8,7 +8,7 @@ set(cohort_has_pch OFF)
 if(COHORT_PCH AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
   set(cohort_has_pch ON)
   if(COHORT_CCACHE AND CMAKE_CXX_COMPILER_LAUNCHER STREQUAL COHORT_CCACHE)
-    # What ccache needs to remember objects made with them.
+    # These options let ccache remember objects made with them.
     set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros ${COHORT_CCACHE})
   endif()
 endif()
@@ -30,7 +30,7 @@ function(cohort_includes_torch result source)
   endif()
 endfunction()
 
-# Of a test made of `sources`.
+# For a test made of `sources`.
 function(cohort_precompile_test target sources)
   cohort_test_options(${target})
   set(from cohort_test_pch)
@@ -43,7 +43,7 @@ function(cohort_precompile_test target sources)
   cohort_precompile(${target} ${from})
 endfunction()
 
-# Of a program made of `sources` that belongs to the tests but has a main of its own.
+# For a program made of `sources` that belongs to the tests but has a main of its own.
 function(cohort_precompile_program target sources)
   cohort_precompile_test(${target} "${sources}")
   # g++ refuses a header that was made with other definitions.

@@ -25,9 +25,9 @@ COHORT_SEEN const char* __asan_default_options() {
   return "detect_stack_use_after_return=1:detect_leaks=1:allocator_may_return_null=1";
 }
 
-// What is named here is LibTorch's or gRPC's own, by the function that allocates it: a library's
-// name would also hide what we ask it for and lose. Only gRPC asks c-ares, whose functions have no
-// names; a channel that ends while it looks up an address loses a text.
+// These leaks are LibTorch's or gRPC's own, named by the function that allocates: a library's name
+// would also hide memory that we ask it for and lose. Only gRPC asks c-ares, whose functions have
+// no names; a channel that ends while it looks up an address loses a text.
 COHORT_SEEN const char* __lsan_default_suppressions() { return "leak:libcares.so\n"; }
 
 COHORT_SEEN const char* __ubsan_default_options() { return "print_stacktrace=1"; }

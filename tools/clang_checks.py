@@ -11,7 +11,7 @@ Then clang-tidy, with clang's thread-safety analysis on, runs over the sources. 
 headers, so it looks at many sources as one. Where these have a finding or do not compile together (two may use one
 name), they are parted and looked at again, at last each alone: only what is found then counts.
 
-What has not changed since it last passed is passed over: its stamp in BUILD/clang_checks holds a digest of .clang-tidy,
+A source unchanged since it last passed is skipped: its stamp in BUILD/clang_checks holds a digest of .clang-tidy,
 of its command and of all of the project's files it may include. The commands come from BUILD/compile_commands.json,
 without what only g++ understands. With --filter, clang-tidy looks at every matching source alone.
 
@@ -48,7 +48,7 @@ MOST_JOINED = 64
 # Below, joining gains nothing.
 FEWEST_JOINED = 4
 
-# What a definition at the start of a line names: `Dataset with_policy(`, `struct Counter {`, `constexpr int kCount =`,
+# The name in a definition at the start of a line: `Dataset with_policy(`, `struct Counter {`, `constexpr int kCount =`,
 # `TEST_F(Suite, Name)`.
 DEFINITION = re.compile(
     r"^(?![ ]|using|return|namespace|template|friend|extern)"
@@ -59,7 +59,7 @@ Source = collections.namedtuple("Source", "file arguments stamp digest closure")
 
 
 def wanted(words):
-    """Of a command line, what says how to parse: without what only g++ understands."""
+    """The words of a command line that say how to parse: without those that only g++ understands."""
     kept = []
     for before, word in zip([""] + words, words):
         if before == "-isystem":
@@ -103,7 +103,7 @@ Included = collections.namedtuple("Included", "own others first")
 
 
 class Includes:
-    """What the project's files include, each read once: its own files, the names of others, its own file if that is first."""
+    """The includes of the project's files, each read once: own files, names of others, the own file if that is first."""
 
     def __init__(self):
         self.known = {}
@@ -128,7 +128,7 @@ class Includes:
         return sorted(seen)
 
     def costly(self, closure):
-        """Those of COSTLY_HEADERS that it includes: with them precompiled it sees nothing that it does not include."""
+        """The COSTLY_HEADERS that it includes: with them precompiled it sees nothing that it does not include."""
         found = set().union(*(self.of_file(path).others for path in closure))
         for name in list(found):
             found.update(OF_EVERY_OP if name.startswith("ATen/ops/") else BRINGS_ALONG.get(name, ()))
@@ -200,7 +200,7 @@ def compile_alone(source, precompiled):
 
 
 def names_of(source):
-    """What may clash where sources are joined: the values of its macros, and the names that it seems to define."""
+    """The names that may clash where sources are joined: the values of its macros, and the names that it seems to define."""
     names = {word.partition("=")[0]: word for word in source.arguments if word.startswith("-D")}
     for name, test in DEFINITION.findall(source.file.read_text(encoding="utf-8")):
         names[name + test] = source.file
@@ -253,7 +253,7 @@ class Checks:
         self.precompiled = Precompiled(self.folder, self.pool)
 
     def read(self, files):
-        """What of these has an old stamp; each once, for some belong to several programs."""
+        """The files that have an old stamp; each once, for some belong to several programs."""
         for file, command in sorted(dict(sorted(files, reverse=True)).items()):
             arguments, closure = wanted(shlex.split(command)), self.includes.closure(file)
             stamp = self.folder / file.relative_to(ROOT).as_posix().replace("/", "+")

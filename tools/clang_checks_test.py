@@ -72,7 +72,7 @@ class Joined(unittest.TestCase):
         return self.run_on(entries)
 
     def compiled(self):
-        """What the patched compile_alone was called for, by name."""
+        """The sources for which the patched compile_alone was called, by name."""
         names = []
         real = clang_checks.compile_alone
         patcher = mock.patch.object(clang_checks, "compile_alone",

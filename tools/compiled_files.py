@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a build folder compiles, from its compile_commands.json: also where several sources are compiled as one."""
+"""The files that a build folder compiles, by its compile_commands.json, also where several sources are compiled as one."""
 
 import json
 import pathlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""What ./dev says to wrong arguments: exit code 64 and a line that names them, before it does anything."""
+"""The answer of ./dev to wrong arguments: exit code 64 and a line that names them, before it does anything."""
 
 import pathlib
 import subprocess

@@ -34,7 +34,7 @@ MAIN = re.compile(r"^int main\(", re.MULTILINE)
 TOKEN = re.compile(r'//[^\n]*|"(?:\\.|[^"\\\n])*"|…')
 PREAMBLE = ("cohort/cohort.h", "cohort/testing/cluster/test_cluster.h", "gtest/gtest.h", "torch/torch.h",
             "chrono", "cstdint", "cstdio", "string", "tuple", "utility", "vector")
-# What a page shows is not always used, and names of a context may be used again.
+# A page's variables and functions are not always used, and names of a context may be used again.
 IGNORED = ("unused-variable", "unused-parameter", "unused-but-set-variable", "unused-function", "shadow")
 
 

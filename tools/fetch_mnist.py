@@ -42,7 +42,7 @@ def is_complete(folder):
 
 
 def reason(done):
-    """What npm said, in one line: code, number and text stand in its first lines."""
+    """The message of npm in one line: code, number and text stand in its first lines."""
     lines = [line.removeprefix("npm ERR!").removeprefix("npm error").strip()
              for line in (done.stderr or done.stdout).splitlines()]
     return "; ".join([line for line in lines if line][:3]) or f"exit code {done.returncode}"

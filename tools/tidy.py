@@ -78,7 +78,7 @@ def without_comments(text):
 
 
 def layer_lines(text):
-    """Of tools/layers.txt: {module: the modules it may include}, {public header of another folder: its module}."""
+    """The contents of tools/layers.txt: {module: modules it may use}, {public header of another folder: its module}."""
     allowed, of_parts = {}, {}
     for line in text.splitlines():
         line = line.split("#")[0].strip()
@@ -192,11 +192,15 @@ def banned_calls(tree):
                 yield Finding(source.path, number, "calls", f"'{first}': {remedy}")
 
 
+def without_directives(code):
+    return re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda f: "\n" * f.group(0).count("\n"), code, flags=re.M)
+
+
 def functions(code):
     """(name, first line, last line) of each function body in blanked code. Heads are read, not parsed:
     a brace outside a function opens one when its head has a parameter list."""
     stack, head, start, line = [], "", 1, 1
-    code = re.sub(r"^[ \t]*#(?:[^\n\\]|\\.|\\\n)*", lambda f: "\n" * f.group(0).count("\n"), code, flags=re.M)
+    code = without_directives(code)
     for at, char in enumerate(code):
         if char == "\n":
             line += 1
@@ -279,7 +283,7 @@ def file_sizes(tree):
 
 
 def outermost(code, start):
-    """What of a body that begins before `start` stands outside of inner braces; these end a statement."""
+    """The text outside of inner braces in a body that begins before `start`; these end a statement."""
     depth, parentheses, text = 1, 0, ""
     for char in code[start:]:
         depth += (char == "{") - (char == "}")
@@ -319,6 +323,43 @@ def class_sizes(tree):
                                                          f"above it: {REASON} …")
 
 
+def top_level_classes(code):
+    """(namespace, name, line) of each class in blanked code that is neither nested nor in an unnamed namespace."""
+    namespace = re.compile(r"\bnamespace(?:\s+([\w:]+))?\s*$")
+    name = re.compile(r"\b(?<!enum )(?:class|struct)\s+(?:COHORT_\w+\s+)?(\w+)(?:\s+final)?\s*(?::(?!:)[^;{()]*)?$")
+    scopes, line = [], 1  # "" is an unnamed namespace, or no namespace
+    for piece in re.finditer(r"([^{};]*)([{};])", without_directives(code)):
+        head, end = piece.groups()
+        line += head.count("\n")
+        if end == "{":
+            opened, found = (namespace.search(head), name.search(head)) if all(scopes) else (None, None)
+            if found:
+                yield "::".join(scopes), found.group(1), line
+            scopes.append(opened.group(1) or "" if opened else "")
+        elif end == "}" and scopes:
+            scopes.pop()
+
+
+def class_names(tree):
+    """One class name means one thing. The names that mean several today are in tools/same_names.txt, with how many."""
+    entries = [line.split() for line in tree.read("tools/same_names.txt").splitlines() if line and not line.startswith("#")]
+    ratchet = {name: int(count) for name, count in entries}
+    places = collections.defaultdict(dict)
+    for source in tree.code():
+        if source.path.startswith(CODE_FOLDERS) and not source.is_test:
+            for namespace, name, line in top_level_classes(source.code):
+                places[name].setdefault(namespace, (source.path, line))
+    for name, of_namespaces in places.items():
+        count, limit = len(of_namespaces), ratchet.pop(name, 1)
+        path, line = max(of_namespaces.values())
+        if count > limit:
+            yield Finding(path, line, "names", f"'{name}' is a class of {', '.join(sorted(of_namespaces))}; rename one")
+        elif count < limit:
+            yield Finding("tools/same_names.txt", 1, "names", f"'{name}' has {count} namespaces: lower or remove it")
+    for name in ratchet:
+        yield Finding("tools/same_names.txt", 1, "names", f"'{name}' is no more: remove it")
+
+
 REASON = "Many methods because"
 
 
@@ -336,6 +377,40 @@ def comment_widths(tree):
         for number, (line, code) in enumerate(zip(source.lines, source.code_lines), 1):
             if len(line) > COMMENT_COLUMNS and not code.strip() and line.lstrip().startswith("//"):
                 yield Finding(source.path, number, "size", f"a comment line has at most {COMMENT_COLUMNS} columns")
+
+
+FRAGMENT = r"(?:Of|What|Whose|Those|That of)\b"
+SCRIPTS = (".py", ".cmake", "CMakeLists.txt")
+
+
+def comments(source):
+    """(line number, text, whether it continues the line before) of each line with a comment, for scripts also docstrings."""
+    if source.path.endswith((*CODE, ".proto")):
+        comment = re.compile(r'((?:[^"/]|"(?:\\.|[^"\\])*"|/(?!/))*)//+ ?(.*)')
+    elif source.path.endswith(SCRIPTS) or source.path in ("dev", ".ci/run"):
+        comment = re.compile(r'(\s*)(?:#|""") ?(.*)')
+    else:
+        return
+    is_comment = False
+    for number, line in enumerate(source.lines, 1):
+        found = comment.match(line)
+        stands_alone = bool(found) and not found.group(1).strip()
+        if found:
+            yield number, found.group(2), is_comment and stands_alone
+        is_comment = stands_alone and bool(found.group(2).strip()) and not re.match(r"#!|.*SPDX-License", line)
+
+
+def comment_sentences(tree):
+    """A fragment such as "Of the last group." leaves the reader to guess the noun that it speaks of."""
+    inside, begin = re.compile(rf"[.:;?!][\"')]* {FRAGMENT}"), re.compile(rf"\s*(?:[-*] )?{FRAGMENT}")
+    for source in tree.sources:
+        before = ""
+        for number, text, continues in comments(source):
+            begins = not continues or before.rstrip("\"') ").endswith((".", ":", ";", "?", "!"))
+            if inside.search(text) or begins and begin.match(text):
+                yield Finding(source.path, number, "sentences", "begin the sentence with its subject, not with Of, What, "
+                                                                "Whose, Those or That of")
+            before = text
 
 
 def names(tree):
@@ -455,14 +530,15 @@ OUTPUT = re.compile(r"(^|/)(out|core|core\.\d+|nohup\.out|a\.out|vgcore\.\d+|[^/
 
 
 def tracked_outputs(tree):
-    """What a run has written and somebody has committed."""
+    """Files that a run has written and somebody has committed."""
     for path in tree.tracked():
         if OUTPUT.search(path) and (tree.root / path).is_file():
             yield Finding(path, 1, "outputs", "a run's output is no source: git rm it")
 
 
-RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, comment_widths, names,
-         licence_heads, unreached_files, option_defaults, umbrella, markdown_links, stray_words, tracked_outputs)
+RULES = (layers, banned_includes, own_includes, banned_calls, function_lengths, file_sizes, class_sizes, class_names,
+         comment_widths, comment_sentences, names, licence_heads, unreached_files, option_defaults, umbrella, markdown_links,
+         stray_words, tracked_outputs)
 
 
 class Tree:
@@ -477,7 +553,7 @@ class Tree:
         self.sources = [Source(self.root, path, self.of_parts) for path in sorted(self.paths())]
 
     def listed(self, *kinds):
-        """What git lists; without git, everything but build folders."""
+        """The files that git lists; without git, everything but build folders."""
         listing = subprocess.run(["git", "-C", self.root, "ls-files", "-z", *kinds],
                                  capture_output=True, text=True) if (self.root / ".git").exists() else None
         if listing and listing.returncode == 0:

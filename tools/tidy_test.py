@@ -184,10 +184,45 @@ class Rules(unittest.TestCase):
         self.write(path, HEAD)
         self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", text(26)), [])
 
+    def test_class_names(self):
+        self.write("src/cohort/core/a.cpp", HEAD + "namespace c::core {\nclass COHORT_API Row final : public A<B> {\n};\n}\n")
+        unlike = ("namespace c::rpc {\nnamespace {\nstruct Row {};\n}\nstruct Outer {\n  struct Row {};\n};\n"
+                  "class Row;\nenum class Row { a };\nstruct Outer::Row {\n};\nvoid f() {\n  struct Row {};\n}\n}\n")
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + unlike), [])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + "namespace c::core {\nclass Row {};\n}\n"), [])
+        same = HEAD + "namespace c {\nnamespace rpc {\ntemplate <class T>\nstruct Row {\n};\n}\n}\n"
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", same), ["names"])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", same, "names"), ["'Row' is a class of c::core, c::rpc; rename one"])
+        self.write("tools/same_names.txt", "# name, namespaces\nRow 2\n")
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", same), [])
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD, "names"), ["'Row' has 1 namespaces: lower or remove it"])
+        self.write("src/cohort/core/a.cpp", HEAD)
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD, "names"), ["'Row' is no more: remove it"])
+        (self.root / "src/cohort/rpc/a.cpp").unlink()
+        (self.root / "tools/same_names.txt").unlink()
+        self.write("src/cohort/core/a.cpp", same)
+        self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", same.replace("rpc", "core")), [])
+
     def test_comment_widths(self):
         text = HEAD + "// " + "ä" * 97 + "\nconst char* x = \"" + "y" * 100 + "\";\n"
         self.assertEqual(self.found("src/cohort/core/a.cpp", text), [])
         self.assertEqual(self.found("src/cohort/core/a.cpp", text + "  // " + "x" * 96 + "\n"), ["size"])
+
+    def test_comments_begin_with_their_subject(self):
+        bad = ("// Of the last group.", "// A group. Those of one task.", "int x;  // What it counts", "//\n// Whose it is.",
+               "// One of them:\n// That of the first.", "// See \"x.\" What follows is old.", "// - Those of tasks.")
+        for text in bad:
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + text + "\n", "sentences"),
+                             ["begin the sentence with its subject, not with Of, What, Whose, Those or That of"], text)
+        good = ("// The groups, those of one task.", "int x;  // of the group", "// In a comment\n// Of is a word.",
+                'const char* text = "// Of a text. What else";', "// Often. Whatever comes.")
+        for text in good:
+            self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + text + "\n"), [], text)
+        self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD), [])
+        for text in ('"""What it does."""', "x = 1\n# Of one process.", "# It runs. What it writes is a log."):
+            self.assertEqual(self.found("tools/a.py", HEAD.replace("//", "#") + text + "\n"), ["sentences"], text)
+        self.assertEqual(self.found("tools/a.py", HEAD.replace("//", "#") + "x = '# Of a text'\n"), [])
+        self.assertEqual(self.found("dev", "#!/bin/bash\n# What it needs.\n"), ["sentences"])
 
     def test_names(self):
         for name in ("utils", "string_helpers", "task_manager", "CamelCase"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the peers of workers_bench have in common: two processes that make the same steps.
+"""The common part of the peers of workers_bench: two processes that make the same steps.
 
 The first process reads requests from stdin and passes each on to the second one, which it starts:
     load PATH WIDTHS    the weights and the rows of both workers, of a network of these widths

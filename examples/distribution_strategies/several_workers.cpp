@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The page's programs for two replicas, each of which is now a process of its own. What the page
-// shows of both replicas, each worker has for its own; what they share is the same in both.
+// The page's programs for two replicas, each of which is now a process of its own. Where the page
+// shows values of both replicas, each worker has its own; shared values are the same in both.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/ones.h>

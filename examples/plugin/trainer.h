@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plugin offers to the program that loads it: plain C, so that neither LibTorch nor Cohort
-// is seen in there.
+// The interface of the plugin for the program that loads it: plain C, so that neither LibTorch nor
+// Cohort is seen in there.
 #pragma once
 
 extern "C" {

@@ -25,7 +25,7 @@ def run(*command):
 
 
 def targets_of(sources):
-    """What examples/ must give: a file for each of its sources with a main, and the plugin."""
+    """The targets that examples/ must give: a file for each of its sources with a main, and the plugin."""
     programs = [path.stem for path in sources if re.search(r"^int main\(", path.read_text(encoding="utf-8"), re.M)]
     return {"plugin_host" if name == "host" else name for name in programs} | {"libplugin_trainer"}
 

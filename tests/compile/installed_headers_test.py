@@ -4,7 +4,7 @@
 
     installed_headers_test.py --build DIR
 
-What a public header includes must be installed, and what modules share must not be: of rpc nothing.
+The headers that a public header includes must be installed, and those that modules share must not be: none of rpc.
 Each public header is a promise to users, so there are at most HEADERS_MAX.
 """
 

@@ -16,7 +16,7 @@ SPEC = ROOT.parent / "shared" / "spec" / "input.md"
 ROW = re.compile(r"^\| ([A-M]\d\d) \|(.*)\|$", re.MULTILINE)
 STRATEGY_SPEC = SPEC.with_name("strategy.md")
 STRATEGY_ROW = re.compile(r"^\| ([A-Z]+\d?-\d\d|4\.3 [a-z ]+) \|(.*)\|$", re.MULTILINE)
-# Of the workers of a coordinator, and of train_and_evaluate.
+# These rows are about the workers of a coordinator, and about train_and_evaluate.
 OTHER_WORKERS = ("PS1-", "PS2-", "COO-", "FLT-", "RCF-", "DCO-", "RED-30")
 
 

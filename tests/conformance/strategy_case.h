@@ -129,7 +129,7 @@ class StrategyCase {
   // Sets an environment variable until the end of the case.
   void set_environment(const std::string& name, const std::optional<std::string>& value);
   std::string path_of(const std::string& file) const { return directory_.path_of(file); }
-  // What a group of steps keeps between its steps: the resolvers, the queue.
+  // The state that a group of steps keeps between its steps: the resolvers, the queue.
   template <class T>
   T& kept() {
     std::shared_ptr<void>& place = kept_[&typeid(T)];

@@ -25,7 +25,7 @@ using coordinator::internal::ClosureTable;
 constexpr std::size_t kCapacity = 256 * 1024;
 constexpr std::size_t kWorkers = 64;
 
-// What an act gave: a value, or the error with which it failed.
+// The result of an act: a value, or the error with which it failed.
 struct Given {
   Json value;
   std::optional<Error> error;

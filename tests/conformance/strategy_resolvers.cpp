@@ -19,7 +19,7 @@ struct Resolver {
   }
 };
 
-// What the resolver steps of a case share.
+// The state that the resolver steps of a case share.
 struct Clusters {
   std::map<std::string, ClusterSpec> specs;
   std::map<std::string, Resolver> resolvers;

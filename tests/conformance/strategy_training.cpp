@@ -66,7 +66,7 @@ at::Tensor replica_loss(const Json& step, const Parameters& parameters, const at
   return loss;
 }
 
-// Those of this worker, which has one replica if there are several.
+// The parts of this worker, which has one replica if there are several.
 PerReplica<at::Tensor> parts_of(const Json& parts, const Step& step, bool is_bare) {
   std::vector<at::Tensor> tensors;
   for (const Json& part : parts) tensors.push_back(read_tensor(part));

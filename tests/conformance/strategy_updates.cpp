@@ -26,7 +26,7 @@ std::size_t components_for(const Value& arguments, std::size_t own) {
   return given == 0 ? own : given;
 }
 
-// What `function` returned for each component. tf's group=True makes one value, or only a token
+// The results of `function` for all components. tf's group=True makes one value, or only a token
 // unless all are tensors; group=False lists them.
 Value grouped(const Step& step, const PerReplica<Nest>& results) {
   if (!member_or(step.json, "group", true)) {

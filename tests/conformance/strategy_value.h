@@ -80,7 +80,7 @@ PerReplica<Nest> per_replica_of(const Value& value, std::size_t components = 0);
 // A distributed value of tensors alone.
 PerReplica<at::Tensor> per_replica_tensors_of(const Value& value);
 
-// What `call` gave for each replica. The library says of each leaf whether it is one object.
+// The results of `call` for all replicas. The library says of each leaf whether it is one object.
 Value regrouped_value(const PerReplica<Nest>& result, std::string_view call);
 // The same without asking: each leaf has the components of `result`.
 Value wrapped_value(const PerReplica<Nest>& result);

@@ -107,7 +107,7 @@ class Proxy:
             while piece := source.recv(1 << 16):
                 fault = self.take(direction)
                 is_blocked |= fault is not None and fault.kind == "block"
-                # What was lost of a connection is never sent later.
+                # Bytes that a connection has lost are never sent later.
                 is_blocked |= self.walls.get(direction, 0) > time.monotonic()
                 if is_blocked:
                     continue

@@ -37,7 +37,7 @@ using ::testing::HasSubstr;
 constexpr int kWorkersMax = 4;
 constexpr int kCannot = 77;  // this machine lets nobody make such networks
 
-// What a worker and the process that started it tell each other.
+// A worker and the process that started it communicate through this.
 struct Slot {
   std::atomic<bool> may_begin;  // its network is there
   std::atomic<bool> is_ready;   // it is in the group of all workers
@@ -207,7 +207,7 @@ class DividedNetwork : public ::testing::Test {
   }
 };
 
-// What a program does after a loss.
+// The acts of a program after a loss.
 void lose_and_rebuild(ProcessGroups& groups, Group& all, Board& board, int worker) {
   try {
     all.exchange({}, "nothing", Deadline::after(2s));

@@ -36,8 +36,8 @@ TEST(EagerMemory, ALackWhileADrawWaitsReachesTheCaller) {
   const testing::TestCluster cluster({.command = {COHORT_COMMAND, "server"}});
   ParameterServerStrategy strategy(cluster.resolver());
   ClusterCoordinator coordinator(strategy, {.run_eagerly = true});
-  // Whose second element has a shape that the lambda was not traced for: its draw waits for a trace
-  // by this thread.
+  // The second element of the dataset has a shape that the lambda was not traced for: its draw
+  // waits for a trace by this thread.
   bool is_exhausting = false;
   function::register_function("eager_memory_test.counted", [](std::vector<at::Tensor> in) {
     return std::vector<at::Tensor>{at::arange(in.at(0).item<std::int64_t>() + 1)};

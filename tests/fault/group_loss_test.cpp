@@ -41,7 +41,7 @@ void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
 constexpr int kSizeMax = 4;
 constexpr auto kTimeout = std::chrono::milliseconds(1500);
 
-// What a process says, in memory that it shares with the test.
+// The report of a process, in memory that it shares with the test.
 struct Outcome {
   std::atomic<std::uint64_t> num_calls;
   std::atomic<int> code;  // of the error; 0 while it makes calls

@@ -126,7 +126,7 @@ class MemberProcesses {
     while (count > 0 && ::read(outputs_[static_cast<std::size_t>(rank)].get(), &dot, 1) == 1)
       --count;
   }
-  // What the member writes until it ends, without the dots.
+  // The text that the member writes until it ends, without the dots.
   std::string error_of(int rank) {
     std::string text;
     char next = 0;

@@ -215,7 +215,7 @@ int train(const Arguments& arguments) {
       const std::int64_t step = step_of(model);
       say("step " + std::to_string(step));
       if (strategy.num_workers() < all_workers && step % rebuild_every == 0) rebuild();
-      // Those that were left behind would find nobody later.
+      // A worker that was left behind would find nobody later.
       const int attempts_max = rebuild_every < steps && step == steps ? 20 : 0;
       for (int i = 0; i < attempts_max && strategy.num_workers() < all_workers; ++i) rebuild();
     } catch (const Error& error) {

@@ -55,7 +55,7 @@ def environments(ports, workers):
 
 
 def output_of(program, environment_of_each):
-    """What the program writes in processes with these environments, one after the other."""
+    """The output of the program in processes with these environments, one after the other."""
     running = []
     try:
         for environment in environment_of_each:

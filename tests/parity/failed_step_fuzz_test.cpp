@@ -223,8 +223,8 @@ class FailingSide {
                          {.is_trainable = false, .aggregation = VariableAggregation::mean});
 };
 
-// What three calls leave, of which each fails once at first; if `fails` is false, each ends before
-// that where its last update ends.
+// The tensors after three calls, of which each fails once at first; if `fails` is false, each ends
+// before that where its last update ends.
 Tensors left_by_calls(const StepProgram& program, int replicas, Way way, bool fails) {
   torch::manual_seed(5);
   FailingSide side(program, replicas, way);
@@ -300,7 +300,7 @@ at::Tensor loss_of(const Tensors& parameters, const Coefficients& coefficients) 
   return loss;
 }
 
-// What both programs do.
+// An act of both programs.
 struct Event {
   // One step with its own passes; minimize(); zero_grad(), after which all passes count, and the
   // step that ends it; and a run that fails after a pass.

@@ -182,7 +182,8 @@ struct Verdict {
   std::string text = {};
 };
 
-// Of a trace or of joining: their remedy is run(). What else a traced step throws is wrong.
+// Tracing and joining may refuse a step: the remedy is run(). Any other error of a traced step is
+// wrong.
 bool is_refusal(const Error& error) {
   return std::string_view(error.what()).find("run() in") != std::string_view::npos;
 }

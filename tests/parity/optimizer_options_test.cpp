@@ -224,7 +224,7 @@ class CaseMaker {
   void maybe(const char* name, std::initializer_list<double> values) {
     if (chance(0.7)) made_.options.numbers[name] = one_of(values);
   }
-  // What a program may set between two steps.
+  // A program may set these between two steps.
   void change() {
     made_.steps = 3 + static_cast<int>(below(6));
     made_.changed_at = 1 + static_cast<int>(below(7));

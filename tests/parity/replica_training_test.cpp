@@ -34,7 +34,7 @@ struct Batch {
   at::Tensor words, classes;
 };
 
-// What each module ends with; the sum of the losses of its rows.
+// The last layer of each module, and the sum of the losses of its rows.
 struct Classifier : nn::Module {
   virtual at::Tensor features(const at::Tensor& words) = 0;
   at::Tensor losses(const at::Tensor& words, const at::Tensor& classes) {

@@ -78,10 +78,12 @@ enum class CrossDeviceOps : std::uint8_t {
 
 // tf.distribute.experimental.CommunicationImplementation.
 enum class CommunicationImplementation : std::uint8_t { automatic, ring, nccl };
-// Of its name in any letter case, "AUTO", "RING" or "NCCL". Throws invalid_argument for any other.
+// Parses the name, "AUTO", "RING" or "NCCL", in any letter case. Throws invalid_argument for any
+// other.
 COHORT_API CommunicationImplementation communication_implementation(std::string_view name);
 
-// What carries the values of workers that are processes. All have the same results, to the bit.
+// The transport of values between workers that are processes. All backends have the same results,
+// to the bit.
 enum class GroupBackend : std::uint8_t {
   // shared_memory if all workers are on one host. On several hosts tcp; but if some have several
   // workers, these add large sums in shared memory first, and only one of them exchanges the sum

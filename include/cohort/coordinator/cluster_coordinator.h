@@ -162,7 +162,7 @@ struct CoordinatorStatistics {
   // Programs of per-worker datasets' functions that were made for elements of further shapes.
   std::uint64_t dataset_traces = 0;
   // Updates of retried closures that a parameter server dropped because an earlier attempt had made
-  // them already. Those of a lost worker, which reports nothing, may be missing here:
+  // them already. Updates of a lost worker, which reports nothing, may be missing here:
   // Server::health() counts all.
   std::uint64_t pushes_dropped = 0;
   // Reports that were ignored because their closures had ended before, or had been retried.

@@ -40,9 +40,9 @@ class COHORT_API Optimizer {
   // Computes the gradients of a scalar `loss` and applies them to every trainable variable; a
   // variable without a gradient stays unchanged. Throws invalid_argument if loss is not a
   // floating-point scalar or depends on none of the variables (in no replica, outside of a traced
-  // step). What an earlier backward() has left in grad() does not count: add up the losses. Hooks
-  // that are registered on a variable's tensor() change its gradient as in backward(), here and in
-  // compute_gradients(): in each replica, before the gradients of all are added.
+  // step). Gradients that an earlier backward() has left in grad() do not count: add up the losses.
+  // Hooks that are registered on a variable's tensor() change its gradient as in backward(), here
+  // and in compute_gradients(): in each replica, before the gradients of all are added.
   //
   // In a replica context of several replicas, the gradients are summed over the replicas first, so
   // scale the loss by the size of the global batch (average_loss()). All replicas must make the
@@ -64,8 +64,9 @@ class COHORT_API Optimizer {
   //
   // A sparse gradient of rows, as embeddings make it with sparse(true), gives the bits of the dense
   // one: rows that come several times are added in their order, and rules with momentum, averages
-  // or weight decay change rows without a gradient, too, as in TensorFlow. Those cost an update of
-  // all rows, and a line in the log; the others, and all with .lazy_rows, cost the rows that occur.
+  // or weight decay change rows without a gradient, too, as in TensorFlow. Such rules cost an
+  // update of all rows, and a line in the log; the others, and all with .lazy_rows, cost the rows
+  // that occur.
   //
   // An update of variables on several parameter servers is not atomic. If one server refuses its
   // part, for example because another rule's slots have this optimizer's name, the error is thrown

@@ -32,7 +32,8 @@
 
 namespace cohort {
 
-// Whose formulas and defaults an optimizer has. SGD has one formula, which is that of both.
+// The library whose formulas and defaults an optimizer has. SGD has one formula, which is that of
+// both.
 enum class OptimizerFormula : std::uint8_t {
   torch,      // torch::optim
   tensorflow  // tf.compat.v1.train and tf.keras.optimizers

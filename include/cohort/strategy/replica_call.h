@@ -195,7 +195,7 @@ PerReplica<T> regrouped(std::vector<T> values, bool is_only, std::string_view ca
 template <class A>
 using Merged = PerReplica<std::decay_t<A>>;
 
-// What a replica brings to a meeting: a tuple of arguments, kept until the call returns.
+// The contribution of a replica to a meeting: a tuple of arguments, kept until the call returns.
 struct MergeOffer {
   const std::type_info* types;  // of the arguments and of the result
   const void* arguments;
@@ -292,7 +292,7 @@ class COHORT_API RunArguments {
   bool has_update_ = false;
 };
 
-// Those of run().
+// The arguments of run().
 template <class... A>
 class ArgumentsOfRun final : public RunArguments {
  public:

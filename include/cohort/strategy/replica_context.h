@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one replica may do while it runs: meet the other replicas, combine values with them, scale
-// its loss.
+// The calls that one replica may make while it runs: meet the other replicas, combine values with
+// them, scale its loss.
 #pragma once
 
 #include <ATen/core/Tensor.h>

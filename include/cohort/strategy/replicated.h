@@ -50,7 +50,7 @@ struct ModuleUse {
   std::vector<NamedTensor> made_of = {};  // those that have become variables
   // The memory of `made_of` when the factory had returned them; may have been freed since.
   std::vector<const void*> first_memory = {};
-  // Those of now; nullopt if the module was destroyed.
+  // The present tensors; nullopt if the module was destroyed.
   std::function<std::optional<std::vector<NamedTensor>>()> tensors = {};
   std::atomic<std::uint64_t> last_run = 0;  // a number that the home has given to it
   std::atomic<std::uint64_t> runs = 0;      // that have used it and were completed
@@ -265,7 +265,7 @@ class Replicated {
   };
   explicit Replicated(std::shared_ptr<Shared> shared) : shared_(std::move(shared)) {}
 
-  // The module of the current replica. What train() and eval() change ends with the run or step in
+  // The module of the current replica. Changes by train() and eval() end with the run or step in
   // which it was got: do not keep the pointer for later ones. Its parameters and buffers stay those
   // of the factory's module: run() throws failed_precondition after the first, second, fourth, …
   // run that has used the module if one was registered or replaced since; and after any run if

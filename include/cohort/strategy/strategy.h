@@ -191,8 +191,8 @@ class COHORT_API Strategy {
   // torch::manual_seed() makes random numbers repeatable before run(), but not inside fn. Each
   // replica computes with its share of this thread's at::get_num_threads().
   // Returns after all replicas have ended. Throws the error of one that failed; an Error, as those
-  // of LibTorch become, has the replica's number, rows and shapes. What the step has changed since
-  // its last update is undone: buffers, variables that no optimizer trains, random numbers.
+  // of LibTorch become, has the replica's number, rows and shapes. The changes of the step since
+  // its last update are undone: buffers, variables that no optimizer trains, random numbers.
   // Variables are passed whole. A tensor or variable that is the same in all replicas is returned
   // as a value that is not wrapped, and so is a Nest of which every leaf is: the same tensor, or an
   // equal text or bool. Throws invalid_argument, naming the place, if the replicas return nests of
@@ -287,8 +287,8 @@ class COHORT_API Strategy {
   virtual const ClusterResolver* cluster_resolver() const { return nullptr; }
   // Combines the values of all replicas in sync, element by element. The mean divides by the number
   // of replicas; a mean of integers is float64, of narrow ones float32. A number in a nest counts
-  // as an int64 or float32 tensor. Of sparse COO tensors, the rows of all replicas are collected.
-  // Of a variable, the value in each replica is reduced. With one replica in sync, returns its
+  // as an int64 or float32 tensor. The rows of sparse COO tensors are collected from all replicas.
+  // For a variable, the value in each replica is reduced. With one replica in sync, returns its
   // component, which shares its memory.
   //
   // A value, or a leaf of a nest, that is the same in all replicas has no sum, only a mean: itself.
@@ -338,7 +338,7 @@ class COHORT_API Strategy {
   }
 
  protected:
-  // What a strategy is composed of. The objects live as long as the strategy.
+  // The parts of which a strategy is composed. The objects live as long as the strategy.
   //
   // The home of its variables and modules; nullptr: it has none, and refuses to make any.
   virtual internal::StrategyVariables* variables() const { return nullptr; }

@@ -69,7 +69,7 @@ class Mirrored : public PerReplica<T> {
   std::vector<std::string> devices_;
 };
 
-// What Strategy::variable() was called with.
+// The arguments of a call of Strategy::variable().
 struct VariableRequest {
   std::string name = {};
   at::Tensor initial_value = {};  // undefined: the initializer makes it, of the spec

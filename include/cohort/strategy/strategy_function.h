@@ -96,8 +96,8 @@ class StrategyFunction {
  public:
   explicit StrategyFunction(internal::ReplicaFunction function) : function_(std::move(function)) {}
 
-  // What Strategy::run() returns for the same arguments. Throws as it does, and the errors of a
-  // trace.
+  // Returns the result of Strategy::run() for the same arguments. Throws as it does, and the errors
+  // of a trace.
   template <class... A>
   auto operator()(A&&... arguments) const {
     constexpr internal::CallProblem kProblem = internal::call_problem<F, A...>();

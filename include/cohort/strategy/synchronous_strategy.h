@@ -103,7 +103,7 @@ class COHORT_API OneDeviceStrategy final : public SynchronousStrategy {
 };
 
 struct MirroredOptions {
-  // Of gradients, reduce() and all_reduce(). On CPUs, which share memory, both are the same.
+  // Used for gradients, reduce() and all_reduce(). On CPUs, which share memory, both are the same.
   CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device;
 };
 
@@ -192,8 +192,9 @@ struct MultiWorkerMirroredOptions {
   // rebuild(): this long, if it is longer than `timeout`. Choose more than the time between two
   // such calls.
   Duration return_timeout = std::chrono::hours(1);
-  // What carries the values of workers that are processes. With GroupBackend::mpi they are those of
-  // MPI_COMM_WORLD, in the order of ranks; TF_CONFIG is not needed, but must agree if it is there.
+  // The transport of values between workers that are processes. With GroupBackend::mpi they are
+  // those of MPI_COMM_WORLD, in the order of ranks; TF_CONFIG is not needed, but must agree if it
+  // is there.
   GroupBackend backend = GroupBackend::automatic;
   CommunicationOptions communication = {};
   // Dense float32 gradients travel between workers as bfloat16: half of the bytes, but each
@@ -269,7 +270,7 @@ class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy 
                                        const MultiWorkerMirroredOptions& options = {});
   ~MultiWorkerMirroredStrategy() override;
 
-  // What the resolver said; nullptr for a given group.
+  // The resolver's answers when the strategy was made; nullptr for a given group.
   const ClusterResolver* cluster_resolver() const override { return resolver_.get(); }
 
   // Forms a new group of workers, after an error that named a lost one, or to take in one that has

@@ -238,7 +238,7 @@ class TorchOptimizer {
   //   });
   //
   // The numbers are those of LibTorch's step() after zero_grad(true), which leaves no gradient (the
-  // default from version 2 on), and the same backward(). What else is in grad() does not count:
+  // default from version 2 on), and the same backward(). Other gradients in grad() do not count:
   // what was there when run() began, and what the loss of another optimizer, which has made its
   // step since, has left. If gradients of several runs shall add up, call zero_grad() before the
   // first backward(), and step() in the last run.

@@ -15,10 +15,10 @@
 namespace cohort {
 
 // Writes the value of each variable under its key, as Variable::read() gives it in cross-replica
-// context, into one safetensors file. Of several workers, all make the call, the first one writes
-// the file, and all throw its errors. If a worker is lost meanwhile, those that are left throw
-// that error: call it again after rebuild(), or, if rebuild() has failed, on each worker. If all
-// others have ended, the first worker goes on alone with a warning.
+// context, into one safetensors file. If there are several workers, all make the call, the first
+// one writes the file, and all throw its errors. If a worker is lost meanwhile, those that are left
+// throw that error: call it again after rebuild(), or, if rebuild() has failed, on each worker. If
+// all others have ended, the first worker goes on alone with a warning.
 // The file appears whole or not at all: an old one of this name stays until then.
 // Throws failed_precondition in a replica context; invalid_argument for a value that safetensors
 // cannot hold; the errors of the file system.

@@ -92,7 +92,7 @@ class COHORT_API Variable {
   // from it with a graph. They cannot detect what was computed without a graph, under NoGradGuard
   // or from a variable that is not trainable: v.assign(v.tensor() + 1) outside a step is wrong.
   //
-  // Of a variable with a component for each replica: the component of the replica that runs here;
+  // For a variable with a component for each replica: the component of the replica that runs here;
   // in cross-replica context, and where no strategy is current, that of replica 0. Throws
   // failed_precondition inside the scope, or a replica, of a different strategy.
   const at::Tensor& tensor() const { return impl_->tensor(); }

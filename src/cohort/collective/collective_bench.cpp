@@ -52,7 +52,7 @@ void all_reduce(benchmark::State& state, bool is_peer, int size) {
   });
 }
 
-// What a call costs without other members.
+// The cost of a call without other members.
 void BM_AllReduceOfOne(benchmark::State& state) { all_reduce(state, false, 1); }
 void BM_AllReduce(benchmark::State& state) { all_reduce(state, false, 2); }
 void BM_AllReduceByExchange(benchmark::State& state) { all_reduce(state, true, 2); }

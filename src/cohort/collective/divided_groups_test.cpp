@@ -99,7 +99,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, AGivenUpMember,
                            return instance.param == GroupBackend::tcp ? "tcp" : "shared_memory";
                          });
 
-// Of two workers.
+// There are two workers.
 TEST(ProcessGroups, GoOnAloneIfTheOtherHasEnded) {
   for (const int ended : {0, 1}) {
     WorkerProcesses workers(2);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group of processes may know about its end before a call of this member finds out.
+// Lets a group of processes notice its end before a call of this member finds out.
 #pragma once
 
 namespace cohort::collective {

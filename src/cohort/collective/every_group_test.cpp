@@ -58,7 +58,7 @@ Groups over_unix_sockets(int size) {
   return connected(size, [](int, int, int) { return unix_pair(); });
 }
 
-// What GroupBackend::automatic is for members on the first of these hosts.
+// The group that GroupBackend::automatic makes for members on the first of these hosts.
 std::function<Groups(int)> on_hosts(const std::string& hosts) {
   return [hosts](int size) {
     const auto sockets =

@@ -7,7 +7,7 @@
 namespace cohort::collective {
 namespace {
 
-// What is refused here is thrown by perform(), on all members.
+// An error of these arguments is kept here and thrown by perform(), on all members.
 template <class Add>
 void collect(Call& call, const Add& add_arguments) {
   try {

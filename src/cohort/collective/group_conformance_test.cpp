@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What every backend of Group does, with 1 to 7 members. A new backend adds a row to
+// The behaviour of every backend of Group, with 1 to 7 members. A new backend adds a row to
 // backends() of groups/every_group_fixture.h.
 #include "cohort/collective/group.h"
 
@@ -61,7 +61,7 @@ at::Tensor tree_sum(std::span<const at::Tensor> all) {
   return tree_sum(all.first(left)) += tree_sum(all.subspan(left));
 }
 
-// What all_reduce() promises: additions in a balanced tree, rounded once.
+// The result that all_reduce() promises: additions in a balanced tree, rounded once.
 at::Tensor reduced(const std::vector<at::Tensor>& all, ReduceOp op) {
   const at::ScalarType dtype = all[0].scalar_type();
   at::Tensor sum = tree_sum(all);
@@ -452,7 +452,7 @@ TEST_P(EveryGroup, ADeadlineNamesOperationCallAndMissingMembers) {
   EXPECT_TRUE(at::equal(tensor, at::ones({50'000})));
 }
 
-// Those who still have time, too, since the call cannot go on; in each backend.
+// Members that still have time fail, too, since the call cannot go on; in each backend.
 TEST_P(EveryGroup, AMissedDeadlineHasOneCodeAndOriginOnAllWhoWait) {
   if (size() < 3 || size() > 4 || is_over_mpi()) return;
   expect_usable();  // connects those of tcp

@@ -12,7 +12,7 @@
 
 namespace cohort::collective {
 
-// What is known of the processes from elsewhere (TF_CONFIG), to be compared with MPI.
+// The tasks as they are known from elsewhere (TF_CONFIG), to be compared with MPI.
 struct MpiTasks {
   std::vector<std::string> names = {};  // in the order of ranks; empty: "worker:0" and so on
   int self = 0;                         // this process among them

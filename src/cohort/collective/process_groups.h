@@ -27,7 +27,7 @@ struct ProcessGroupOptions {
   GroupBackend backend = GroupBackend::automatic;
   // Processes of other jobs, and of other programs, are refused. Equal in all processes.
   std::string job = {};
-  // What the members must have alike for a user of the group, as text for messages: a process with
+  // The settings that must be equal for a user of the group, as text for messages: a process with
   // something else is refused before it is in a group.
   std::string options = {};
   // Forms groups also if those who have not come may be the larger side of a network that is
@@ -71,11 +71,11 @@ class COHORT_API ProcessGroups {
   // A warning names members that are left out.
   //
   // There is no next group that may be the smaller side of a network that is divided
-  // (docs/decisions/0099). Of the members of the last group, those do not count whose process is
-  // known to have ended: on this host, or since its address refuses connections. Of the others,
-  // more than half must have come, or half with the first. Nor is there a group of processes that
-  // were told that the others go on without them. Throws unavailable with the cause must_restart
-  // then: at the deadline, or at once if nobody can come who would change it.
+  // (docs/decisions/0099). Members of the last group do not count if their process is known to have
+  // ended: on this host, or since its address refuses connections. More than half of the others
+  // must have come, or half with the first. Nor is there a group of processes that were told that
+  // the others go on without them. Throws unavailable with the cause must_restart then: at the
+  // deadline, or at once if nobody can come who would change it.
   //
   // The process of a worker that starts again while the others train waits until they form the next
   // group: as long as they train, also after the deadline, until `return_wait` is over. A member

@@ -21,9 +21,9 @@ bool has_mean(at::ScalarType dtype);
 struct Reduction {
   at::ScalarType dtype = at::ScalarType::Float;
   ReduceOp op = ReduceOp::sum;
-  // Of the members in the order of ranks. nullptr: the values of this member are in the input of a
-  // member before it already. Such an input is the sum of a subtree of the balanced tree, by its
-  // first member.
+  // The values of the members in the order of ranks. nullptr: the values of this member are in the
+  // input of a member before it already. Such an input is the sum of a subtree of the balanced
+  // tree, by its first member.
   std::span<const std::byte* const> inputs = {};
   std::span<std::byte* const> outputs = {};  // each is one of the inputs, or overlaps none
   std::int64_t count = 0;                    // elements

@@ -46,7 +46,7 @@ std::optional<std::uint64_t> order_of(std::string_view name, std::string_view be
   return std::stoull(std::string(order), nullptr, 16);
 }
 
-// Those that wrote them find that they are gone.
+// If a process still writes one of them, it finds that the file is gone.
 void remove_earlier_partials(const std::string& path, std::uint64_t order) {
   const std::filesystem::path target(path);
   const std::string begin = target.filename().string() + std::string(kPartial);

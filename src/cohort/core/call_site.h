@@ -9,8 +9,8 @@
 
 namespace cohort::internal {
 
-// While it exists, the thread that made it is in this call. Of several on one thread, the first
-// counts, which is the call that the user has made. Used only from that thread.
+// While it exists, the thread that made it is in this call. If there are several on one thread, the
+// first counts, which is the call that the user has made. Used only from that thread.
 class COHORT_API CallSite {
  public:
   // Where the call is in the program; a file of nullptr: not known.
@@ -25,7 +25,7 @@ class COHORT_API CallSite {
   CallSite(const CallSite&) = delete;
   CallSite& operator=(const CallSite&) = delete;
 
-  // Of this thread: "is in snapshot() at main.cpp:41"; empty if it is in no such call.
+  // The text of this thread: "is in snapshot() at main.cpp:41"; empty if it is in no such call.
   static std::string text();
 
  private:

@@ -59,7 +59,7 @@ struct Effect {
   std::vector<at::Tensor> tensors;  // gradient | value | rows | value, statistic
   std::uint64_t version = 0;        // merge_average: the version that was read
 
-  // Of the tensors.
+  // The size of the tensors.
   COHORT_API std::uint64_t bytes() const;
 };
 

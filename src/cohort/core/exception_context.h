@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an exception that is not an Error, and so has no place for it.
+// Facts about an exception that is not an Error, and so has no place for them.
 #pragma once
 
 #include <exception>

@@ -24,7 +24,7 @@ bool is_beginning(std::string_view a, std::string_view b) {
   return std::min(a.size(), b.size()) >= kBeginningMin && (a.starts_with(b) || b.starts_with(a));
 }
 
-// Those of the first table of docs/environment.md; tools/environment_test.py compares them.
+// The names in the first table of docs/environment.md; tools/environment_test.py compares them.
 constexpr std::string_view kRead[] = {"COHORT_DATA_DIRS",   "COHORT_LOG_LEVEL",
                                       "COHORT_RUN_EAGERLY", "COHORT_PROGRESS_FD",
                                       "COHORT_ORIGIN_FD",   "COHORT_TEST_SERVER"};

@@ -42,7 +42,7 @@ std::uint64_t hash_of_tensor(const at::Tensor& tensor) {
   return hash;
 }
 
-// Of what is_same_nest() compares, except for handles.
+// The hash of the parts that is_same_nest() compares, except for handles.
 std::uint64_t hash_of_nest(const Nest& nest) {
   auto hash = static_cast<std::uint64_t>(nest.kind());
   switch (nest.kind()) {

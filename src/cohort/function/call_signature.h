@@ -46,7 +46,7 @@ class COHORT_API CallSignature {
   CallSignature(std::span<const Nest> arguments, const TracingMode& mode,
                 const PatternOf& pattern_of);
   bool matches(std::span<const Nest> arguments, const TracingMode& mode) const;
-  // Calls of one signature have equal hashes. Those of calls that differ in shapes, dtypes or host
+  // Calls of one signature have equal hashes. Hashes of calls that differ in shapes, dtypes or host
   // values are different with near certainty.
   static std::size_t hash_of(std::span<const Nest> arguments);
   // Why a call of this signature could not use the program of a call of `earlier`, with the remedy;

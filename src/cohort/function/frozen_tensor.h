@@ -28,7 +28,7 @@ class COHORT_API FrozenTensor {
   bool is_current() const;
   // Whether both have the same values of the same tensor.
   bool operator==(const FrozenTensor& other) const;
-  // Of the tensor, which may be gone.
+  // The address of the tensor, which may be gone.
   const void* address() const { return tensor_._unsafe_get_target(); }
 
  private:

@@ -33,7 +33,7 @@ class COHORT_API GeneratorScope {
   const at::Generator& generator();
   // Undefined before that.
   const at::Generator& made_generator() const { return generator_; }
-  // That of the device.
+  // The generator of the device.
   const at::Generator& generator(c10::Device device);
 
  protected:

@@ -209,7 +209,7 @@ TEST_F(TraceMemoryTest, ArgumentsMayBeLazilyConjugatedOrNegated) {
   });
 }
 
-// What puts them together by copying their memory (a batch of elements) saw other numbers.
+// Code that puts them together by copying their memory (a batch of elements) saw other numbers.
 TEST_F(TraceMemoryTest, ResultsAreComputed) {
   const auto body = [](const Tensors& in) {
     const at::Tensor own = in[0].mul(2).conj();

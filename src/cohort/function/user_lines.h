@@ -19,7 +19,7 @@ COHORT_API bool is_runtime(std::string_view file);
 // A value type.
 class COHORT_API UserLines {
  public:
-  // Of the calls that this thread is in. Never throws.
+  // The lines of the calls that this thread is in. Never throws.
   static UserLines here() noexcept;
   // At most three lines "\n    at FUNCTION at FILE:LINE", innermost first; empty where nothing is
   // known. Reads debug information, which takes up to a second; known stacks take none.

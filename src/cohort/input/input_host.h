@@ -70,7 +70,7 @@ struct COHORT_API InputHost {
   // Numbers the iterators of the strategy, and tells it from others.
   std::shared_ptr<std::atomic<std::uint64_t>> num_iterators =
       std::make_shared<std::atomic<std::uint64_t>>(0);
-  // Of all datasets of the strategy.
+  // Shared by all datasets of the strategy.
   std::shared_ptr<BegunOrders> begun_orders = std::make_shared<BegunOrders>();
 
   // Throws failed_precondition if the group is over; `method` is for the message.

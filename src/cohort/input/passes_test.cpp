@@ -23,7 +23,7 @@ DistributedDataset distributed(const std::shared_ptr<InputHost>& host,
   return DistributedDataset::from_dataset(host, dataset, {});
 }
 
-// What one process with one replica gets in a pass.
+// The elements that one process with one replica gets in a pass.
 std::string pass_of_one(std::uint64_t pass) {
   const DistributedDataset dataset = distributed(mirrored(1));
   dataset.set_next_pass(pass);

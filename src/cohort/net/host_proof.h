@@ -21,7 +21,8 @@ struct HostProof {
   std::uint64_t local = 0;   // address_hash() of this end's address
   std::uint64_t remote = 0;  // of the other end's
 };
-// Of a connected socket. The host is 0 if the other end's address is not one of this host.
+// The proof of a connected socket. The host is 0 if the other end's address is not one of this
+// host.
 HostProof prove_host(int socket);
 // Any difference means that it is not proven.
 bool are_on_one_host(const HostProof& one, const HostProof& other);

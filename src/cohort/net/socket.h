@@ -62,9 +62,9 @@ class SocketAddress {
 };
 // An IPv4 address is mapped to IPv6, as a socket for both has it; nullopt for other families.
 std::optional<in6_addr> ipv6_address(const sockaddr* address);
-// Of that address and its port; equal in all processes. 0 if there is none.
+// The hash of that address and its port; equal in all processes. 0 if there is none.
 std::uint64_t address_hash(const sockaddr* address);
-// Those to which these sockets are bound.
+// The addresses to which these sockets are bound.
 std::vector<std::uint64_t> bound_addresses(const std::vector<FileDescriptor>& sockets);
 
 }  // namespace cohort::net

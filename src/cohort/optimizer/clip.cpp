@@ -17,7 +17,7 @@
 namespace cohort {
 namespace {
 
-// Of a sparse gradient: its rows.
+// The elements of a sparse gradient are its rows.
 at::Tensor elements_of(const at::Tensor& gradient) {
   return gradient.is_sparse() ? gradient._values() : gradient;
 }

@@ -23,7 +23,7 @@ namespace {
 
 std::string lines() { return function::UserLines::here().text(); }
 
-// What may have taken the gradient of a loss, and the remedy.
+// The possible reason why the loss has no gradient, and the remedy.
 std::string why_without_gradient(std::span<const Variable> variables) {
   if (c10::InferenceMode::is_enabled())
     return "; a c10::InferenceMode is open here, perhaps around run(): train outside of it";

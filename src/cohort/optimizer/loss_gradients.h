@@ -15,8 +15,8 @@
 namespace cohort::internal {
 
 // Throws invalid_argument if loss is not a floating-point scalar with a graph. `variables`: those
-// of the optimizer, for messages. Of several replicas that add their gradients, some may have a
-// loss without a graph, as one whose rows do not count: returns false then.
+// of the optimizer, for messages. If several replicas add their gradients, some may have a loss
+// without a graph, as one whose rows do not count: returns false then.
 COHORT_API bool check_loss(const at::Tensor& loss, std::span<const Variable> variables);
 // For a message: what no replica may have.
 COHORT_API std::string no_gradient_text(std::span<const Variable> variables);

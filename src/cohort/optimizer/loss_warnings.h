@@ -14,10 +14,10 @@
 
 namespace cohort::internal {
 
-// Of one optimizer. Warns once of a loss that is a mean of a replica's rows, once of a step whose
-// loss may be one, and once if all local replicas have the same losses in the first steps, so that
-// they seem to have the same rows. Looks only at the first steps, and reads the values of losses on
-// CPUs in the first three. Thread-safe.
+// The warnings of one optimizer. Warns once of a loss that is a mean of a replica's rows, once of a
+// step whose loss may be one, and once if all local replicas have the same losses in the first
+// steps, so that they seem to have the same rows. Looks only at the first steps, and reads the
+// values of losses on CPUs in the first three. Thread-safe.
 class COHORT_API LossWarnings {
  public:
   // In a replica, before its gradients are computed. Does nothing with one replica. Returns false
@@ -36,7 +36,7 @@ class COHORT_API LossWarnings {
   bool has_warned_of_mean_ COHORT_GUARDED_BY(mutex_) = false;
   bool has_compared_ COHORT_GUARDED_BY(mutex_) = false;
   int equal_steps_ COHORT_GUARDED_BY(mutex_) = 0;
-  // Of the step that runs: by local replica, whose numbers begin at 0.
+  // The losses of the step that runs, by local replica, whose numbers begin at 0.
   std::vector<double> losses_ COHORT_GUARDED_BY(mutex_);
   std::vector<bool> are_known_ COHORT_GUARDED_BY(mutex_);
 };

@@ -114,7 +114,7 @@ struct Optimizer::State final : AttachedState {
   std::string key() const override {
     return "optimizer '" + claimed.get() + "' of '" + variables.front().name() + "'";
   }
-  // Of a schedule only the number of updates is known, by which its value follows.
+  // Only the number of updates is saved of a schedule, since its value follows from that.
   Bytes save() const override {
     ByteWriter out;
     out.text(rule.name());
@@ -174,7 +174,7 @@ struct Optimizer::State final : AttachedState {
              " here, and takes over ", of_others,
              " of the other workers; give all workers the same number");
   }
-  // Of each home of its variables. `self`: this.
+  // Adds it to each home of its variables. `self`: this.
   void attach_to_homes(const std::shared_ptr<State>& self) {
     std::vector<std::shared_ptr<VariableHome>> homes;
     for (const Variable& variable : variables) {
@@ -302,7 +302,7 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
   for (std::size_t i = 0; i < results.size(); ++i) {
     at::Tensor& sum = gradients[owners[i]].first;
     if (!results[i].defined()) continue;
-    // That of another replica's component may be on another device.
+    // The gradient of another replica's component may be on another device.
     const c10::Device device = devices[owners[i]];
     if (results[i].device() != device) results[i] = results[i].to(device);
     sum = sum.defined() ? sum.add(results[i]) : std::move(results[i]);

@@ -23,7 +23,7 @@
 
 namespace cohort::parameter_server {
 
-// What is read from one server.
+// One read from one server.
 struct Pull {
   rpc::MemberId server = 0;
   rpc::PullRequest request;

@@ -18,7 +18,7 @@ class COHORT_API PlacementTable {
  public:
   // Adds the slices; those of a later version replace all that are here. Ignores an earlier one.
   void take(const rpc::Placement& placement);
-  // What find() has returned holds as long as this is its version.
+  // The result of find() is valid as long as this is its version.
   std::uint64_t version() const { return version_; }
   // In the order of the variables. Throws not_found, with handle_lost, for one that is not here.
   rpc::Placement find(std::span<const std::uint64_t> variables) const;

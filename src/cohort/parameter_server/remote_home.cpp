@@ -263,7 +263,7 @@ void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& wh
   if (step == nullptr) return push(updates, what);
   std::vector<Variable> variables;
   for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
-  // What the step wrote comes first, so that these values are updated.
+  // The writes of the step come first, so that these values are updated.
   std::vector<RemoteUpdate> all = written_by(*step, variables);
   std::move(updates.begin(), updates.end(), std::back_inserter(all));
   push(all, what);

@@ -218,7 +218,7 @@ struct ClusterConnection::StartUp {
   internal::FirstTask first;
 };
 
-// What a thread has found at its task.
+// The result of a thread's look at its task.
 struct ClusterConnection::Outcome {
   std::optional<Error> error = {};
   std::string data_address = {};  // where it did not answer

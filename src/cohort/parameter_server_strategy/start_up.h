@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the threads share that connect a coordinator to the tasks of its cluster, a thread each.
+// The state shared by the threads that connect a coordinator to the tasks of its cluster, a thread
+// each.
 #pragma once
 
 #include <atomic>

@@ -34,7 +34,7 @@ void set_threads_of_this_thread(int threads) {
   if (kSet != nullptr) kSet(threads);
 }
 
-// OpenBLAS has one number for the process. Of the shares that exist at the same time, the smallest
+// OpenBLAS has one number for the process. If several shares exist at the same time, the smallest
 // is used; the last one puts back what was before. Thread-safe.
 class BlasThreads {
  public:

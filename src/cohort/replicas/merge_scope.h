@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is written while one thread computes for all replicas.
+// The writes of a thread that computes for all replicas.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace cohort::internal {
 
-// While it exists, this thread computes for all replicas, which wait. What is written there is an
-// update, which completes at the end.
+// While it exists, this thread computes for all replicas, which wait. Its writes are an update,
+// which completes at the end.
 class MergeScope {
  public:
   // Variables that were written in it.

@@ -68,7 +68,7 @@ class Reduction {
 // values has the same bits if one replica has 4, two have 2 each, or four have one each.
 std::size_t left_of_tree(std::size_t count);
 
-// What to do if replicas have gradients of other variables; for messages.
+// The remedy if replicas have gradients of other variables; for messages.
 inline constexpr std::string_view kRequiresGradRemedy =
     "; if requires_grad_() was called outside of run(), it changed replica 0's component alone: "
     "call it inside of run()";

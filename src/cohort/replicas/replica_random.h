@@ -35,14 +35,14 @@ class RunSeed {
   // Whether the default generator was seeded since this object was made.
   bool was_default_seeded() const;
 
-  // Of the innermost run that began on this thread: whether a replica has needed the number. False
+  // Whether a replica has needed the number of the innermost run that began on this thread. False
   // without a run.
   static bool is_taken_here();
   // Draws it, if there is a run: a replica of another process needs it, and the default generators
   // of all processes go on alike.
   static void take_here();
   // A replica whose thread this is has completed its part of an update; or all replicas have, in a
-  // merge that this thread makes for them. What the run has drawn until now stays drawn.
+  // merge that this thread makes for them. The numbers that the run has drawn until now stay drawn.
   static void note_update();
   static void note_update_of_all();
 
@@ -61,7 +61,7 @@ class RunSeed {
   int drawn_after_ COHORT_GUARDED_BY(mutex_) = 0;                     // so many updates
 };
 
-// What RunSeed::of() returns for the replica if `base` was drawn.
+// The result of RunSeed::of() for the replica if `base` was drawn.
 std::uint64_t replica_seed(std::uint64_t base, int replica);
 
 // While it exists, operators on this thread draw from the generators of the replica.

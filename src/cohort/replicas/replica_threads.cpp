@@ -15,8 +15,8 @@
 namespace cohort::internal {
 namespace {
 
-// What a thread of a replica takes over from the thread that calls run(). Autocast's dtypes are not
-// part of LibTorch's ThreadLocalState.
+// The settings that a thread of a replica takes over from the thread that calls run(). Autocast's
+// dtypes are not part of LibTorch's ThreadLocalState.
 struct CallerState {
   at::ThreadLocalState libtorch;
   at::ScalarType autocast_dtype = function::autocast_dtype();

@@ -48,7 +48,7 @@ _Unwind_Reason_Code visit_thrown_frame(_Unwind_Context* context, void* data) {
   std::string_view file = info.dli_fname;
   file = file.substr(file.rfind('/') + 1);
   const std::string_view symbol = info.dli_sname == nullptr ? "" : info.dli_sname;
-  // What is thrown again, as by the backward pass, may be the user's.
+  // An exception that is thrown again, as by the backward pass, may be the user's.
   found.has_throw = found.has_throw || (symbol.find("cxa_throw") != std::string_view::npos &&
                                         function::is_runtime(file));
   if (found.has_throw && !found.has_thrower && !function::is_runtime(file)) {

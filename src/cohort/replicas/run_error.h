@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is known of an exception that leaves a replica's function.
+// Facts about an exception that leaves a replica's function.
 #pragma once
 
 #include <exception>
@@ -19,11 +19,12 @@ struct ThrowSite {
 // it was thrown is gone; thrown_here() then tells what was found. Costs nothing otherwise.
 void call_watched(void (*body)(void*), void* argument);
 
-// Of the last exception that has left call_watched() on this thread.
+// The site of the last exception that has left call_watched() on this thread.
 ThrowSite thrown_here();
 
-// What run() throws for an exception that has left call_watched() on this thread: an Error with the
-// operator and the user's lines if LibTorch has thrown it, else the exception itself.
+// The error that run() throws for an exception that has left call_watched() on this thread: an
+// Error with the operator and the user's lines if LibTorch has thrown it, else the exception
+// itself.
 std::exception_ptr error_of_replica(std::exception_ptr thrown);
 // In a catch block, for a run of one replica, whose id is `first`: throws that error, which names
 // the replica if it is not the exception itself.

@@ -10,8 +10,8 @@
 
 namespace cohort::internal {
 
-// Used from one thread at a time. That of a CPU is copied into memory which is used again, since
-// each run of one replica does so.
+// Used from one thread at a time. The generator of a CPU is copied into memory which is used again,
+// since each run of one replica does so.
 class SavedGenerator {
  public:
   // The caller holds the generator's mutex.

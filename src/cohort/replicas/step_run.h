@@ -74,7 +74,7 @@ class StepReplica final : public EffectHandler {
   std::size_t index() const { return index_; }
   std::size_t count() const { return run_.count_; }
   const std::vector<at::Tensor>& inputs() const { return run_.inputs_[index_]; }
-  // What this replica brings to the next meeting.
+  // The contribution of this replica to the next meeting.
   StepOffer& own_offer() { return run_.offer(index_, meeting_); }
   // Waits until all replicas have come to this meeting; of(i) is then what replica i has brought.
   // Throws cancelled if another replica has failed.

@@ -57,8 +57,8 @@ struct HandshakeRequest {
   std::uint64_t start_order = 0;
   // From a coordinator: its choice, which also applies to the links among its tasks.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
-  // From a coordinator that the first task of the cluster has accepted. Of two starts that reach
-  // the cluster at once, that task chooses one, and this is how the others hear of its choice.
+  // From a coordinator that the first task of the cluster has accepted. If two starts reach the
+  // cluster at once, that task chooses one, and this is how the others hear of its choice.
   bool has_first_task = false;
 };
 // Where a task accepts frames. A task does not know the addresses by which others reach it.

@@ -72,8 +72,8 @@ using cohort::internal::Effect;
 
 // Names a push, so that a server applies it at most once, however often it comes.
 struct PushId {
-  // Whose closures or steps these are. 0: the coordinator's; n + 1: those of worker n, where each
-  // worker runs the program by itself.
+  // The task whose closures or steps these are. 0: the coordinator's; n + 1: those of worker n,
+  // where each worker runs the program by itself.
   std::uint64_t origin = 0;
   std::uint64_t incarnation = 0;  // the start of the origin
   std::uint64_t number = 0;       // of the closure or step; 0: of neither, always applied
@@ -96,7 +96,7 @@ struct PushReply {
 
 using cohort::internal::OptimizerSlots;
 
-// What a server remembers of the pushes of one origin.
+// A server's record of the pushes of one origin.
 struct AppliedRecord {
   struct Push {
     std::uint64_t number = 0;
@@ -142,7 +142,7 @@ struct EraseRequest {
   static constexpr MessageKind kKind{MessageType::erase, "erase request"};
   std::vector<std::uint64_t> variables;
 };
-// Of an import, or of variables that were erased.
+// The reply to an import, or to the erasure of variables.
 struct DoneReply {
   static constexpr MessageKind kKind{MessageType::import_state, "answer to an import"};
 };

@@ -28,7 +28,7 @@ COHORT_API void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads,
 COHORT_API void in_update(Strategy& strategy, int component, const std::function<void()>& body);
 // The component that the innermost in_update() on this thread changes; -1 outside of all.
 COHORT_API int updated_component();
-// What a strategy has made, for messages: {"variable", "v"}.
+// An object that a strategy has made, for messages: {"variable", "v"}.
 struct MadeBy {
   std::string_view kind = {};
   std::string_view name = {};

@@ -39,7 +39,8 @@ bool is_expanded(const at::Tensor& tensor) {
   return false;
 }
 
-// Of other tensors than this one and the one that autograd keeps because this is a view of it.
+// Whether the memory has users other than this tensor and the one that autograd keeps because this
+// is a view of it.
 bool has_other_users(const at::Tensor& tensor) {
   const bool has_base = tensor.is_view() && tensor._base().is_alias_of(tensor);
   const bool is_only_view = has_base && tensor._base().use_count() == 1;
@@ -54,7 +55,7 @@ std::unordered_map<const void*, std::size_t> counts_of_storages(
   return counts;
 }
 
-// Gives tensors memory of their own. Those that share memory do so afterwards, too.
+// Gives tensors memory of their own. Tensors that share memory do so afterwards, too.
 class NewMemory {
  public:
   // `counts`: of all tensors that may be given to move().

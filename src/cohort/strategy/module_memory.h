@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the modules of one factory are made of: the same tensors, and which of them have the same
-// memory. A factory of replicate() may use a tensor that it has captured in each module that it
-// makes, and set_data() gives a tensor any memory.
+// Compares the tensors of the modules of one factory, and finds those that have the same memory. A
+// factory of replicate() may use a tensor that it has captured in each module that it makes, and
+// set_data() gives a tensor any memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>

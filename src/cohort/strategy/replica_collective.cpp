@@ -46,8 +46,8 @@ at::Tensor plain_copy(const at::Tensor& tensor, const at::Device& device) {
   return tensor.detach().to(device, tensor.scalar_type(), /*non_blocking=*/false, /*copy=*/true);
 }
 
-// What one replica brings to a meeting. An error in its value is part of it, so that all replicas
-// throw it.
+// The contribution of one replica to a meeting. An error in its value is part of it, so that all
+// replicas throw it.
 struct Offer {
   const CollectiveCall& call;
   const Nest& value;
@@ -76,12 +76,12 @@ Offer offer_of(const CollectiveCall& call, const Nest& value) {
   return offer;
 }
 
-// What a meeting makes of the offers.
+// The outcome of a meeting, computed from the offers.
 struct Outcome {
   // For each local replica, the results of the leaves, in memory of its own. Each takes its own.
   mutable std::vector<Tensors> results = {};
   bool requires_graph = false;
-  // Of a concatenation: for each leaf, the sizes of all replicas' parts.
+  // For a concatenation: for each leaf, the sizes of all replicas' parts.
   std::vector<std::vector<std::int64_t>> sizes = {};
   std::shared_ptr<const void> call = std::make_shared<const char>();
 };
@@ -250,7 +250,7 @@ class RecordedCollective final : public StepCall {
     // Replicas whose backward passes have another order would combine gradients of different calls.
     if (call.gradient_of) text_ += ", of call " + std::to_string(number_of(call.gradient_of));
   }
-  // What stands for a call in CollectiveCall::gradient_of: its number among those of the replica.
+  // The identity of a call for CollectiveCall::gradient_of: its number among those of the replica.
   static std::shared_ptr<const void> numbered(std::size_t number) {
     return std::make_shared<const std::size_t>(number);
   }

@@ -21,7 +21,7 @@ namespace cohort::internal {
 
 class StrategyWorkers;  // workers/strategy_workers.h
 
-// A call that all replicas make at the same time. What it returns in each replica:
+// A call that all replicas make at the same time. The result in each replica:
 //
 //   forward:    result = sum of x over the replicas       result = concatenation of x
 //   backward:   dx = sum of dresult over the replicas     dx = own part of that sum

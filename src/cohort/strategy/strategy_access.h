@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this module's own functions need of strategies and replica contexts, but users do not.
+// Access to strategies and replica contexts that this module's own functions need, but users do
+// not.
 #pragma once
 
 #include <memory>

@@ -67,7 +67,7 @@ class Leaves {
   bool is_mirrored_;
 };
 
-// Of the only replica in sync.
+// The component of the only replica in sync.
 const Nest& only_component(const PerReplica<Nest>& value, std::string_view call) {
   COHORT_CHECK(value.size() == 1, ErrorCode::invalid_argument, "[strategy.", call,
                "] expected 1 component, got ", value.size(),
@@ -101,7 +101,7 @@ std::string text_of(ReduceOp op, const Axes& axis) {
   return text + ")";
 }
 
-// What this worker's replicas contribute to the sum of one leaf.
+// The parts that this worker's replicas add to the sum of one leaf.
 std::vector<Reduction::Parts> parts_of(const Reduction& reduction, const std::vector<Nest>& leaf,
                                        std::size_t copies) {
   std::vector<Reduction::Parts> parts;

@@ -113,7 +113,7 @@ TEST(ChangedModule, IsTrainedIfTheFactoryHasMadeTheChange) {
   EXPECT_TRUE(net.snapshot()->named_parameters().contains("late.weight"));
 }
 
-// What other names and other devices or dtypes need is no other tensor.
+// A tensor with another name, device or dtype is still the same tensor.
 TEST(ChangedModule, MayRegisterItsTensorsAgainAndMoveThem) {
   OneDeviceStrategy one;
   const auto net = one.replicate([] {

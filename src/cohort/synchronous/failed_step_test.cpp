@@ -156,7 +156,7 @@ void expect_equal(const Tensors& got, const Tensors& wanted, const std::string& 
     EXPECT_TRUE(got[i].equal(wanted[i])) << what << ": value " << i << ": " << got[i] << wanted[i];
 }
 
-// What is left after steps of which some fail before their update, and are made again.
+// The values after steps of which some fail before their update, and are made again.
 Tensors left_by_steps(SynchronousStrategy& strategy, Way way, bool fails, std::optional<int> only) {
   ProgramThatFails program(strategy, way);
   for (int step = 0; step < 3; ++step) {

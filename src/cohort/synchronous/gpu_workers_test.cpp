@@ -32,7 +32,7 @@ constexpr int kWorkers = 2;
 class GpuWorkers : public testing::OnGpus {
  protected:
   using Body = std::function<Tensors(MultiWorkerMirroredStrategy&)>;
-  // What each worker returns.
+  // The result of each worker.
   static std::vector<Tensors> on_workers(const Devices& devices, const Body& body) {
     const InProcessWorkers workers(kWorkers);
     std::vector<Tensors> results(kWorkers);

@@ -20,7 +20,7 @@ constexpr const char* kUnscaled =
     "average_loss() was not called";
 
 struct WarningsOfLosses : ::testing::Test {
-  // Of the losses of a replica's rows: 2 rows of 3 in the first replica.
+  // Computes the loss from those of a replica's rows: 2 rows of 3 in the first replica.
   using Loss = std::function<at::Tensor(const at::Tensor& losses)>;
 
   MirroredStrategy two{{"CPU:0", "CPU:1"}};

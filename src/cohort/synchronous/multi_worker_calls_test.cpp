@@ -64,7 +64,7 @@ TEST(MultiWorkerCalls, NameTheCallsOfWorkersThatAreInDifferentOnes) {
       {"position", [](auto&, auto& iterator) { iterator.save(); },
        "worker:0 saves the position of an iterator, worker:1 draws from an iterator"},
   };
-  // What may fail is agreed on in each step.
+  // The workers agree in each step on a dataset that may fail.
   const Dataset may_fail =
       Dataset::range(40).batch(2).map(Function([](at::Tensor x) { return x; }));
   for (const Case& each : cases) {

@@ -52,7 +52,7 @@ void use_options(const MultiWorkerMirroredOptions& options, internal::MirroredHo
   if (has_shards) home.shard_updates();
 }
 
-// What the resolver says now. Its cluster is one in which workers train together.
+// The present answers of the resolver. Its cluster is one in which workers train together.
 std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver) {
   resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
@@ -66,8 +66,8 @@ std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolve
                                                .rpc_layer = resolver.rpc_layer()});
 }
 
-// What all workers must have alike. A process that has something else must not come into a group
-// that trains: the first step would fail on all.
+// The settings that must be equal on all workers. A process that has something else must not come
+// into a group that trains: the first step would fail on all.
 std::string text_of(const MultiWorkerMirroredOptions& options, std::size_t replicas) {
   std::string text = std::to_string(replicas) + (replicas == 1 ? " replica" : " replicas");
   if (options.communication.bytes_per_pack != 0)

@@ -165,7 +165,7 @@ std::vector<std::int64_t> numbers_of(const DistributedDataset& dataset) {
   return numbers;
 }
 
-// Of pass `pass` of one process, what worker 0 or 1 of two gets.
+// The numbers that worker 0 or 1 of two gets in pass `pass`, taken from a pass of one process.
 std::vector<std::int64_t> expected_of(const Dataset& dataset, std::uint64_t pass, int worker) {
   const auto alone = MirroredStrategy({"CPU:0", "CPU:1"}).distribute_dataset(dataset);
   alone.set_next_pass(pass);

@@ -99,7 +99,7 @@ Tensors values_trained(SynchronousStrategy& strategy, std::uint64_t seed) {
 
 using TrainWorker = std::function<Tensors(MultiWorkerMirroredStrategy&)>;
 
-// What each worker returns; none throws.
+// The result of each worker; none throws.
 std::vector<Tensors> values_on_workers(int count, const WorkersOptions& options,
                                        const TrainWorker& train) {
   std::vector<Tensors> got(static_cast<std::size_t>(count));
@@ -339,7 +339,7 @@ class CountingGroup final : public collective::Group {
   const std::size_t depth_;
 };
 
-// Of the strategy's own group, and of the one by which gradients travel early.
+// Numbers of the strategy's own group, and of the one by which gradients travel early.
 constexpr std::size_t kOwnCalls = 1, kEarlyCalls = 2;
 
 void on_counting_workers(

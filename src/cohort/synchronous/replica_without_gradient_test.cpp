@@ -52,7 +52,7 @@ std::vector<at::Tensor> detached_copies(const std::vector<at::Tensor>& parameter
   return values;
 }
 
-// Of LibTorch, with the rows of part `with` alone in each step.
+// LibTorch's values, with the rows of part `with` alone in each step.
 std::vector<at::Tensor> plain_values(int with) {
   Net net;
   torch::optim::SGD sgd(net->parameters(), torch::optim::SGDOptions(0.1).momentum(0.9));
@@ -147,7 +147,7 @@ TEST(ReplicaWithoutGradient, IsRefusedIfNoneHasOne) {
   }
 }
 
-// What a replica did by mistake is found although another one has gradients.
+// A replica's mistake is found although another replica has gradients.
 TEST(ReplicaWithoutGradient, IsRefusedWhereGradientsAreSwitchedOff) {
   MirroredStrategy strategy({"CPU:0", "CPU:1"});
   auto net = strategy.replicate([] { return Net(); });

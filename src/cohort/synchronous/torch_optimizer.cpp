@@ -30,7 +30,7 @@
 namespace cohort::internal {
 namespace {
 
-// What a replica brings to a step.
+// The contribution of a replica to a step.
 struct OwnGradients {
   const void* optimizer;
   std::vector<at::Tensor> gradients;

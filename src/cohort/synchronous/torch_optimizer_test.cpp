@@ -299,7 +299,7 @@ TEST_F(TorchOptimizers, TakeAGradientOfSomeReplicasForTheSum) {
 }
 
 TEST_F(TorchOptimizers, TrainSomeOfTheParametersInGroups) {
-  // Of the first layer the bias does not decay; the others belong to another optimizer.
+  // The bias of the first layer does not decay; the others belong to another optimizer.
   const auto of_first = [](const Tensors& parameters) {
     std::vector<torch::optim::OptimizerParamGroup> groups;
     groups.emplace_back(Tensors{parameters[0]},

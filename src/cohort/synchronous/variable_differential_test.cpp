@@ -22,7 +22,7 @@ namespace {
 using Row = std::vector<double>;
 constexpr std::size_t kRows = 3;
 
-// What one replica, or the cross-replica context, wants to do.
+// The write that one replica, or the cross-replica context, wants to make.
 struct Write {
   enum class Kind : std::uint8_t { assign, add, sub, scatter_add, scatter_mul, scatter_update };
   Kind kind = Kind::assign;
@@ -135,7 +135,7 @@ class VariableDifferential : public testing::VariableFixture {
     for (std::size_t i = 0; i < count; ++i) row.push_back(static_cast<double>(draw(9) - 4));
     return row;
   }
-  // Of the same kind in all replicas.
+  // The writes are of the same kind in all replicas.
   std::vector<Write> draw_writes(std::size_t replicas) {
     const auto kind = static_cast<Write::Kind>(draw(6));
     std::vector<Write> writes;

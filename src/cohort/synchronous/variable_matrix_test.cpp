@@ -29,13 +29,13 @@ class VariableMatrix : public testing::VariableFixture, public ::testing::WithPa
     for (std::size_t i = 0; i < n_; ++i) values.push_back(first + step * static_cast<double>(i));
     return values;
   }
-  // What read() in cross-replica context gives for these components.
+  // The expected result of read() in cross-replica context for these components.
   double combined(const std::vector<double>& values) const {
     const double sum = std::accumulate(values.begin(), values.end(), 0.0);
     if (!is_on_read_ || aggregation_ == Aggregation::only_first_replica) return values[0];
     return aggregation_ == Aggregation::sum ? sum : sum / static_cast<double>(n_);
   }
-  // What the replicas write together.
+  // The value that the replicas write together.
   double merged(const std::vector<double>& values) const {
     const double sum = std::accumulate(values.begin(), values.end(), 0.0);
     if (aggregation_ == Aggregation::only_first_replica) return values[0];

@@ -12,7 +12,7 @@
 
 namespace cohort::testing {
 
-// What a lookup of a name finds that has these addresses, with one port.
+// The result of the lookup of a name that has these addresses, with one port.
 class AddressesOfAName {
  public:
   AddressesOfAName(const std::vector<const char*>& hosts, const std::string& port)

@@ -73,7 +73,7 @@ class MpiJob {
   static std::shared_ptr<collective::Group> group() { return collective::mpi_group({}, late()); }
   // Waits for all, whatever the group under test does.
   void meet() { control_->barrier(late()); }
-  // What each process passes, in the order of ranks.
+  // The arguments of all processes, in the order of ranks.
   template <class R>
   std::vector<R> results(const R& mine) {
     ByteWriter out;

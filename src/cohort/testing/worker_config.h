@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What starts workers of one job on this host: their TF_CONFIG, and the option that names the
-// backend of their group.
+// The configuration that starts workers of one job on this host: their TF_CONFIG, and the option
+// that names the backend of their group.
 #pragma once
 
 #include <string>
@@ -19,7 +19,7 @@ inline std::string tf_config_of(const std::vector<std::string>& addresses, int w
          std::to_string(worker) + "}}";
 }
 
-// Of ports of 127.0.0.1, such as rpc::ReservedPort.
+// The addresses of ports of 127.0.0.1, such as rpc::ReservedPort.
 template <class Ports>
 std::vector<std::string> loopback_addresses(const Ports& ports) {
   std::vector<std::string> addresses;

@@ -22,16 +22,16 @@ class COHORT_API AttachedState {
   virtual Bytes save() const = 0;
   // Throws invalid_argument for the state of something else. Then it may be changed in part.
   virtual void load(std::span<const std::byte> state) = 0;
-  // What optimizers are told apart by; empty for other states. The texts live as long as the state.
+  // Distinguishes optimizers; empty for other states. The texts live as long as the state.
   struct OptimizerId {
     std::string_view name = {};
     std::string_view rule = {};
     std::string_view first_variable = {};
   };
   virtual OptimizerId id() const { return {}; }
-  // What must be alike on all workers in a step of this optimizer, beside its hyperparameters; for
-  // messages, too. Not its name: workers that are threads share one count of unnamed optimizers.
-  // Empty for other optimizers.
+  // The settings that must be equal on all workers in a step of this optimizer, beside its
+  // hyperparameters; for messages, too. Its name is not among them: workers that are threads share
+  // one count of unnamed optimizers. Empty for other optimizers.
   virtual std::string alike_in_steps(std::string_view optimizer) const {
     static_cast<void>(optimizer);
     return {};

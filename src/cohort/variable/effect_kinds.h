@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What each kind of effect has, and what it does to a value: one row a kind.
+// The contents of each kind of effect, and its change of a value: one row a kind.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@ struct EffectKind {
   enum class RowIds : std::uint8_t { none, needed, possible };
   RowIds row_ids = RowIds::none;
   // Throws invalid_argument, naming the variable, if the effect does not fit a value of this spec.
-  // Of steps of update rules it checks the row ids; VariableState checks the rest.
+  // For steps of update rules it checks the row ids; VariableState checks the rest.
   void (*check)(const internal::Effect& effect, const TensorSpec& spec,
                 std::string_view variable) = nullptr;
   // Writes the new value into `next`, which is `value` or shares no memory with it. Cannot fail

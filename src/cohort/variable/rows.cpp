@@ -63,7 +63,7 @@ void for_each_element(const at::Tensor& value, const at::Tensor& indices, const 
   }
 }
 
-// Of any dtype.
+// The rows may be of any dtype.
 void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows) {
   const auto count = static_cast<std::size_t>(indices.numel());
   if (count == 0 || rows.nbytes() == 0) return;

@@ -44,7 +44,7 @@ struct HomeState {
   bool is_empty() const { return variables.empty() && attached.empty(); }
 };
 
-// What a walk brings beside names and specs.
+// The contents of a walk beside names and specs.
 struct StateWalk {
   bool has_slots = true;
   // The value of each replica, in the variables' own memory, where replicas may differ; else what

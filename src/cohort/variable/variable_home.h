@@ -86,7 +86,7 @@ class COHORT_API VariableHome {
                             const TakeRecord& take) const = 0;
   // Takes the state of a variable, in a whole record of its spec.
   virtual void import_state(const Variable& variable, const VariableRecord& record) = 0;
-  // What attach() was called with, and exists.
+  // The states that attach() was called with and that still exist.
   virtual std::vector<std::shared_ptr<AttachedState>> attached_states() const { return {}; }
   // In this order; a variable may come several times, also in apply().
   virtual void write(std::span<const VariableWrite> writes) = 0;

@@ -24,10 +24,10 @@ class UpdateCounter;  // variable/hyperparameter.h
 struct SlotKey {
   const variable::UpdateRule& rule;
   std::string_view optimizer;
-  // Of the optimizer. A home that makes an update for several replicas at once counts it there,
-  // before one of them goes on to the next.
+  // The counter of the optimizer. A home that makes an update for several replicas at once counts
+  // it there, before one of them goes on to the next.
   UpdateCounter* counter = nullptr;
-  // Of a sparse gradient: rows without a gradient stay as they are, whatever the rule is.
+  // For a sparse gradient: rows without a gradient stay as they are, whatever the rule is.
   bool lazy_rows = false;
 
   internal::SlotOwner owner() const { return {rule.name(), optimizer, lazy_rows}; }
@@ -54,7 +54,7 @@ class COHORT_API VariableState {
   struct RuleSlots {
     std::string rule;
     std::vector<at::Tensor> tensors;
-    // Of each tensor whether it has only a range of the elements; empty: none of them.
+    // For each tensor whether it has only a range of the elements; empty: none of them.
     std::vector<bool> are_parts = {};
     bool is_part() const;
   };

@@ -55,7 +55,7 @@ std::vector<std::vector<std::size_t>> packs_in(const EarlyKind& kind,
   return packs;
 }
 
-// What a worker tells in agree().
+// A worker sends this in agree().
 struct OrderOffer {
   bool needs_sender = false;
   std::uint64_t splits = 0;

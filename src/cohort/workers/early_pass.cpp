@@ -30,7 +30,7 @@ EarlyPass::~EarlyPass() {
   if (sender_ != nullptr && num_sent_ > 0 && !is_over_) sender_->stop();
 }
 
-// What is not as the workers have agreed on stays for sums().
+// A gradient that differs from the agreement of the workers waits for sums().
 void EarlyPass::take(std::size_t i, const at::Tensor& gradient) {
   if (!gradient.defined() || i >= positions_.size()) return;
   order_.push_back(i);

@@ -107,7 +107,8 @@ void PackSender::reduce(collective::Group& group, GradientPack& pack) {
   std::vector<at::Tensor> sent;
   for (PackedGradient& each : pack) {
     const at::ScalarType type = type_of_sum(each.type);
-    // What autograd gave may be in memory that others read, and in another order than row-major.
+    // A gradient of autograd may be in memory that others read, and in another order than
+    // row-major.
     each.sum = each.own.defined() ? at::empty(each.sizes, at::TensorOptions(type)).copy_(each.own)
                                   : nothing_to_add(each.sizes, type);
     const bool is_rounded = options_.sends_bfloat16 && type == at::kFloat;

@@ -65,7 +65,7 @@ std::string text_of_wait(Duration wait, const WorkerRequest& request) {
   return text.str();
 }
 
-// What one worker does in a call, for the others.
+// A description of one worker's part in a call, for the others.
 struct Part {
   std::string text;
   std::string site;  // "is in snapshot() at main.cpp:41"; empty: not known
@@ -169,7 +169,8 @@ void StrategyWorkers::begin_epoch() {
   if (on_new_epoch_) on_new_epoch_();
 }
 
-// What others cannot know, such as a damaged frame, the end of the run tells them.
+// Other workers cannot know of some failures, such as a damaged frame; the end of the run tells
+// them.
 void StrategyWorkers::note_failure(ErrorCode code) {
   if (code == ErrorCode::unavailable || code == ErrorCode::deadline_exceeded ||
       code == ErrorCode::aborted)

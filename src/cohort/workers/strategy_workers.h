@@ -27,7 +27,7 @@ namespace cohort::internal {
 
 class WorkerGroups;
 
-// What a worker does in a call. All workers must have the same `text`; it may have several lines,
+// A worker's request in a call. All workers must have the same `text`; it may have several lines,
 // of which messages name the first that differs. It refers to texts of the caller.
 struct WorkerRequest {
   std::string_view call;  // "variable", for messages
@@ -62,8 +62,7 @@ class COHORT_API StrategyWorkers {
   // How many calls that combine values have succeeded.
   std::uint64_t num_combined() const { return num_combined_.load(std::memory_order_relaxed); }
 
-  // Goes on with other workers; no call may run. What was agreed on with the earlier ones no longer
-  // counts.
+  // Goes on with other workers; no call may run. Agreements with the earlier ones no longer count.
   void use(std::shared_ptr<collective::Group> group);
   // Who forms this worker's groups, if it is a process of a cluster. To be set before the first
   // call.
@@ -73,7 +72,7 @@ class COHORT_API StrategyWorkers {
   bool is_given_up() const;
   // After a call that has failed: whether there is nobody with whom this worker could form a group.
   bool have_others_ended() const;
-  // Of the group, as collective::Membership; 0 if there can be no other.
+  // The number of the group, as in collective::Membership; 0 if there can be no other.
   std::uint64_t membership_number() const;
   // How many groups there were before.
   std::uint64_t group_number() const { return group_number_.load(std::memory_order_relaxed); }

@@ -11,8 +11,8 @@
 
 namespace cohort::internal {
 
-// What a strategy uses of collective::ProcessGroups; tests have another one. Called by one thread
-// at a time.
+// The part of collective::ProcessGroups that a strategy uses; tests have another one. Called by one
+// thread at a time.
 class WorkerGroups {
  public:
   virtual ~WorkerGroups() = default;
@@ -23,7 +23,8 @@ class WorkerGroups {
   virtual bool is_given_up() { return false; }
   // Whether all others of the last group have ended; true if there can be no group but the first.
   virtual bool have_others_ended(Deadline /*deadline*/) { return true; }
-  // Of the last group, alike on all its workers; 0 if there can be no group but the first.
+  // The number of the last group, equal on all its workers; 0 if there can be no group but the
+  // first.
   virtual std::uint64_t last_number() const { return 0; }
 };
 

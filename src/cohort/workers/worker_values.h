@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the replicas contribute to a reduction or a concatenation, and its exchange between workers.
+// The values that the replicas contribute to a reduction or a concatenation, and its exchange
+// between workers.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions on aliases: tensors that have the memory of another one and were made without an
-// operator, by data() or variable_data(). What happens to the shape of an alias must not happen to
-// the other tensor; what is written to one of them is in both.
+// operator, by data() or variable_data(). A change of the shape of an alias must not change the
+// other tensor; a write to one of them is in both.
 #include <ATen/ATen.h>
 
 #include "tests/parity/step_fuzz/ops.h"

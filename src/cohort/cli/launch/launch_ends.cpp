@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the end of a task means for a launch: it starts again, stays away, or ends all others.
+// The consequence of a task's end for a launch: it starts again, stays away, or ends all others.
 #include <fmt/format.h>
 
 #include <algorithm>

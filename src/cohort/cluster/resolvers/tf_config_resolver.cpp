@@ -180,8 +180,8 @@ void check_spelling(const Document& document, const std::vector<std::string>& ke
   }
 }
 
-// What a TFJob with enableDynamicWorker sets instead of the cluster: its parameter servers and the
-// own worker, so that neither a coordinator nor the workers find the others.
+// A TFJob with enableDynamicWorker sets sparseCluster instead of the cluster: its parameter servers
+// and the own worker, so that neither a coordinator nor the workers find the others.
 void check_not_sparse(const Document& root) {
   if (!root.value.is_object() || root.value.contains("cluster")) return;
   COHORT_CHECK(!root.value.contains("sparseCluster"), ErrorCode::invalid_argument,

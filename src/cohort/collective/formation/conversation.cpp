@@ -15,7 +15,7 @@
 namespace cohort::collective::formation {
 namespace {
 
-// Of an answer; the largest lists the members of a group.
+// The limit of an answer; the largest lists the members of a group.
 constexpr std::size_t kAnswerBytesMax = 1 << 20;
 // A name that does not lead to a process is looked up again after this time.
 constexpr auto kLookupTrust = std::chrono::seconds(2);

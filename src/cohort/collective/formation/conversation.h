@@ -49,7 +49,7 @@ class Conversation {
   bool is_silent() const { return is_silent_; }
   // Where the answer came from, or which addresses have refused a connection: address_hash().
   const std::vector<std::uint64_t>& addresses() const { return addresses_; }
-  // What advance() waits for; a negative descriptor if it waits for a name's lookup.
+  // The event that advance() waits for; a negative descriptor if it waits for a name's lookup.
   pollfd awaited() const;
   // Closes the connection, as if it were lost.
   void give_up(std::string problem);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this process is doing about groups, as it tells others: in a group, or forming one, as the
-// leader or as a follower of another.
+// The state of this process with respect to groups, as it reports it to others: in a group, or
+// forming one, as the leader or as a follower of another.
 #pragma once
 
 #include <cstdint>

@@ -224,7 +224,7 @@ std::optional<Proposal> Former::lead() {
                                                  one.first) == progress.absent.end();
     });
     note_answers(progress.absent);
-    // Those that joined this process follow it there.
+    // The processes that joined this one follow it there.
     if (progress.phase == Roster::Phase::gathering && is_lower_forming()) return std::nullopt;
   }
 }
@@ -343,8 +343,8 @@ void Former::fail_because_of(int task, const Error& why, bool is_told) {
   throw Error(why.code(), why.message() + " (" + name_of(differs) + ")").at(differs.name);
 }
 
-// This process ends now, as does the one that differs. Those that have met neither would wait, and
-// so would one that listens a moment later.
+// This process ends now, as does the one that differs. Processes that have met neither would wait,
+// and so would one that listens a moment later.
 void Former::tell_difference(int task, const Error& why) {
   std::vector<int> untold;
   for (int other = 0; other < static_cast<int>(tasks_.size()); ++other) {

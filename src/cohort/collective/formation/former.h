@@ -50,7 +50,7 @@ class Former {
   // hears it when it goes on, also if this one has ended by then.
   void tell_left_out(const Proposal& group);
   // Whether it hears now that a newer group was formed without this process than it knew of; the
-  // next join_now() tells it. Those who have ended may have trained in that group.
+  // next join_now() tells it. Processes that have ended may have trained in that group.
   bool hears_that_it_was_left_out();
 
   Conversation& with(int task);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a group lacks that a process forms, and the error that tells it.
+// The reason why a process cannot form a group yet, and the error that reports it.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@
 
 namespace cohort::collective::formation {
 
-// What keeps a process waiting, as the process that leads says.
+// The reason why a process waits, as the process that leads reports it.
 struct Lack {
   std::vector<int> missing = {};
   std::uint64_t left_behind = 0;

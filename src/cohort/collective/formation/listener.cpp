@@ -23,7 +23,8 @@ namespace {
 
 constexpr auto kSettleTimeout = std::chrono::seconds(1);
 constexpr auto kStrangerTimeout = std::chrono::seconds(5);
-// Of a connection that asks nothing; workers ask much more often while they form a group.
+// A connection that asks nothing is closed after this time; workers ask much more often while they
+// form a group.
 constexpr auto kIdleTimeout = std::chrono::seconds(60);
 // A stranger that announces a large message gets its memory only as its bytes come.
 constexpr std::size_t kReadBytes = 4096;

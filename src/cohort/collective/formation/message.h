@@ -65,7 +65,7 @@ struct PastGroup {
   std::vector<Place> places = {};    // of the members; empty: not known
 };
 
-// What a process tells the one that leads the formation.
+// A process sends this to the one that leads the formation.
 struct Join {
   PastGroup last = {};
   std::uint64_t number_max = 0;     // the largest number of a group that it has heard of
@@ -162,7 +162,7 @@ struct Reply {
 // With a header.
 Bytes encode(const Request& request);
 Bytes encode(const Reply& reply);
-// Of a body. They throw data_loss.
+// These read a body. They throw data_loss.
 Request decode_request(std::span<const std::byte> body);
 Reply decode_reply(std::span<const std::byte> body);
 

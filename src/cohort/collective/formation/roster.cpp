@@ -111,7 +111,7 @@ void Roster::update(const Absent& absent, TimePoint now) {
   if (may_begin(last, absent, now)) propose(last);
 }
 
-// That of the first of the members that know the newest number.
+// The last group of the first of the members that know the newest number.
 PastGroup Roster::newest() const {
   PastGroup last;
   for (const auto& [task, joined] : joined_) {
@@ -169,7 +169,7 @@ bool Roster::is_shut_out(const Joined& joined, const PastGroup& last) const {
   });
 }
 
-// Of two sides of a network that is divided, at most one has more than half of the members, or half
+// If a network is divided, at most one of its two sides has more than half of the members, or half
 // and the lowest one; also if only one side knows that some have ended.
 bool Roster::has_most(const PastGroup& group, const Absent& absent,
                       std::vector<int>& absent_members) const {

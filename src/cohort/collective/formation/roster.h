@@ -15,7 +15,7 @@
 
 namespace cohort::collective::formation {
 
-// What is known of a task that has not joined.
+// The state of a task that has not joined, as far as it is known.
 struct AbsentTask {
   enum class Kind : std::uint8_t {
     unknown,  // it was not asked yet, or does not answer

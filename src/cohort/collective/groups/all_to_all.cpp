@@ -17,7 +17,7 @@ namespace {
 
 constexpr std::string_view kName = "all_to_all";
 
-// What one member sends.
+// The values that one member sends.
 struct Shipment {
   std::int64_t dtype = 0;
   std::vector<std::int64_t> sizes = {};

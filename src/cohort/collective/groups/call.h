@@ -36,7 +36,7 @@ inline constexpr CallKind kLastCallKind = CallKind::barrier;
 
 std::string_view name_of(CallKind kind);
 
-// What all members must agree on, for messages between processes and for texts of errors.
+// All members must agree on these; used for messages between processes and for texts of errors.
 struct CallSpec {
   CallKind kind = CallKind::barrier;
   ReduceOp op = ReduceOp::sum;
@@ -55,7 +55,8 @@ CallSpec decode_call_spec(std::span<const std::byte> bytes);
 std::optional<Error> disagreement(std::span<const CallSpec> all, const Group& group,
                                   std::uint64_t call_number);
 
-// Whose sums the members of a group add, if each brings the sum of a part of a larger group.
+// Names the sums that the members of a group add, if each brings the sum of a part of a larger
+// group.
 struct SumTree {
   int size = 0;                  // of the larger group
   std::vector<int> places = {};  // in it, of each member: the first of those whose sum it brings

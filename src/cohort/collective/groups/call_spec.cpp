@@ -11,7 +11,7 @@ namespace {
 constexpr std::array<std::string_view, 7> kKindNames = {
     "exchange", "all_reduce", "reduce", "broadcast", "all_gather", "reduce_scatter", "barrier"};
 
-// What differs between two calls, as each of them has it.
+// The difference between two calls, as each of them has it.
 using Difference = std::pair<std::string, std::string>;
 
 std::string text_of(ReduceOp op) { return op == ReduceOp::sum ? "sum" : "mean"; }

@@ -22,7 +22,7 @@ constexpr std::int64_t kRows = std::int64_t{1} << 20;
 
 class TableTraffic : public testing::CoordinatorFixture {
  protected:
-  // What is logged when a step with this body has been scheduled three times.
+  // The warnings after a step with this body has been scheduled three times.
   std::string warnings_of(const std::function<at::Tensor(const at::Tensor&)>& body) {
     testing::Warnings warnings;
     ClusterCoordinator coordinator(strategy());

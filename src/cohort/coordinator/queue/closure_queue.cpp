@@ -204,7 +204,7 @@ struct ClosureQueue::State {
       lose(end.worker, error, actions);
     } else if (const std::optional<int> ps = failed_ps(error)) {
       const Error lost = as_ps_unavailable(error, end.worker);
-      // While callers wait until nothing runs any more, the server may come back. What it says then
+      // While callers wait until nothing runs any more, the server may come back. Its error then
       // explains more than that nobody listened before.
       if (table.error() && failed_ps(*table.error()) == ps) table.renew_error(lost);
       table.failed(end.closure, lost, actions);

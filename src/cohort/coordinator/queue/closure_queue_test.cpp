@@ -274,7 +274,8 @@ TEST(ClosureQueueFailures, ATransientFailureGoesToTheTail) {
   EXPECT_EQ(queue.ok(1, 0), Lines({"complete 1", "dispatch 0 to 0"}));
 }
 
-// What a caller that waits too long says: it named the workers, which only repeated the closures.
+// A caller that waits too long reports this reason; its error once named the workers, which only
+// repeated the closures.
 TEST(ClosureQueueFailures, TheReasonOfARetryIsKnownUntilAClosureEndsWell) {
   QueueScript queue(1);
   queue.put_all({0, 1});

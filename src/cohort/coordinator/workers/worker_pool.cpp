@@ -20,7 +20,7 @@ namespace {
 // where a round has just begun.
 constexpr int kPausesPerHeartbeat = 2;
 
-// What the silence of a parameter server means, for the log.
+// The consequence of a parameter server's silence, for the log.
 std::string consequence_of_silence(const RuntimeContext& context) {
   const Duration data_timeout = context.connection.options().data_timeout;
   const bool is_data = data_timeout <= context.data_timeout;

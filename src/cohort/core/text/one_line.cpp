@@ -6,8 +6,8 @@
 namespace cohort::internal {
 namespace {
 
-// The length in bytes of the control character that `text` begins with, 0 if it is none. Those of
-// Unicode above 127 are c2 80 to c2 9f. Newline and tab do not count.
+// The length in bytes of the control character that `text` begins with, 0 if it is none. The
+// control characters of Unicode above 127 are c2 80 to c2 9f. Newline and tab do not count.
 std::size_t control_bytes(std::string_view text) {
   const auto byte = static_cast<unsigned char>(text[0]);
   if (byte == '\n' || byte == '\t') return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What looking up entries costs, in allocations: this program counts those of each thread.
+// The cost of looking up entries, in allocations: this program counts those of each thread.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

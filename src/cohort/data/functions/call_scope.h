@@ -14,7 +14,7 @@
 
 namespace cohort::data {
 
-// Those of one running op. A value type.
+// The random numbers of one running op. A value type.
 struct CallRandom {
   std::uint64_t seed = 0;
   // Whether each call has a generator of its own.
@@ -27,8 +27,8 @@ struct CallRandom {
   }
 };
 
-// Those of calls that the program has not asked for, as to find a spec. They leave the random
-// numbers of the program alone.
+// The random numbers of calls that the program has not asked for, as to find a spec. They leave the
+// random numbers of the program alone.
 inline constexpr CallRandom kRandomOfPreviews{.seed = 0, .is_own = true};
 
 // A call of the op's function. While it exists, the function draws random numbers that follow from

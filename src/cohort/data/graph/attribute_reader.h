@@ -69,7 +69,7 @@ class AttributeReader {
   std::vector<std::string_view> read_;
 };
 
-// What the factory of an op gets.
+// The argument of an op's factory.
 struct SerializedOp {
   std::vector<NodePtr> inputs;
   AttributeReader& attributes;

@@ -191,12 +191,12 @@ class Node : public std::enable_shared_from_this<Node> {
   const ElementSpec* known_spec() const;
   // ElementSpec::structure. Runs nothing if an element was already made.
   virtual Nest structure() const;
-  // That of the input, unless the op says otherwise.
+  // The cardinality of the input, unless the op says otherwise.
   virtual std::int64_t cardinality() const { return input().cardinality(); }
   // Throws if the op cannot be serialized, for example because its function cannot be traced.
   virtual Attributes attributes() const = 0;
-  // What tells the op from others of its name: the attributes without those that only a trace or a
-  // call of its function can find. Runs nothing.
+  // Distinguishes the op from others of its name: the attributes without those that only a trace or
+  // a call of its function can find. Runs nothing.
   virtual Attributes identity() const { return attributes(); }
   // See graph_fingerprint().
   std::uint64_t fingerprint() const;

@@ -41,7 +41,7 @@ struct EffectOp {
   c10::FunctionSchema schema;
   // Whether the host may keep the tensors that this operator passes to it.
   bool keeps_arguments = false;
-  // Of an update.
+  // The kind, for the operator of an update.
   internal::Effect::Kind update = {};
   std::vector<UpdateRole> roles = {};  // of the schema's arguments
 };

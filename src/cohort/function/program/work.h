@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this thread has done. Tests compare these numbers for two sizes of a problem, since times
-// depend on the machine.
+// The amounts of work that this thread has done. Tests compare these numbers for two sizes of a
+// problem, since times depend on the machine.
 #pragma once
 
 #include <cstdint>

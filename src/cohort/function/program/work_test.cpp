@@ -17,7 +17,7 @@ using ::testing::Lt;
 
 class WorkTest : public TraceCase {
  protected:
-  // What `act` adds to a count of the work.
+  // The amount that `act` adds to a count of the work.
   template <class Act>
   static double counted(std::uint64_t Work::*count, const Act& act) {
     const std::uint64_t before = work_of_thread().*count;

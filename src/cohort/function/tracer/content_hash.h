@@ -24,7 +24,7 @@ ByteRange range_of(const at::Tensor& tensor);
 enum class Coverage : std::uint8_t {
   // All of them.
   all,
-  // All of a memory of at most kReadWhole bytes. Of a larger one about that many: its begin, its
+  // All of a memory of at most kReadWhole bytes. In a larger one about that many: its begin, its
   // end, and lines of 64 bytes that lie evenly spread, so that a write of a whole row or of one
   // element in each of many rows is noticed, but one of a single element may not be.
   sample,

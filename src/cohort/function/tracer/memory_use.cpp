@@ -188,7 +188,8 @@ void Recorder::release_graphs() {
   const std::vector<at::Tensor> living = values_.living();
   for (const at::Tensor& tensor : living) {
     const TracedMemory* memory = values_.memory_of(tensor);
-    // A gradient that was written with its leaf holds the leaf. Those of variables are restored.
+    // A gradient that was written with its leaf holds the leaf. The gradients of variables are
+    // restored.
     if (memory != nullptr && memory->origin == Origin::result && tensor.is_leaf())
       tensor.mutable_grad().reset();
   }

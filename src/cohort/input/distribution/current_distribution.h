@@ -12,8 +12,8 @@
 
 namespace cohort::input {
 
-// What decides the order of a pass over a dataset that shuffles: the seed where the dataset has
-// none, and the number of the pass.
+// Decides the order of a pass over a dataset that shuffles: the seed where the dataset has none,
+// and the number of the pass.
 struct PassOrder {
   std::uint64_t seed = 0;
   std::uint64_t pass = 0;
@@ -26,13 +26,13 @@ class CurrentDistribution {
   using Make = std::function<std::shared_ptr<InputDistribution>(std::shared_ptr<const InputHost>)>;
   CurrentDistribution(std::shared_ptr<InputDistribution> first, Make make);
 
-  // Of the group that the strategy has now.
+  // The host of the group that the strategy has now.
   std::shared_ptr<const InputHost> host() const;
-  // Of the workers of this host; makes it if that is a new one.
+  // The distribution of the workers of this host; makes it if the host is a new one.
   std::shared_ptr<InputDistribution> of(const std::shared_ptr<const InputHost>& host);
   std::shared_ptr<InputDistribution> get() { return of(host()); }
 
-  // Of the next pass.
+  // The order of the next pass.
   PassOrder next() const;
   void set_next(const PassOrder& order);
   void set_next_pass(std::uint64_t pass);

@@ -60,7 +60,7 @@ class InputDistribution {
   bool divides_one_dataset() const {
     return sharding_mode_ == ShardingMode::by_data || sharding_mode_ == ShardingMode::by_graph;
   }
-  // Of distribute_dataset() for several replicas; -1: not known.
+  // The size for distribute_dataset() with several replicas; -1: not known.
   std::int64_t global_batch_size() const { return global_batch_size_; }
   const DistributedSpec& spec() const { return spec_; }
   std::string user_spec() const { return datasets_.front().element_spec().to_string(); }
@@ -95,7 +95,7 @@ class InputDistribution {
   // No element can fail.
   bool cannot_fail() const;
 
-  // What tells the dataset of this worker from others, data::graph_fingerprint().
+  // Distinguishes the dataset of this worker from others, by data::graph_fingerprint().
   std::uint64_t fingerprint() const;
   // Whether a seed of the dataset and the number of the pass decide the order of its elements.
   bool is_reshuffled_by_seed() const;

@@ -79,7 +79,7 @@ void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputH
 }
 
 void DistributedIteratorState::follow(const std::vector<IteratorHandshake>& handshakes) {
-  // Of a worker that has come back, the order begins again, and that of the others goes on.
+  // The order of a worker that has come back begins again, and that of the others goes on.
   PassOrder order = handshakes.front().order;
   for (const IteratorHandshake& handshake : handshakes) {
     if (handshake.order.pass > order.pass) order = handshake.order;

@@ -61,7 +61,7 @@ class DistributedIteratorState {
 
   std::vector<Bytes> exchange(std::string_view call, std::string text,
                               const std::function<Bytes()>& make);
-  // Of a call for what this iterator does next: workers may be in different iterators.
+  // The text of a call for the next act of this iterator: workers may be in different iterators.
   std::string text_of(std::string_view what) const;
   // For the workers of this host.
   void agree_on_start(const std::shared_ptr<const InputHost>& host);

@@ -20,8 +20,8 @@ struct IteratorHandshake {
   std::string structure = {};  // of the elements
   std::vector<TensorSpec> fields = {};
   std::string spec = {};  // for messages
-  // Of a dataset that the workers divide between them, which must be the same on all; 0 for those
-  // of a function or without a policy, which may differ.
+  // The workers divide a dataset of this cardinality between them, so it must be the same on all; 0
+  // for datasets of a function or without a policy, which may differ.
   std::int64_t cardinality = 0;
   std::int64_t global_batch_size = 0;  // -1: not known
   bool is_infinite = false;

@@ -20,7 +20,7 @@ namespace generated = torch::autograd::generated;
 using torch::autograd::Node;
 using Sizes = std::vector<std::int64_t>;
 
-// What a node has made one number of.
+// The values that a node has reduced to one number.
 struct Reduced {
   bool is_mean;
   Sizes sizes;  // empty: not known

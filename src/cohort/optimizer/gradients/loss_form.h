@@ -18,8 +18,8 @@ enum class LossForm {
   mean,
 };
 
-// Of a scalar: follows its graph from the end through sums, differences, and steps with numbers.
-// Reads no tensor's values.
+// The form of a scalar: follows its graph from the end through sums, differences, and steps with
+// numbers. Reads no tensor's values.
 LossForm form_of(const at::Tensor& loss);
 
 }  // namespace cohort::internal

@@ -49,8 +49,8 @@ using Hyperparameter = std::pair<std::string_view, variable::HyperparameterRange
 
 // A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
 // values on other devices it is a few operators of LibTorch: the same formula in the same order,
-// though a GPU may round a product and its sum once instead of twice. Those need memory of the
-// value's size; if the GPU has too little, the update throws.
+// though a GPU may round a product and its sum once instead of twice. The operators need memory of
+// the value's size; if the GPU has too little, the update throws.
 class ElementRule : public variable::UpdateRule {
  public:
   ElementRule(std::string_view name, std::initializer_list<Hyperparameter> hyper,

@@ -122,7 +122,7 @@ class MomentumRule final : public ElementRule {
                              const at::Tensor& gradient, std::span<const double> hyper) {
     sgd_rule().update(new_value, value, {}, gradient, std::array{hyper[0], hyper[2]});
   }
-  // Of the gradient, how much is added to the buffer. The first one is added undampened.
+  // The factor with which the gradient is added to the buffer. The first one is added undampened.
   static double part_of_gradient(std::span<at::Tensor> slots, std::span<const double> hyper) {
     if (!kIsDampened) return 1.0;
     return ++*slots[1].data_ptr<std::int64_t>() == 1 ? 1.0 : 1.0 - hyper[3];

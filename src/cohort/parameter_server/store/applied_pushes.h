@@ -27,8 +27,8 @@ class AppliedPushes {
   void finish(const rpc::PushId& push) noexcept;
   void forget(const rpc::PushId& push) noexcept;
   std::size_t remembered() const;
-  // What another server must know if it takes variables from this one: the pushes that are applied
-  // here. Those that are being applied now are waited for.
+  // The pushes that are applied here, which another server must know if it takes variables from
+  // this one. Waits for pushes that are being applied now.
   std::vector<rpc::AppliedRecord> record();
   // Adds what another server has applied.
   void merge(const std::vector<rpc::AppliedRecord>& records);
@@ -62,8 +62,8 @@ class AppliedPushes {
   // over the whole set.
   static constexpr std::uint64_t kSweepEvery = 1024;
 
-  // What is known of the origin's present start, to which this push belongs; nullptr: of an earlier
-  // one.
+  // The record of the origin's present start, to which this push belongs; nullptr if the push is of
+  // an earlier one.
   Start* begin_start(std::uint64_t origin, std::uint64_t incarnation) COHORT_REQUIRES(mutex_);
   // nullptr: of an earlier start.
   Start* find_start(const rpc::PushId& push) COHORT_REQUIRES(mutex_);

@@ -74,7 +74,8 @@ proto::Answer checked_answer(const proto::Call& call, const Error& error) {
 }
 
 void check_call_room(std::uint64_t bytes) {
-  // What gRPC has received, the call, its body's message, and what is made from that.
+  // The bytes that gRPC has received, the call, its body's message, and the object that is made
+  // from that.
   constexpr std::uint64_t kCopies = 4;
   COHORT_CHECK(has_address_room(std::min(bytes, kBodyBytesMax) * kCopies),
                ErrorCode::resource_exhausted, "[rpc.control] expected room for a call of ", bytes,

@@ -11,7 +11,7 @@ enum class FirstBytes : std::uint8_t { unknown, gone, http2, frames, neither };
 
 // Only peeks: the server of the connection reads these bytes again.
 FirstBytes first_bytes_of(int socket);
-// Of a connection with frames: whether its first frame has arrived, so that who serves it need not
+// Whether the first frame of a connection with frames has arrived, so that who serves it need not
 // wait for the rest. Also true if the frame is broken, larger than `frame_bytes_max`, or so large
 // that the system may not hold all of it.
 bool has_first_frame(int socket, std::size_t frame_bytes_max);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What replicas write together where a variable has an aggregation. run() (mirrored_writes.cpp) and
+// The joint writes of replicas where a variable has an aggregation. run() (mirrored_writes.cpp) and
 // steps of function() (traced/step_writes.cpp) make each write by these functions.
 #pragma once
 
@@ -30,9 +30,9 @@ struct JointWrite {
   std::vector<VariableWrite> of_replicas;
   OneForAll one;
 };
-// What the replicas write together, of each of these; all are assignments, or changes of rows. With
-// several workers, all of them make this call. Throws invalid_argument for a sum of what is the
-// same in all replicas.
+// Combines the writes of the replicas, one for each of `writes`; all are assignments, or changes of
+// rows. With several workers, all of them make this call. Throws invalid_argument for a sum of what
+// is the same in all replicas.
 std::vector<VariableWrite> combined(const MirroredHome& home, std::vector<JointWrite> writes);
 
 // For messages: "assign" or "scatter".

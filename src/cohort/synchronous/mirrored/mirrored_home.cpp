@@ -182,7 +182,7 @@ void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
   attached_.add(state);
 }
 
-// What several replicas have of a value is read in one call, in which workers meet.
+// A value that several replicas hold is read in one call, in which the workers meet.
 void MirroredHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
                                 const TakeRecord& take) const {
   std::vector<at::Tensor> values;

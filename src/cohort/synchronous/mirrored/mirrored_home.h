@@ -69,7 +69,7 @@ class TraceMutex {
   std::shared_mutex mutex_;
 };
 
-// What a call does depends on where its thread is. In a replica, it concerns the replica's
+// The effect of a call depends on where its thread is. In a replica, it concerns the replica's
 // component, and an assignment may be combined with those of the other replicas. In an update of
 // one component, it concerns that one; elsewhere all. A call for a component that is given as a
 // variable of its own always concerns that one. Thread-safe. Many methods because a strategy, its
@@ -103,7 +103,7 @@ class MirroredHome final : public VariableHome,
     return replicas_ * (has_workers() ? static_cast<std::size_t>(workers_->count()) : 1);
   }
   CrossDeviceOps cross_device_ops() const { return cross_device_ops_; }
-  // Of the replicas.
+  // The devices of the replicas.
   const std::vector<c10::Device>& devices() const { return devices_; }
   std::size_t gpus() const { return gpus_; }  // how many of them are GPUs
   // Whether the replicas are on CPUs and on GPUs, which round differently. Then what all of them
@@ -212,11 +212,13 @@ class MirroredHome final : public VariableHome,
   std::vector<at::Tensor> reduced_over_all(
       const std::vector<const MirroredVariable*>& variables,
       const std::function<void()>& check = [] {}) const;
-  // Of each variable what `own` has of this worker's replicas, of those of all workers.
+  // Calls `own` for the tensors of this worker's replicas, one list for each variable, and returns
+  // the lists with those of the replicas of all workers.
   std::vector<std::vector<at::Tensor>> of_all_replicas(
       std::string_view call, const std::string& text,
       const std::function<std::vector<std::vector<at::Tensor>>()>& own) const;
-  // What a step that fails has changed; nullptr inside of a step, where that around it undoes it.
+  // Undoes the changes of a step that fails; nullptr inside of a step, where that around it undoes
+  // them.
   StepUndo* undo_around_step() { return is_in_replica() ? nullptr : &undo_; }
   StepUndo& undo() { return undo_; }
   // Whether a write in a replica is an update, which a step that fails later does not undo: several
@@ -235,7 +237,7 @@ class MirroredHome final : public VariableHome,
   void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
   // After a write at a place: whether what the replica has changed until now stays.
   void note_written(const Place& place, bool is_update);
-  // What other workers have handed over for the variables of a module.
+  // The records that other workers have handed over for the variables of a module.
   std::vector<std::optional<VariableRecord>> handed_to(
       std::string_view module, const std::vector<NamedTensor>& tensors) const;
   // Combines what all replicas write, which make the same calls.

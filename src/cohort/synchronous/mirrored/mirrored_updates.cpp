@@ -74,7 +74,7 @@ std::vector<Reduction::Parts> own_parts(std::span<const Update> updates, std::st
   return parts;
 }
 
-// Of each variable the value that replica `component` uses, or all of them.
+// For each variable the update of the value that replica `component` uses, or of all its values.
 std::vector<ValueUpdate> value_updates(const SlotKey& key, std::span<const Update> updates,
                                        std::span<const double> hyper,
                                        std::optional<std::size_t> component, bool is_mixed) {
@@ -108,7 +108,7 @@ struct MirroredHome::Reduced {
   bool is_applied = false;
 };
 
-// What a replica brings to a step of an optimizer.
+// The contribution of a replica to a step of an optimizer.
 struct MirroredHome::OptimizerStep {
   const variable::UpdateRule* rule = nullptr;
   std::string optimizer;
@@ -125,7 +125,7 @@ struct MirroredHome::OptimizerStep {
 
 namespace {
 
-// One optimizer makes the step for all replicas. What another one was told would be lost.
+// One optimizer makes the step for all replicas. The settings of another one would be lost.
 template <class Step>
 void check_same_optimizer(const PerReplica<Step>& steps) {
   for (std::size_t r = 1; r < steps.size(); ++r) {
@@ -212,7 +212,7 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
         if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, {});
         std::vector<at::Tensor> of_all;
         for (const Reduction::Parts& each : parts) {
-          // Of one order in memory, since the norm is added in it.
+          // All sums get one order in memory, since the norm is added in it.
           const at::Tensor sum = gradient_of_sum(each);
           of_all.push_back(sum.defined() && !each.is_sparse() ? sum.contiguous() : sum);
         }

@@ -49,10 +49,10 @@ class MirroredVariable final : public VariableImpl,
     // There is one value. Then no synchronization is needed, and any is accepted.
     bool is_plain = false;
   };
-  // One tensor for each replica, on its device, of one dtype and shape. Those of a plain variable
-  // share their memory, so that each replica has an autograd leaf of its own for the one value.
-  // Throws invalid_argument for tensors that cannot be a variable's, and for traits that do not fit
-  // each other.
+  // One tensor for each replica, on its device, of one dtype and shape. The tensors of a plain
+  // variable share their memory, so that each replica has an autograd leaf of its own for the one
+  // value. Throws invalid_argument for tensors that cannot be a variable's, and for traits that do
+  // not fit each other.
   MirroredVariable(std::string name, std::vector<at::Tensor> tensors, Traits traits,
                    std::shared_ptr<MirroredHome> home);
   ~MirroredVariable() override;
@@ -68,8 +68,8 @@ class MirroredVariable final : public VariableImpl,
   // failed_precondition where another strategy is current.
   const at::Tensor& tensor() const override;
   std::vector<at::Tensor> other_tensors() const override;
-  // Of one that is synchronized on read: the value of all replicas, from theirs in the order of the
-  // replicas.
+  // For a variable that is synchronized on read: the value of all replicas, from theirs in the
+  // order of the replicas.
   at::Tensor reduced(const std::vector<at::Tensor>& values) const;
   std::vector<at::Tensor> values_to_reduce() const;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
@@ -143,8 +143,8 @@ class MirroredVariable final : public VariableImpl,
   void take(std::size_t i, const VariableRecord::Value& value, bool may_keep);
 
   // As VariableState's, for value i; only the value's own replica, or one thread for all of them,
-  // calls it. What apply() writes is taken for the same on all workers: where each has made an
-  // update of its own, doubt_values() must follow.
+  // calls it. The result of apply() is assumed to be the same on all workers: where each has made
+  // an update of its own, doubt_values() must follow.
   VariableState::Reserve reserve(std::size_t i, const SlotKey& key, const at::Tensor& gradient,
                                  std::span<const double> hyper) const;
   void apply(std::size_t i, const SlotKey& key, VariableState::Reserve reserve,
@@ -182,8 +182,8 @@ class MirroredVariable final : public VariableImpl,
   std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
 
-// One value of a variable that has several. What is done with it concerns that value alone, in
-// every context. It lives as long as its container, which its handles keep alive.
+// One value of a variable that has several. A call on it concerns that value alone, in every
+// context. It lives as long as its container, which its handles keep alive.
 class ComponentVariable final : public ComponentImpl {
  public:
   ComponentVariable(MirroredVariable& container, std::size_t index);

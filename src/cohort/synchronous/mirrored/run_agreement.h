@@ -29,12 +29,12 @@ class RunAgreement {
     std::uint64_t num_combined = 0;                    // StrategyWorkers'
   };
   // Around a run; a run inside a run does nothing here, and of runs at the same time the first
-  // begins and the last ends. What was written in place outside, into the tensors of variables, is
-  // copied to all replicas at the beginning. finish() throws failed_precondition if replicas have
-  // become different without a call that may do so: something wrote into their tensors; and if
-  // set_data() has given them one memory. It compares after the first, second, fourth, … run, which
-  // costs nothing in a long training. The constructor compares after a run that has failed, and
-  // throws until the values were made equal.
+  // begins and the last ends. Values that were written in place outside, into the tensors of
+  // variables, are copied to all replicas at the beginning. finish() throws failed_precondition if
+  // replicas have become different without a call that may do so: something wrote into their
+  // tensors; and if set_data() has given them one memory. It compares after the first, second,
+  // fourth, … run, which costs nothing in a long training. The constructor compares after a run
+  // that has failed, and throws until the values were made equal.
   //
   // Where there are several workers, finish() compares theirs, too, if variables have changed in
   // the first, second, fourth, … run and no call in it has combined values of the workers.
@@ -69,7 +69,7 @@ class RunAgreement {
 
  private:
   bool may_differ() const;  // each of several replicas has values of its own
-  // Those whose replicas must have equal values.
+  // The variables whose replicas must have equal values.
   std::vector<Variable> agreeing() const;
   // Why the replicas may have other values of a variable, and what to do, for messages.
   std::string why_different() const;

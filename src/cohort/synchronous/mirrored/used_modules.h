@@ -26,8 +26,8 @@ class UsedModules {
   void keep(const std::shared_ptr<ModuleUse>& module);
   // The modes of all modules, those of each replica's copies one after the other.
   std::vector<std::vector<bool>> modes();
-  // Of scopes at the same time, the last to be destroyed restores the modes that the modules had
-  // before the first one used them: others still compute with those that their steps have set.
+  // If scopes overlap, the last to be destroyed restores the modes that the modules had before the
+  // first one used them: others still compute with those that their steps have set.
   class ModesScope {
    public:
     // nullptr: does nothing, as in a replica, which is in the scope of its run.
@@ -45,7 +45,7 @@ class UsedModules {
   void note_use(const std::shared_ptr<ModuleUse>& module);
   // At the end of a run without an error, while its ModesScope is open: check_same_tensors() of the
   // modules that it has used, after the first, second, fourth, … run of each; and after each run
-  // check_memory_of_replicas(). Of runs at the same time, the last one does this for all.
+  // check_memory_of_replicas(). If runs overlap, the last one does this for all.
   void check_used();
 
  private:
@@ -62,7 +62,7 @@ class UsedModules {
   Mutex mutex_;
   std::vector<std::weak_ptr<ModuleUse>> modules_ COHORT_GUARDED_BY(mutex_);
   AmortizedSweep sweep_ COHORT_GUARDED_BY(mutex_);
-  // Of the modules that were used while a ModesScope was open.
+  // The modes of the modules that were used while a ModesScope was open.
   std::vector<SavedModes> saved_ COHORT_GUARDED_BY(mutex_);
   int open_scopes_ COHORT_GUARDED_BY(mutex_) = 0;
   std::atomic<std::uint64_t> scope_ = 0;  // counts when the first of them was opened

@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::Each;
 
-// What each replica sees.
+// The number of threads that each replica sees.
 std::vector<int> threads_seen(Strategy& strategy) {
   std::vector<int> seen(static_cast<std::size_t>(strategy.num_replicas_in_sync()));
   strategy.run([&] {

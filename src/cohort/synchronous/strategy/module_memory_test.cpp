@@ -266,7 +266,7 @@ TEST(ModuleMemory, AnExpandedBufferGetsMemoryForEachElement) {
   }
 }
 
-// What the module writes into the tensor that it has expanded would not arrive in the buffer.
+// If the module wrote into the tensor that it has expanded, the buffer would not change.
 TEST(ModuleMemory, AnExpandedBufferWhoseMemoryAnotherTensorHasIsRefused) {
   const at::Tensor small = torch::ones({1});
   OneDeviceStrategy one;

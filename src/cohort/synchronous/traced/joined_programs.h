@@ -36,7 +36,7 @@ class JoinedPrograms {
   bool are_current() const;
   // Whether a run writes variables.
   bool write() const;
-  // What a run that fails may have changed.
+  // The variables that a run that fails may have changed.
   const StepUndo::Written& used() const { return used_; }
   bool are_random() const { return is_random_; }
   // The results of each replica, for its arguments.
@@ -83,7 +83,7 @@ using TraceAgain = std::function<std::shared_ptr<const ReplicaProgram>(
 std::shared_ptr<const JoinedPrograms> joined(ReplicaPrograms members, MirroredHome* home,
                                              const std::string& name, const TraceAgain& trace);
 
-// What each worker has made for a step; `workers`: nullptr for a strategy without any.
+// The message that each worker has made for a step; `workers`: nullptr for a strategy without any.
 std::vector<Bytes> exchanged(StrategyWorkers* workers, std::string_view text,
                              const std::function<StrategyWorkers::Message()>& make);
 

@@ -46,7 +46,7 @@ void note_write(const MirroredVariable& variable, const StepReplica& replica,
   if (home.is_update(variable, reach)) home.undo().note_update(replica.index());
 }
 
-// Of one replica alone.
+// A write of one replica alone.
 class OwnWrite final : public JoinedCall {
  public:
   OwnWrite(VariableWrite write, std::size_t value) : write_(std::move(write)), value_(value) {}

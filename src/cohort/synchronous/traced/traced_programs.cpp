@@ -163,13 +163,13 @@ class TracedPrograms final : public StepPrograms {
   const StepReplicas host_;
   Mutex tracing_;  // one trace at a time; locked before the others
   mutable Mutex mutex_;
-  // The programs of each replica. Those used last come first.
+  // The programs of each replica. The programs used last come first.
   std::vector<std::vector<Program>> known_ COHORT_GUARDED_BY(mutex_);
   std::size_t traces_ COHORT_GUARDED_BY(mutex_) = 0;
   std::size_t traces_for_earlier_groups_ COHORT_GUARDED_BY(mutex_) = 0;
   std::string reason_ COHORT_GUARDED_BY(mutex_);  // of the next trace, if it is known
   // The programs of this worker for one call have a number, which is never used again, and joined
-  // ones are those of the numbers of all workers. Those used last come last.
+  // ones are those of the numbers of all workers. The ones used last come last.
   struct Numbered {
     ReplicaPrograms members;
     std::uint64_t number;
@@ -279,7 +279,7 @@ void TracedPrograms::count_trace(const std::string& reason) {
                           : reason);
 }
 
-// Those that the arguments ask for.
+// The programs for these arguments.
 ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const StepSettings& mode) {
   ReplicaPrograms members(arguments.size());
   for (std::size_t r = 0; r < arguments.size(); ++r) {
@@ -297,7 +297,7 @@ ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const S
   return members;
 }
 
-// Of programs that are traced again with other constants, another one.
+// Programs that are traced again with other constants get another number.
 std::uint64_t TracedPrograms::number_of(const ReplicaPrograms& members) {
   const auto found = std::find_if(numbered_.begin(), numbered_.end(),
                                   [&](const Numbered& one) { return one.members == members; });

@@ -32,7 +32,8 @@ bool OptimizerGradients::has_gradients(const Replica& replica) const {
                      [&](std::size_t i) { return replica.parameters[i].grad().defined(); });
 }
 
-// What is in grad() of a group that is added later was computed for no step of this optimizer.
+// If a group is added later, the gradients that its grad() then has were computed for no step of
+// this optimizer.
 void OptimizerGradients::use(std::vector<std::size_t> used) {
   for (const std::size_t i : used) {
     if (std::find(used_.begin(), used_.end(), i) != used_.end()) continue;

@@ -18,14 +18,14 @@
 
 namespace cohort::internal {
 
-// The parameters of one module, of which one optimizer trains some. What concerns a replica is
-// called from its thread, or while no run is in progress.
+// The parameters of one module, of which one optimizer trains some. A call for a replica is made
+// from its thread, or while no run is in progress.
 class OptimizerGradients {
  public:
   // The parameters of each replica.
   explicit OptimizerGradients(std::vector<std::vector<at::Tensor>> parameters);
 
-  // Those that the optimizer trains, by their numbers. Others are not looked at.
+  // Sets the parameters that the optimizer trains, by their numbers. Others are not looked at.
   void use(std::vector<std::size_t> used);
   // Clears the gradients of the trained parameters. If they `accumulate`, all that are added from
   // now on count, also in later runs, until the next clear().
@@ -48,7 +48,7 @@ class OptimizerGradients {
   bool forget();
 
  private:
-  // Of one parameter in one replica. The hook of the tensor shares it.
+  // The state of one parameter in one replica. The hook of the tensor shares it.
   struct Mark {
     bool is_left_over = false;
     bool has_hook = false;
@@ -69,7 +69,7 @@ class OptimizerGradients {
   bool was_carried_ = false;  // gradients were there when the run began
 };
 
-// Those of all optimizers of a strategy. Thread-safe, but see OptimizerGradients.
+// The gradients of all optimizers of a strategy. Thread-safe, but see OptimizerGradients.
 class AllOptimizerGradients {
  public:
   void add(const std::shared_ptr<OptimizerGradients>& one);

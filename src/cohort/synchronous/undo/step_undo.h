@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a step changes is undone if the step fails, since a program makes it again: otherwise its
+// The changes of a step are undone if the step fails, since a program makes it again: otherwise its
 // batch would count twice in the statistics of BatchNorm, and in sums that are synchronized on
-// read. What an update has changed stays, and so do the values that buffers had when it completed.
+// read. The changes of an update stay, and so do the values that buffers had when it completed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,7 +28,7 @@ class SavedGenerator;
 // it before (about_to_write()). Thread-safe.
 class StepUndo final : public MergeScope::Written {
  public:
-  // What all copies together may take.
+  // The limit for all copies together.
   static constexpr std::int64_t kBytesMax = std::int64_t{64} << 20;
 
   // `devices`: of the replicas of this process.
@@ -43,8 +43,8 @@ class StepUndo final : public MergeScope::Written {
   struct Options {
     // Only these are written. nullptr: any.
     const Written* written = nullptr;
-    // There is one replica, which draws from LibTorch's default generators. Those of several are
-    // undone by RunSeed.
+    // There is one replica, which draws from LibTorch's default generators. The generators of
+    // several replicas are undone by RunSeed.
     bool is_only_replica = false;
   };
   // Around one step, on the thread that calls it. If two steps overlap, neither is undone.

@@ -58,7 +58,7 @@ std::vector<SharedSlot> shared_slots(MirroredHome& home) {
   return all;
 }
 
-// What a member says of itself.
+// A member's report of itself.
 struct Report {
   bool is_whole = false;  // it has all values, and slots that fit them or shares
   Holder holder = {};     // without names: its slots are whole
@@ -81,7 +81,7 @@ constexpr std::string_view kLossRemedy =
     "again from them, with new slots; train without shard_optimizer_state where a loss must not "
     "cost the slots";
 
-// Of each member of the last group its rank in this one. Throws the same on all members.
+// For each member of the last group its rank in this one. Throws the same on all members.
 std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
   std::vector<int> ranks;
   const Report* first = nullptr;

@@ -85,7 +85,7 @@ class FakeFormations {
   collective::Membership next_ COHORT_GUARDED_BY(mutex_);
 };
 
-// Those of one task.
+// The groups of one task.
 class FakeGroups final : public internal::WorkerGroups {
  public:
   FakeGroups(std::shared_ptr<FakeFormations> formations, int task)

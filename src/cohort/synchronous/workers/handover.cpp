@@ -24,7 +24,8 @@
 namespace cohort::internal {
 namespace {
 
-// What is handed over: on the source its own tensors, on the others those into which they receive.
+// The content that is handed over: on the source its own tensors, on the others those into which
+// they receive.
 struct Content {
   std::uint64_t replicas = 1;  // of each worker
   HomeState state = {};
@@ -199,7 +200,7 @@ void broadcast_content(collective::Group& group, const Content& content, int sou
                        Deadline deadline) {
   const std::vector<at::Tensor> tensors = tensors_of(content);
   std::vector<at::Tensor> sent;
-  // Those of a GPU, or of an inference mode, go through a copy.
+  // Tensors of a GPU, or of an inference mode, go through a copy.
   for (const at::Tensor& tensor : tensors) {
     const bool is_direct = tensor.is_cpu() && !tensor.is_inference();
     sent.push_back(is_direct ? tensor : tensor.cpu().clone());
@@ -214,7 +215,7 @@ void broadcast_content(collective::Group& group, const Content& content, int sou
   }
 }
 
-// What this worker has, and the source has not.
+// Throws if this worker has content that the source has not.
 void check_content_fits(MirroredHome& home, const Content& content, const OwnVariables& own,
                         const std::string& source) {
   COHORT_CHECK(content.replicas == home.replicas(), ErrorCode::failed_precondition,

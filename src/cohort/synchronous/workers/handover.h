@@ -19,8 +19,8 @@ struct Arrival {
 
 // All members of the group make this call while no run is open. The member of the lowest rank that
 // has a whole state gives it to all: the values of variables and their slots, the state of
-// optimizers, and the state of LibTorch's default generator to those with the same seed. What a
-// member has not created yet it keeps (MirroredHome::received()).
+// optimizers, and the state of LibTorch's default generator to those with the same seed. A member
+// keeps the values of variables that it has not created yet (MirroredHome::received()).
 //
 // Throws data_loss if no member has a whole state; failed_precondition on all members, and
 // changes nothing, if one has what the source has not, or another number of replicas; and the

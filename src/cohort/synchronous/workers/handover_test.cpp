@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one worker has, others get. Each worker here is a thread with a strategy of one process, so
-// that nothing but the handover makes them alike.
+// A worker hands its state over to others. Each worker here is a thread with a strategy of one
+// process, so that nothing but the handover makes them alike.
 #include "cohort/synchronous/workers/handover.h"
 
 #include <gmock/gmock.h>
@@ -346,7 +346,7 @@ TEST(HandoverToAWorkerThatWasLeftOut, ReplacesItsValues) {
   EXPECT_FALSE(late.home().keeps_newer_values());
 }
 
-// What cannot be handed over, or not be taken.
+// A state that cannot be handed over, or not be taken.
 class StubbornState final : public AttachedState {
  public:
   StubbornState(bool can_save, bool can_load) : can_save_(can_save), can_load_(can_load) {}

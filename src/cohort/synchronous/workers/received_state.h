@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a worker has received of the state of another one, and its program has not created yet.
+// The state that a worker has received from another one, and that its program has not created yet.
 #pragma once
 
 #include <atomic>

@@ -30,7 +30,7 @@ struct OwnUpdate {
 
 }  // namespace
 
-// What this worker does for one variable.
+// The work of this worker for one variable.
 struct ShardedUpdates::Part {
   MirroredVariable& variable;
   ElementRange range;
@@ -83,7 +83,7 @@ struct ShardedUpdates::Pack {
 ShardedUpdates::ShardedUpdates(std::shared_ptr<StrategyWorkers> workers, WorkerGradients& gradients)
     : workers_(std::move(workers)), gradients_(gradients) {}
 
-// What can fail on one worker alone must fail before another one has updated its slots.
+// A step that can fail on one worker alone must fail before another one has updated its slots.
 void ShardedUpdates::check(const SlotKey& key, const std::vector<Variable>& variables) const {
   COHORT_CHECK(!holder_.is_torn, ErrorCode::failed_precondition, "[", kApplyCall,
                "] expected slots that fit the values of variables, got some of a step that has "

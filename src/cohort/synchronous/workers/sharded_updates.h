@@ -39,8 +39,8 @@ class ShardedUpdates {
             std::vector<Reduction::Parts>& sums, std::span<const double> hyper,
             const WorkerGradients::StateText& state);
 
-  // Whose shares the slots of this worker are: its place among the workers of its last step, by
-  // their names. Without names, all slots are whole.
+  // Identifies the shares that the slots of this worker are: its place among the workers of its
+  // last step, by their names. Without names, all slots are whole.
   struct Holder {
     std::vector<std::string> names = {};
     int own = 0;

@@ -88,7 +88,7 @@ at::Tensor random_tensor(const Variable& like, std::uint64_t seed) {
   return at::randn(*like.spec().sizes, generator, like.spec().dtype);
 }
 
-// Of random shapes, some with fewer elements than there are workers.
+// The shapes are random; some have fewer elements than there are workers.
 Variables random_variables(SynchronousStrategy& strategy, std::mt19937& random) {
   Variables all;
   for (int i = 0; i < 7; ++i) {

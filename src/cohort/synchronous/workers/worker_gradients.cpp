@@ -71,7 +71,7 @@ std::string shape_of(const std::vector<std::int64_t>& sizes, at::ScalarType type
 
 }  // namespace
 
-// What the workers have agreed on for steps of one kind.
+// The agreement of the workers on steps of one kind.
 struct WorkerGradients::Plan {
   std::string call;
   std::string what;
@@ -249,8 +249,8 @@ void WorkerGradients::reduce_dense(const Plan& plan, const Step& step,
   for (std::size_t k = 0; k < which.size(); ++k) step.sums[which[k]].value = tensors[k];
 }
 
-// `tensors`: of the variables `which`, after the header if there is one. Those of which this worker
-// gets a share are replaced by it.
+// `tensors`: of the variables `which`, after the header if there is one. A tensor of which this
+// worker gets a share is replaced by it.
 void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
                                        const std::vector<std::size_t>& which,
                                        std::vector<at::Tensor>& tensors) {
@@ -270,7 +270,7 @@ void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
   if (!whole.empty()) all_reduce(plan, whole);
 }
 
-// Those of other types keep their own.
+// If bfloat16 is sent, tensors of other types than float32 keep their type.
 void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors) {
   const WorkerRequest request{.call = plan.call, .text = plan.text};
   if (!sends_bfloat16_ && bytes_per_pack_ == 0) return workers_->all_reduce(request, tensors);
@@ -358,7 +358,7 @@ void WorkerGradients::reduce_after_header(Plan& plan, const Step& step,
     }
     return;
   }
-  // What some have sent is of no use. The gradients themselves are as they were.
+  // The sums that some have sent early are of no use. The gradients themselves are as they were.
   if (early > 0) early_.stop();
   std::vector<at::Tensor> together;
   for (const std::size_t i : planned) together.push_back(step.value_to_send(i));

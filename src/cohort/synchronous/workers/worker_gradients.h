@@ -37,7 +37,7 @@ struct StepNumbers {
   // that requires none is not in the step.
   const std::vector<bool>* are_trained = nullptr;
 };
-// Those of an update rule, in its order.
+// The numbers of an update rule, in its order.
 inline StepNumbers numbers_of(const variable::UpdateRule& rule, std::span<const double> values) {
   return {rule.name(), rule.hyperparameter_names(), values};
 }
@@ -85,9 +85,9 @@ class WorkerGradients {
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own (but see
   // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
-  // What `state` returns is compared when the values of variables are: in the steps 1, 2, 4, 8, …
-  // of a kind, and if something else than an update has written one of them on a worker. Throws the
-  // same on all workers, and then the sums are of no use.
+  // The text that `state` returns is compared when the values of variables are: in the steps 1, 2,
+  // 4, 8, … of a kind, and if something else than an update has written one of them on a worker.
+  // Throws the same on all workers, and then the sums are of no use.
   using StateText = std::function<std::string()>;
   void sum(
       std::string_view call, std::string_view what, std::span<const Variable> variables,

@@ -27,7 +27,7 @@ struct SavedTensor {
 };
 using SavedTensors = std::map<std::string, SavedTensor>;
 
-// What the format allows for the JSON text.
+// The limit of the format for the JSON text.
 inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 
 // Reads the JSON text of a file that has `data_bytes` after it. Any text is safe. Throws data_loss

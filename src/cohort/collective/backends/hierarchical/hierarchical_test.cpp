@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance test of all backends cannot see: who adds what, how many bytes pass between
-// hosts, and failures in the middle of a call.
+// These tests see what the conformance test of all backends cannot: who adds what, how many bytes
+// pass between hosts, and failures in the middle of a call.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
@@ -195,7 +195,7 @@ class Counter {
   std::int64_t num_bytes() const {
     std::int64_t sum = 0;
     for (const FileDescriptor& end : ends_) {
-      // Of the kernel's tcp_info, where that of glibc ends before tcpi_bytes_received.
+      // The kernel's tcp_info has this field, but glibc's ends before tcpi_bytes_received.
       constexpr int kTcpInfo = 11;
       std::uint64_t info[17] = {};
       socklen_t size = sizeof(info);

@@ -37,7 +37,7 @@ Tensors values_of(const Call& call) {
   return values;
 }
 
-// What is added: float32 instead of types that are rounded once, at the end.
+// The values to add: float32 instead of types that are rounded once, at the end.
 Tensors addends_of(const Tensors& values) {
   Tensors addends;
   for (const at::Tensor& value : values) {
@@ -193,7 +193,7 @@ void Member::perform(Call& call, Deadline deadline) {
 
 Deadline Member::for_beginning(Deadline deadline) const {
   const bool is_behind_here = behind_until_ != TimePoint();
-  // Those who wait in a call of another group give up by then.
+  // Members that wait in a call of another group give up by then.
   const bool is_behind = is_behind_here || links_->behind_until().load() > deadline.time();
   return is_behind ? later(deadline, kForBeginning) : deadline;
 }

@@ -30,7 +30,8 @@ class DividedLinks {
   // Opens the connections of all parts of the group of this path, once; one thread at a time does
   // it for each path.
   void open(const SplitPath& path, Deadline deadline);
-  // Those of one part to all members, as Links::open() returns them; opens them if need be.
+  // The connections of one part to all members, as Links::open() returns them; opens them if need
+  // be.
   std::vector<FileDescriptor> take(Part part, const SplitPath& path, int lanes, Deadline deadline);
   // Closes what no part has taken.
   void close_rest(const SplitPath& path);

@@ -25,8 +25,8 @@ bool Meeting::have_all_begun(std::uint64_t call) {
   for (int rank = 0; rank < size_; ++rank) {
     if (!has_begun(rank, call)) return false;
   }
-  // One of the first may have withdrawn its turn while this thread waited for the last. Of two
-  // members, each has begun the call itself before it looked at the other.
+  // One of the first may have withdrawn its turn while this thread waited for the last. In a group
+  // of two, each member has begun the call itself before it looked at the other.
   for (int rank = 0; size_ > 2 && rank < size_; ++rank) {
     if (!has_begun(rank, call)) return false;
   }

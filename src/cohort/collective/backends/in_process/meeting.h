@@ -22,8 +22,8 @@ namespace cohort::collective::in_process {
 // It costs more copies, but the members wait for each other only once.
 inline constexpr std::int64_t kPayloadBytesMax = 128;
 
-// What a member tells the others of a call. `call`, `parts` and `data` refer to the member's stack
-// and tensors: another member uses them only before it has completed its units of the call
+// A member's description of a call for the others. `call`, `parts` and `data` refer to the member's
+// stack and tensors: another member uses them only before it has completed its units of the call
 // (Meeting::complete).
 struct Offer {
   std::uint64_t fingerprint = 0;

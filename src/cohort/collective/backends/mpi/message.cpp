@@ -43,7 +43,7 @@ Message::Message(Message&& other) noexcept
 Message::~Message() {
   if (!slot_ || !is_under_way()) return;
   auto& orphans = Orphans<Slot>::get();
-  // Of a receive that no message has matched this is the end. What is sent arrives all the same.
+  // This ends a receive that no message has matched. A message that is sent arrives all the same.
   if (is_receive_ && World::is_alive()) ::MPI_Cancel(&slot_->request);
   {
     const Lock lock(orphans.mutex);

@@ -28,7 +28,7 @@ class Message {
   bool is_done();
   bool is_under_way() const { return state_ == State::under_way; }
   bool has_failed() const { return state_ == State::failed; }
-  // Of a received message.
+  // Both are known for a received message only.
   std::size_t length() const { return length_; }
   int source() const { return source_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a library that was built without MPI has in place of this folder.
+// A library that was built without MPI has this in place of the folder.
 #include "cohort/collective/mpi_group.h"
 #include "cohort/core/error.h"
 

@@ -41,7 +41,8 @@ class World {
   // Tells all others the tags of this process in a group; kLeft: it leaves without a call.
   static constexpr int kLeft = -1;
   void say_hello(const SplitPath& path, int tags);
-  // What process `from` has said, if it has. It is forgotten then.
+  // The number of tags that process `from` has sent, if it has sent one. The number is forgotten
+  // then.
   std::optional<int> take_hello(int from, const SplitPath& path);
 
  private:

@@ -176,7 +176,7 @@ void Meeting::meet(const Caller& caller) {
   Deadline deadline = caller.deadline;
   bool has_given_up = false;
   // Again, since one of the first may have withdrawn its turn while this one waited for the last.
-  // Of two members, each has begun the call itself before it looked at the other.
+  // In a group of two, each member has begun the call itself before it looked at the other.
   do {
     for (int i = 1; i < size_; ++i) {
       const int rank = (rank_ + i) % size_;

@@ -14,8 +14,8 @@
 // lock is held, which a killed process would keep.
 //
 // The group ends by one word, RoomState::ended, that the first of all members sets who has a
-// reason. It names the first call that fails, so the others finish calls before that one. What a
-// member that is stopped does after that changes nothing for the others, who have left.
+// reason. It names the first call that fails, so the others finish calls before that one. A member
+// that was stopped and goes on after that changes nothing for the others, who have left.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,7 @@
 
 namespace cohort::collective::shared_memory {
 
-// What a member waits for: that others have come so far.
+// A member waits until others have come so far.
 enum class Progress : std::uint8_t { begun, filled, reduced, consumed };
 
 // One member's view. Used only from the thread that calls the member.
@@ -98,7 +98,7 @@ class Meeting {
   // Throws what ended the group.
   [[noreturn]] void refuse(const Caller& caller);
   [[noreturn]] void throw_ending(int by, const Caller& caller);
-  // Those because of which the member `by` has ended the group.
+  // The members because of which the member `by` has ended the group.
   std::vector<int> note_culprits(int by);
 
   const std::shared_ptr<Memory> memory_;  // shared with the members of the other groups

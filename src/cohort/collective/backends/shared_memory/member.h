@@ -51,7 +51,7 @@ class Member final : public Group, public EndedGroup, public std::enable_shared_
   void perform(Call& call, Deadline deadline) override;
 
  private:
-  // What the turns of all members say: the length of each. One for each member.
+  // The length that the turn of each member states.
   using Lengths = c10::SmallVector<std::int64_t, 8>;
 
   // Meets the others; throws if their calls differ. `values` fit into the turn or the buffer.

@@ -28,7 +28,7 @@ struct Invitation {
   std::int64_t descriptor = 0;
 };
 
-// Of a split; not 0.
+// The key of a split; not 0.
 std::uint64_t key_of(const SplitPath& path) {
   std::uint64_t hash = 0;
   for (const std::uint64_t number : path) hash = mix_seed(hash, number);

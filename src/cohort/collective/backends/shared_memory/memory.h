@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the members of a group and of all its splits share: one file, in which each of these groups
-// has a room, and a socket to each other member, which tells when its process has ended.
+// The memory that the members of a group and of all its splits share: one file, in which each of
+// these groups has a room, and a socket to each other member, which tells when its process has
+// ended.
 #pragma once
 
 #include <atomic>

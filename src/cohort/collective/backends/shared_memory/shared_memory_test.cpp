@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What is particular to groups that share memory. The members are threads of this process; with
-// processes: tests/fault/group_loss_test.cpp.
+// These tests are about properties that only groups that share memory have. The members are threads
+// of this process; with processes: tests/fault/group_loss_test.cpp.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

@@ -26,7 +26,7 @@ Range round_range(const Call& call, std::int64_t round) {
   return {round * kSliceBytes, std::min((round + 1) * kSliceBytes, call.payload_bytes)};
 }
 
-// What one member reduces of a round.
+// The part of a round that one member reduces.
 Range share_of(const Range& round, int rank, int size) {
   const auto bound = [&](int i) {
     const std::int64_t bytes = (round.end - round.begin) * i / size;
@@ -166,8 +166,8 @@ void stream_in_place(Stream& stream, const Call& call, const Meeting::Caller& ca
     copy_in(call, {range.begin, share.begin}, slices[mine], range.begin);
     copy_in(call, {share.end, range.end}, slices[mine], range.begin);
   };
-  // This member has not filled its share, where the others find the result. Of two members, one
-  // writes it to the slice that it has just read instead, so each line moves only twice.
+  // This member has not filled its share, where the others find the result. In a group of two, one
+  // member writes it to the slice that it has just read instead, so each line moves only twice.
   const bool is_pair = call.size == 2;
   const auto other = static_cast<std::size_t>(1 - call.rank);
   stages.reduce = [&](std::int64_t round, std::span<std::byte* const> slices) {

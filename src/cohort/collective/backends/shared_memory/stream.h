@@ -18,8 +18,8 @@
 
 namespace cohort::collective::shared_memory {
 
-// What a member does with round `round` of a call. `slices` are those of all members, in the order
-// of ranks.
+// A member's work on round `round` of a call. `slices` are those of all members, in the order of
+// ranks.
 using OnSlices = std::function<void(std::int64_t round, std::span<std::byte* const> slices)>;
 
 struct Stages {

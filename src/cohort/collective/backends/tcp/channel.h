@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the frames of a call go through: to each other member a channel, of sockets or of another
-// carrier (backends/mpi).
+// The frames of a call go through these channels: one to each other member, of sockets or of
+// another carrier (backends/mpi).
 #pragma once
 
 #include <chrono>
@@ -29,7 +29,7 @@ struct Frame {
 
 enum class Acceptance : std::uint8_t { take, hold, refuse };
 
-// What one call sends and receives. Used only from the thread that makes the call.
+// The frames that one call sends and receives. Used only from the thread that makes the call.
 class Traffic {
  public:
   virtual ~Traffic() = default;
@@ -61,7 +61,7 @@ class Channel {
   // The other member sends no more frames.
   virtual bool has_ended() const = 0;
   virtual bool has_farewell_ended() const = 0;
-  // What was wrong with the bytes of the other member; empty if nothing.
+  // The fault in the bytes of the other member; empty if nothing.
   virtual const std::string& fault() const = 0;
   virtual const std::optional<Farewell>& farewell() const = 0;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What members send each other: frames with values, and messages about the end of a group.
+// Members send each other frames with values, and messages about the end of a group.
 #pragma once
 
 #include <sys/uio.h>

@@ -151,8 +151,8 @@ void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, 
     if (moved_at == TimePoint()) moved_at = now;
     if (now >= deadline.time()) {
       look_for_farewells(caller);
-      // Of several members that have not begun, some may wait for another one in the call before,
-      // whose deadline passes at about this time; and of several that owe values, some may be slow.
+      // If several members have not begun, some may wait for another one in the call before, whose
+      // deadline passes at about this time; and if several owe values, some may be slow.
       const auto beginning = late(traffic, Awaited::beginning);
       const bool is_sure = beginning.size() == 1 ||
                            (beginning.empty() && late(traffic, Awaited::values).size() == 1);

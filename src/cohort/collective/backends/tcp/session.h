@@ -43,8 +43,9 @@ class Siblings {
  public:
   void add(Session* session);
   void remove(Session* session) noexcept;
-  // What a member that is asked has told, in a group other than that of `mine`, about the members
-  // because of which that has ended. Leaves out groups in which another thread makes a call.
+  // The farewell that a member that is asked has sent, in a group other than that of `mine`, about
+  // the members because of which that group has ended. Leaves out groups in which another thread
+  // makes a call.
   std::optional<Farewell> told_elsewhere(const Session& mine,
                                          const std::function<bool(int from)>& is_asked);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the conformance test of all backends cannot see: large transfers, broken connections, and
-// damaged bytes.
+// These tests see what the conformance test of all backends cannot: large transfers, broken
+// connections, and damaged bytes.
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>

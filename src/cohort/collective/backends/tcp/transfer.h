@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What one call sends and receives.
+// The sending and receiving of one call.
 #pragma once
 
 #include <cstddef>
@@ -95,7 +95,7 @@ class Transfer final : public AwaitedTraffic {
   bool is_agreed_ = false;
   Range share_ = {};
   std::int64_t num_reduced_ = 0;  // bytes of the share
-  // Of this member's values, those that are ready and all.
+  // The bytes of this member's values that are ready.
   std::int64_t values_ready_ = 0;
   Bytes own_spec_ = {};
   std::vector<Bytes> messages_ = {};  // of exchange()
