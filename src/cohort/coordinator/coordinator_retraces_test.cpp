@@ -2,7 +2,6 @@
 // When a coordinator traces a function again: frozen values never become stale silently, and
 // nothing else costs a trace.
 #include <ATen/TensorOperators.h>
-#include <ATen/ops/add.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/ones.h>

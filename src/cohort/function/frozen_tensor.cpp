@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/frozen_tensor.h"
 
-#include <algorithm>
-
 #include "cohort/function/tracer/content_hash.h"
 
 namespace cohort::function {

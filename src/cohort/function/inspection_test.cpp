@@ -5,7 +5,6 @@
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 
-#include <cmath>
 #include <limits>
 
 #include "cohort/core/log.h"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // Operators that read their arguments on the host: constants are fine, everything else is refused.
-#include <ATen/ops/_coalesce.h>
 #include <ATen/ops/_pack_padded_sequence.h>
 #include <ATen/ops/_pad_packed_sequence.h>
 #include <ATen/ops/ctc_loss.h>

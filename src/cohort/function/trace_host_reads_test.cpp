@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Values that a body reads on the host: the second pass, with other values, detects them.
 #include <ATen/ops/arange.h>
-#include <ATen/ops/embedding.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/index_select.h>
 #include <ATen/ops/ones.h>

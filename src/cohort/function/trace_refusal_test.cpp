@@ -3,7 +3,6 @@
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>
-#include <ATen/ops/full.h>
 #include <ATen/ops/kron.h>
 #include <ATen/ops/native_batch_norm.h>
 #include <ATen/ops/ones.h>

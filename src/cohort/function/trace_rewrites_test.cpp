@@ -5,7 +5,6 @@
 #include <gmock/gmock.h>
 #include <torch/version.h>
 
-#include <cmath>
 #include <limits>
 
 #include "cohort/function/tracer/cases_for_tests.h"

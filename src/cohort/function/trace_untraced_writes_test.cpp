@@ -2,7 +2,6 @@
 // Writes without an operator: those into fresh tensors become constants, others are refused.
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <ATen/ops/tril.h>
 #include <ATen/ops/zeros.h>

@@ -2,7 +2,6 @@
 #include "cohort/function/traced_function.h"
 
 #include <algorithm>
-#include <iterator>
 #include <unordered_map>
 #include <unordered_set>
 

@@ -47,7 +47,7 @@ FileDescriptor open_socket(const addrinfo& address) {
   return FileDescriptor(::socket(address.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
 }
 
-// Of getsockname() or getpeername().
+// The address that `call` gives: getsockname() or getpeername().
 std::optional<SocketAddress> address_by(int (*call)(int, sockaddr*, socklen_t*), int fd) {
   SocketAddress address;
   socklen_t size = sizeof address;
@@ -162,11 +162,6 @@ FileDescriptor listen_on(std::string& address, const std::function<bool()>& shou
   where.port = std::to_string(port_of(local->get()));
   address = where.to_string();
   return fd;
-}
-
-void check_can_listen(const std::string& address) {
-  const HostPort where = parse_address(address);
-  check_all_free(*resolve_to_listen(where), where);
 }
 
 void check_all_free(const addrinfo& addresses, const HostPort& where) {

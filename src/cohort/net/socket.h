@@ -25,10 +25,8 @@ FileDescriptor listen_on(std::string& address, const std::function<bool()>& shou
 // The same for every address of the name that this machine has, with one port.
 std::vector<FileDescriptor> listen_on_all(std::string& address,
                                           const std::function<bool()>& should_stop = {});
-// Throws what listen_on() would throw, without keeping the address; resource_exhausted also if
-// another address of the same name is taken.
-void check_can_listen(const std::string& address);
-// The same for addresses that were found before; `where` is for messages.
+// Throws what listen_on() would throw, without keeping the addresses; resource_exhausted also if
+// only one of them is taken. `where` is for messages.
 void check_all_free(const addrinfo& addresses, const HostPort& where);
 
 // Starts to connect. Returns 0 or EINPROGRESS, or why it failed at once.

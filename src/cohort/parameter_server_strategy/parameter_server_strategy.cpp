@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <mutex>
 #include <utility>
 
 #include "cohort/core/blas.h"

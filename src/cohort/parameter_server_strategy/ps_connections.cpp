@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's connections to parameter servers after start-up.
 #include <chrono>
-#include <string>
 
 #include "cohort/core/log.h"
 #include "cohort/parameter_server_strategy/cluster_connection.h"

@@ -2,7 +2,6 @@
 // The threads on which the replicas of one process run.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Round trips, rates and throughput of each backend between two threads of one process.
 #include <ATen/ops/ones.h>
-#include <ATen/ops/zeros.h>
 #include <benchmark/benchmark.h>
 
 #include <atomic>

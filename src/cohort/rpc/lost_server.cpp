@@ -2,7 +2,6 @@
 #include "cohort/rpc/lost_server.h"
 
 #include <string>
-#include <utility>
 
 namespace cohort::rpc {
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/messages.h"
 
-#include <string_view>
 #include <utility>
 
 #include "cohort/core/fields.h"

@@ -5,8 +5,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::rpc {

@@ -2,7 +2,6 @@
 // Requests and responses over one channel: ids, deadlines, and an answer for every request.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>

@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <functional>
 #include <future>
-#include <optional>
 #include <string>
 #include <thread>
 #include <utility>

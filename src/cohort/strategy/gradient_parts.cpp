@@ -16,7 +16,6 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/row_gradient.h"
-#include "cohort/variable/variable_state.h"
 
 namespace cohort {
 namespace {

@@ -2,7 +2,6 @@
 // Distributed input of a strategy, results of run(), and reduce() and gather() of plain values.
 #include <ATen/core/TensorBody.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

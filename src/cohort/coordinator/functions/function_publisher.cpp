@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/functions/function_publisher.h"
 
-#include <algorithm>
 #include <limits>
 #include <map>
 #include <utility>

@@ -4,8 +4,6 @@
 #include <ATen/Functions.h>
 #include <gtest/gtest.h>
 
-#include <utility>
-
 namespace cohort::coordinator::internal {
 namespace {
 

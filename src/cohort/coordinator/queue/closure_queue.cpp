@@ -5,7 +5,6 @@
 #include <set>
 #include <string>
 #include <tuple>
-#include <utility>
 
 #include "cohort/coordinator/closure_table.h"
 #include "cohort/coordinator/workers/worker_loads.h"

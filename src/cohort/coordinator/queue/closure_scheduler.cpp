@@ -2,8 +2,6 @@
 // Carries out the queue's decisions.
 #include "cohort/coordinator/queue/closure_scheduler.h"
 
-#include <algorithm>
-
 #include "cohort/coordinator/runtime/coordinator_options.h"
 
 namespace cohort::coordinator {

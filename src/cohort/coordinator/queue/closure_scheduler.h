@@ -11,7 +11,6 @@
 #include <optional>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "cohort/coordinator/epochs/epoch_run.h"
 #include "cohort/coordinator/queue/closure_queue.h"

@@ -2,7 +2,6 @@
 #include "cohort/coordinator/queue/closure_sender.h"
 
 #include <algorithm>
-#include <exception>
 #include <utility>
 
 #include "cohort/coordinator/datasets/iterator_handle.h"

@@ -4,7 +4,6 @@
 #include <array>
 #include <charconv>
 #include <string>
-#include <utility>
 
 #include "cohort/rpc/lost_server.h"
 

@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <deque>
 #include <optional>
-#include <string_view>
 #include <unordered_map>
 
 #include "cohort/core/clock.h"

@@ -3,7 +3,6 @@
 #pragma once
 
 #include <bitset>
-#include <cstddef>
 #include <cstdint>
 
 namespace cohort::coordinator::internal {

@@ -2,7 +2,6 @@
 #include "cohort/coordinator/workers/ps_silence.h"
 
 #include <cstdint>
-#include <ratio>
 #include <sstream>
 #include <utility>
 #include <variant>

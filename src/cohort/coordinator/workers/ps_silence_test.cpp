@@ -2,7 +2,6 @@
 // Parameter servers that do not answer, though their connections are open.
 #include "cohort/coordinator/workers/ps_silence.h"
 
-#include <ATen/ops/ones.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -2,8 +2,8 @@
 // rebatch: regroups rows into batches of a cyclic list of sizes (spec 3.4, V2).
 #include <algorithm>
 
-#include "cohort/data/batching/rebatching.h"
 #include "cohort/data/batch_parts.h"
+#include "cohort/data/batching/rebatching.h"
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/held_rows.h"
 #include "cohort/data/rows/field_rows.h"

@@ -4,8 +4,8 @@
 // batch. Runs the three ops instead if the input's length is unknown before it is read, or if it
 // splits batches and the input's shapes are not static. Only rewrites use it.
 
-#include "cohort/data/graph/op_node.h"
 #include "cohort/data/batch_parts.h"
+#include "cohort/data/graph/op_node.h"
 #include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/index_shard_layout.h"

@@ -5,8 +5,6 @@
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/as_strided.h>
 
-#include <algorithm>
-
 #include "cohort/function/tracer/arguments.h"
 #include "cohort/function/tracer/key.h"
 #include "cohort/function/tracer/ops.h"

@@ -7,7 +7,6 @@
 #include <ATen/core/ivalue.h>
 
 #include <span>
-#include <string_view>
 
 namespace cohort::function {
 

@@ -7,7 +7,6 @@
 #include <ATen/core/ivalue.h>
 
 #include <span>
-#include <string>
 #include <string_view>
 
 #include "cohort/function/program/program.h"

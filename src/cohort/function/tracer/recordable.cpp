@@ -6,7 +6,6 @@
 #include <algorithm>
 
 #include "cohort/function/program/allow_list.h"
-#include "cohort/function/program/op_memory.h"
 #include "cohort/function/tracer/arguments.h"
 #include "cohort/function/tracer/library_caller.h"
 #include "cohort/function/tracer/ops.h"

@@ -12,7 +12,6 @@
 #include "cohort/function/tracer/arguments.h"
 #include "cohort/function/tracer/host_readers.h"
 #include "cohort/function/tracer/key.h"
-#include "cohort/function/tracer/library_caller.h"
 #include "cohort/function/tracer/ops.h"
 #include "cohort/function/tracer/rewrites/rewrites.h"
 

@@ -5,7 +5,6 @@
 
 #include <sstream>
 #include <string>
-#include <utility>
 
 #include "cohort/function/local_tensors.h"
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the recorder that keeps reads, in-place writes and updates of one variable in order:
 // a variable's register does not change when an effect updates the variable on its server.
-#include <algorithm>
 
 #include "cohort/function/tracer/arguments.h"
 #include "cohort/function/tracer/recorder.h"

@@ -5,8 +5,6 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
-#include <thread>
-
 #include "cohort/core/crc32c.h"
 #include "cohort/rpc/frames/frame_codec.h"
 #include "cohort/testing/channel_fixture.h"

@@ -4,7 +4,6 @@
 
 #include <atomic>
 #include <future>
-#include <optional>
 #include <thread>
 
 #include "cohort/core/error.h"

@@ -6,7 +6,6 @@
 #include <grpcpp/support/status.h>
 
 #include <optional>
-#include <string>
 #include <string_view>
 
 #include "cohort/core/error.h"

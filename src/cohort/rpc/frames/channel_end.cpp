@@ -4,7 +4,6 @@
 #include <pthread.h>
 #include <signal.h>
 
-#include <algorithm>
 #include <string>
 #include <utility>
 

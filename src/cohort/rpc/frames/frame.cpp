@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/frames/frame.h"
 
-#include <utility>
-
 #include "cohort/core/error_bytes.h"
 
 namespace cohort::rpc {

@@ -14,7 +14,6 @@
 #include <cstddef>
 #include <map>
 #include <optional>
-#include <string_view>
 #include <utility>
 
 #include "cohort/core/log.h"

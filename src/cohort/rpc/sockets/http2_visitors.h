@@ -4,7 +4,6 @@
 
 #include <charconv>
 #include <memory>
-#include <string>
 #include <string_view>
 #include <unordered_map>
 #include <utility>

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/closures/iterator_table.h"
 
-#include <thread>
 #include <utility>
 
 #include "cohort/core/log.h"

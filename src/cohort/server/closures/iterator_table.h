@@ -2,14 +2,12 @@
 // The iterators of one worker, by resource id.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <stop_token>
-#include <string>
 #include <unordered_map>
 #include <vector>
 

@@ -10,7 +10,6 @@
 #include <atomic>
 #include <filesystem>
 #include <fstream>
-#include <thread>
 
 #include "cohort/data/shipped_dataset.h"
 #include "cohort/function/registry.h"

@@ -6,8 +6,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
-#include <vector>
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"

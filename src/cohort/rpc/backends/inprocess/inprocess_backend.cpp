@@ -4,7 +4,6 @@
 #include <atomic>
 #include <deque>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "cohort/rpc/frames/channel_end.h"

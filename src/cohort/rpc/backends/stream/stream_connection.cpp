@@ -9,7 +9,6 @@
 
 #include <array>
 #include <cerrno>
-#include <system_error>
 #include <utility>
 
 #include "cohort/core/log.h"
