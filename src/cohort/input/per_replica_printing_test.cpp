@@ -5,6 +5,7 @@
 
 #include <sstream>
 
+#include "cohort/core/text/printing.h"
 #include "cohort/input/per_replica.h"
 
 namespace cohort {
