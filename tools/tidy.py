@@ -21,7 +21,6 @@ HEADER_LINES = 400
 SOURCE_LINES = 400
 TEST_LINES = 600
 CLASS_METHODS = 25
-README_LINES = 60
 FOLDER_FILES = 40
 COMMENT_COLUMNS = 100
 CODE = (".h", ".cpp")
@@ -274,8 +273,6 @@ def file_sizes(tree):
         limit = HEADER_LINES if source.is_header else SOURCE_LINES if is_source else TEST_LINES
         if source.is_code and len(source.lines) > limit:
             yield Finding(source.path, limit, "size", f"{len(source.lines)} lines; split at {limit}")
-        if source.module and source.path.endswith("/README.md") and len(source.lines) > README_LINES:
-            yield Finding(source.path, README_LINES, "size", f"a module's README has at most {README_LINES} lines")
         folders[str(pathlib.PurePosixPath(source.path).parent)] += source.is_code and not source.is_test
     for folder, count in folders.items():
         if count > FOLDER_FILES:

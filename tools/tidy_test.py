@@ -164,8 +164,6 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found("src/cohort/rpc/b.cpp", HEAD + "\n" * 399), [])
         self.assertEqual(self.found("src/cohort/rpc/b_test.cpp", HEAD + "\n" * 599), [])
         self.assertEqual(self.found("src/cohort/rpc/b_test.cpp", HEAD + "\n" * 600), ["size"])
-        self.write("src/cohort/rpc/b_test.cpp", HEAD)
-        self.assertEqual(self.found("src/cohort/rpc/README.md", "x\n" * 61), ["size"])
 
     def test_class_sizes(self):
         members = ("  explicit A(int x) : a_{x}, b_(x) {}\n  ~A();\n  A& operator=(const A&) = delete;\n"
