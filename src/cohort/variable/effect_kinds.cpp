@@ -178,6 +178,8 @@ std::string call_name(Effect::Kind kind) {
 void change_in_place(const at::Tensor& value, Effect effect) {
   for (at::Tensor& tensor : effect.tensors)
     if (tensor.is_alias_of(value)) tensor = tensor.clone();
+  if (effect.row_ids.defined() && effect.row_ids.is_alias_of(value))
+    effect.row_ids = effect.row_ids.clone();
   at::Tensor next = value;
   effect_kind(effect.kind).change(next, value, effect, /*is_current=*/true);
 }

@@ -157,6 +157,13 @@ TEST(ScatterTest, WrongArgumentsChangeNothing) {
       throws_error(ErrorCode::invalid_argument, "other than 0"));
 }
 
+// The ids changed while the rows were written, and named rows that do not exist.
+TEST(ScatterTest, MayTakeTheVariableItselfAsIds) {
+  const Variable v = make(longs({3, 0, 1, 2}));
+  v.scatter_update(v.tensor(), at::full({4}, std::int64_t{1} << 40, at::TensorOptions(at::kLong)));
+  EXPECT_THAT(numbers(v.read()), ::testing::Each(static_cast<double>(std::int64_t{1} << 40)));
+}
+
 TEST(ScatterTest, OfSeveralVariablesAreCheckedBeforeTheFirstChanges) {
   const Variable a = make(at::zeros({2})), b = make(at::zeros({1}));
   const VariableWrite good{a, Kind::scatter_add, at::ones({1}), longs({1})};
