@@ -62,11 +62,12 @@ class COHORT_API Optimizer {
   // first variable changes, so a gradient may be a view of another variable's value. Throws
   // unimplemented as minimize() does.
   //
-  // A sparse gradient of rows, as embeddings make it with sparse(true), gives the bits of the dense
-  // one: rows that come several times are added in their order, and rules with momentum, averages
-  // or weight decay change rows without a gradient, too, as in TensorFlow. Such rules cost an
-  // update of all rows, and a line in the log; the others, and all with .lazy_rows, cost the rows
-  // that occur.
+  // A sparse gradient of rows, as an embedding makes it with sparse(true), gives the bits of the
+  // dense one, if the step uses the embedding once: LibTorch itself adds the rows of several uses
+  // in another order. Rows that come several times are added in their order, and rules with
+  // momentum, averages or weight decay change rows without a gradient, too, as in TensorFlow. Such
+  // rules cost an update of all rows, and a line in the log; the others, and all with .lazy_rows,
+  // cost the rows that occur.
   //
   // An update of variables on several parameter servers is not atomic. If one server refuses its
   // part, for example because another rule's slots have this optimizer's name, the error is thrown

@@ -109,8 +109,12 @@ GradientRows sum_rows(const GradientRows& gradient) {
 
 at::Tensor sum_rows(const at::Tensor& gradient) {
   const at::Tensor plain = gradient.detach();
-  if (plain.is_coalesced()) return plain;
-  if (!is_added_here(rows_of(plain).values)) return plain.coalesce();
+  if (plain.is_coalesced()) {
+    const GradientRows rows = rows_of(plain);
+    if (rows.values.is_contiguous() && rows.ids.is_contiguous()) return plain;
+    return summed_row_gradient(rows.ids[0].contiguous(), rows.values.contiguous(), plain.sizes());
+  }
+  if (!is_added_here(rows_of(plain).values)) return sum_rows(plain.coalesce());
   const GradientRows sums = sum_rows(rows_of(plain));
   const auto ids = ids_of(sums.ids);
   COHORT_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < plain.size(0)),

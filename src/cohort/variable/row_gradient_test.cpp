@@ -85,6 +85,14 @@ TEST_F(RowGradients, MayHaveNoRowsAndExpandedValues) {
   EXPECT_EQ(dense_of(add_rows(sum_rows(none), sum_rows(one))).sum().item<float>(), 3);
 }
 
+TEST_F(RowGradients, OfAnyOrderInMemoryBecomeRowMajor) {
+  const at::Tensor values = at::tensor({1.F, 3.F, 2.F, 4.F}).view({2, 2}).t();
+  const at::Tensor given = summed_row_gradient(ids_of({0, 2}), values, {4, 2});
+  const GradientRows rows = rows_of(sum_rows(given));
+  EXPECT_TRUE(rows.values.is_contiguous());
+  EXPECT_TRUE(at::equal(rows.values, values));
+}
+
 TEST_F(RowGradients, OtherRowsThanThoseOfTheVariableAreRefused) {
   for (const std::int64_t id : {-1, 9}) {
     EXPECT_THAT(
