@@ -241,11 +241,20 @@ bool are_row_gradients(const std::vector<at::Tensor>& gradients) {
 }
 
 // A row is added as an element of a dense gradient: first in each replica, then over them.
-Reduction::Parts sum_of_rows(const std::vector<at::Tensor>& gradients, const Reduction& reduction) {
+Reduction::Parts sum_of_rows(const std::vector<at::Tensor>& gradients, const Reduction& reduction,
+                             bool are_temporary) {
   std::vector<at::Tensor> sums;
   for (const at::Tensor& gradient : gradients)
     sums.push_back(gradient.defined() ? variable::sum_rows(gradient) : at::Tensor());
-  return reduction.parts(variable::add_all_rows(sums));
+  Reduction::Parts sum = reduction.parts(variable::add_all_rows(sums));
+  if (are_temporary) return sum;
+  // The only gradient may be its own sum.
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || !sum.value.is_alias_of(variable::rows_of(gradient).values)) continue;
+    sum.value = sum.value.clone();
+    sum.indices = sum.indices.clone();
+  }
+  return sum;
 }
 
 }  // namespace
@@ -254,7 +263,7 @@ Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
                                        std::string_view call, CrossDeviceOps cross_device_ops,
                                        bool are_temporary) {
   const Reduction reduction(ReduceOp::sum, {}, call, cross_device_ops);
-  if (are_row_gradients(gradients)) return sum_of_rows(gradients, reduction);
+  if (are_row_gradients(gradients)) return sum_of_rows(gradients, reduction, are_temporary);
   std::vector<Reduction::Parts> parts;
   std::size_t count = 0;
   for (const at::Tensor& gradient : gradients) {
