@@ -66,7 +66,12 @@ class TreeAdder {
                    ErrorCode::failed_precondition, "[", kCall,
                    "] expected the same variables in all parts, got others; do not change "
                    "requires_grad in loss_of()");
-      left[i].first = internal::sum_of_gradients({left[i].first, right[i].first}, kCall);
+      at::Tensor a = left[i].first, b = right[i].first;
+      if (a.defined() && b.defined() && a.layout() != b.layout()) {
+        for (at::Tensor* const gradient : {&a, &b})
+          if (gradient->layout() == at::kSparse) *gradient = variable::dense_of(*gradient);
+      }
+      left[i].first = internal::sum_of_gradients({a, b}, kCall);
     }
     return left;
   }
