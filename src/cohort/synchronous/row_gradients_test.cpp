@@ -9,8 +9,10 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
+#include "cohort/replicas/reduction.h"
 #include "cohort/synchronous/whole_batch_fixture.h"
 #include "cohort/synchronous/workers/workers_fixture.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort {
 namespace {
@@ -122,6 +124,33 @@ TEST_F(RowGradientsOfReplicas, LazyOnesAreTheSameHoweverTheReplicasAreSpread) {
     const Job one{1, job.workers * job.replicas};
     expect_equal(trained(job, true, make), trained(one, true, make), job);
   }
+}
+
+// A batch of padding alone: the gradient has no rows, which is zero in all of them.
+TEST_F(RowGradientsOfReplicas, WithoutRowsAreZeros) {
+  const auto trained = [](SynchronousStrategy& strategy) {
+    const Variable v = strategy.variable("v", torch::ones({4, 2}));
+    const Adam adam({v}, {.learning_rate = 0.1});
+    strategy.run([&] { adam.minimize(v.tensor().square().sum()); });
+    const at::Tensor none =
+        variable::row_gradient(torch::empty({0}, torch::kLong), torch::empty({0, 2}), {4, 2});
+    for (int i = 0; i < 2; ++i) strategy.run([&] { adam.apply_gradients({{none, v}}); });
+    return v.read();
+  };
+  MirroredStrategy one(testing::cpu_devices(2));
+  const at::Tensor expected = trained(one);
+  const auto errors = run_workers(2, {}, [&](auto& strategy) {
+    EXPECT_TRUE(trained(strategy).equal(expected)) << "worker " << strategy.worker();
+  });
+  for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+}
+
+// Replica 0 goes on, and writes into its gradient, while replica 1 still reads the sum.
+TEST_F(RowGradientsOfReplicas, HaveTheirSumInMemoryOfItsOwn) {
+  const at::Tensor only =
+      variable::summed_row_gradient(torch::tensor({1}, torch::kLong), torch::ones({1, 2}), {4, 2});
+  const auto sum = internal::sum_of_gradient_parts({only, at::Tensor()}, "test");
+  EXPECT_FALSE(sum.value.is_alias_of(variable::rows_of(only).values));
 }
 
 TEST_F(RowGradientsOfReplicas, LazyOnesAreNotUpdatedInShares) {

@@ -6,7 +6,8 @@
 
 namespace cohort::internal {
 
-// Makes the rows of this worker those that it sends: each once, after a mark where they begin.
+// Makes the rows of this worker those that it sends: each once, after a mark where they begin. A
+// worker without a gradient sends no mark; one of no rows is a gradient of zeros.
 void prepare_to_gather(Reduction::Parts& parts);
 // Adds the gathered rows in the tree in which dense gradients are added.
 void add_gathered_rows(Reduction::Parts& parts);

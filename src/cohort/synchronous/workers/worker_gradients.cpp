@@ -373,7 +373,8 @@ void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::siz
   const std::vector<std::int64_t>& sizes = *step.variables[i].spec().sizes;
   const at::ScalarType type = step.variables[i].spec().dtype;
   const std::int64_t dimensions = plan.sparse_dimensions[i];
-  if (!parts.value.defined()) {
+  const bool is_given = parts.value.defined();
+  if (!is_given) {
     std::vector<std::int64_t> of_rows(sizes.begin() + dimensions, sizes.end());
     of_rows.insert(of_rows.begin(), 0);
     parts = {.value = at::empty(of_rows, at::TensorOptions(type_of_sum(type))),
@@ -385,11 +386,15 @@ void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::siz
       "the rows of " + shape_of(sizes, type) + " '" + step.variables[i].name() + "'";
   const WorkerRequest request{.call = plan.call, .text = text};
   const bool are_rows = dimensions == 1 && type_of_sum(type) == type;
-  if (are_rows) prepare_to_gather(parts);
+  if (are_rows && is_given) prepare_to_gather(parts);
   parts.indices = workers_->all_gather(request, on_cpu(parts.indices), 1);
   parts.value = workers_->all_gather(request, on_cpu(parts.value), 0);
-  if (are_rows) add_gathered_rows(parts);
-  if (parts.indices.size(1) == 0) parts = {};  // no worker has a gradient
+  // If there is nothing, no worker has a gradient.
+  if (parts.indices.size(1) == 0) {
+    parts = {};
+  } else if (are_rows) {
+    add_gathered_rows(parts);
+  }
 }
 
 }  // namespace cohort::internal
