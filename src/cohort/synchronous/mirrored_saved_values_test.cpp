@@ -5,10 +5,12 @@
 
 #include <string>
 
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/saved_values.h"
+#include "cohort/variable/state_walk.h"
 
 namespace cohort {
 namespace {
@@ -36,6 +38,41 @@ class MirroredSavedValues : public testing::VariableFixture {
   int made_ = 0;
   MirroredStrategy four_{devices(4)};
 };
+
+TEST_F(MirroredSavedValues, RecordsOfOnReadAreWhatTheirReplicasAreTogether) {
+  for (const Aggregation aggregation : {Aggregation::sum, Aggregation::mean}) {
+    const Variable v = on_read(aggregation);
+    spread(v);
+    const VariableRecord together = whole_state({&v, 1}, {})[0];
+    const VariableRecord by_replica = whole_state({&v, 1}, {.is_by_replica = true})[0];
+    EXPECT_EQ(by_replica.values.size(), 4U);
+    const double value = number(v.read());
+    import_state(v, together);
+    EXPECT_EQ(number(v.read()), value);
+    EXPECT_THAT(components(v), Each(3));
+    spread(v);
+    VariableRecord two = by_replica;
+    two.values.resize(2);
+    EXPECT_THAT([&] { import_state(v, two); },
+                throws_error(ErrorCode::invalid_argument, "one for each of the 4 replicas"));
+  }
+}
+
+// The slots of the record became those of the variable, and changed with them.
+TEST_F(MirroredSavedValues, ARecordIsTakenTwice) {
+  const Variable v = four_.variable("v", scalar(1), {.aggregation = Aggregation::mean});
+  const SGD sgd({v}, {.learning_rate = 0.5, .momentum = 0.5});
+  const auto step = [&] { four_.run([&] { sgd.minimize(v.tensor().square()); }); };
+  step();
+  const VariableRecord saved = whole_state({&v, 1}, {})[0];
+  step();
+  const double expected = number(v.read());
+  for (int i = 0; i < 2; ++i) {
+    import_state(v, saved);
+    step();
+    EXPECT_EQ(number(v.read()), expected);
+  }
+}
 
 // VAR-29, VAR-30
 TEST_F(MirroredSavedValues, OfOnReadAreWhatTheirReplicasAreTogether) {

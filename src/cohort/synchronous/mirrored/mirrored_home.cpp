@@ -89,7 +89,7 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
   check_name(name);
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
-  if (handed) made->take(*handed);
+  if (handed) made->take(*handed, /*may_keep=*/true);
   if (!traits.is_trainable || traits.synchronization == VariableSynchronization::on_read)
     undo_.watch(made);
   keep(made);
@@ -170,7 +170,7 @@ std::vector<Variable> MirroredHome::create_module(
     made.emplace_back(std::move(variable));
   }
   for (std::size_t i = 0; i < made.size(); ++i) {
-    if (handed[i]) target_of(made[i]).variable.take(*handed[i]);
+    if (handed[i]) target_of(made[i]).variable.take(*handed[i], /*may_keep=*/true);
     keep(made[i].impl());
   }
   return made;
@@ -205,11 +205,25 @@ void MirroredHome::export_state(std::span<const Variable> variables, const State
 
 void MirroredHome::import_state(const Variable& handle, const VariableRecord& record) {
   const auto [variable, component] = target_of(handle);
+  const std::size_t given = record.values.size();
+  COHORT_CHECK(given == 1 || (!component && given == variable.size()), ErrorCode::invalid_argument,
+               "[variable.import_state] expected one value, or one for each of the ",
+               variable.size(), " replicas of variable '", handle.name(), "', got ", given,
+               "; export them without is_by_replica");
+  const bool is_sum = given == 1 && variable.is_on_read() &&
+                      variable.traits().aggregation == VariableAggregation::sum;
   if (component) {
     variable.take(*component, record.values[0], /*may_keep=*/false);
     variable.allow_difference();
+  } else if (is_sum) {
+    // The replicas get shares of the value, which is the sum of theirs.
+    variable.write_all({handle, Effect::Kind::assign, record.values[0].tensor});
+    for (std::size_t i = 0; i < variable.size(); ++i) {
+      variable.take(i, {variable.component(i).detach(), record.values[0].slots},
+                    /*may_keep=*/false);
+    }
   } else {
-    variable.take(record);
+    variable.take(record, /*may_keep=*/false);
   }
   if (has_workers()) variable.doubt_values();
 }

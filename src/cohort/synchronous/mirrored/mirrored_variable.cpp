@@ -18,6 +18,7 @@
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/validation.h"
 
 namespace cohort::internal {
@@ -259,10 +260,13 @@ void MirroredVariable::write_all(const VariableWrite& write) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   // A value that is a view of a component would change while it is read.
-  const at::Tensor source = shares_memory(write.value) ? write.value.detach().clone() : write.value;
+  const auto fixed = [&](const at::Tensor& given) {
+    return given.defined() && shares_memory(given) ? given.detach().clone() : given;
+  };
+  const at::Tensor source = fixed(write.value), row_ids = fixed(write.row_ids);
   const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
   if (!is_split) {
-    for (std::size_t i = 0; i < size(); ++i) this->write(i, write.kind, source, write.row_ids);
+    for (std::size_t i = 0; i < size(); ++i) this->write(i, write.kind, source, row_ids);
     if (write.kind == Effect::Kind::assign) allow_difference(false);
     return;
   }
@@ -301,10 +305,10 @@ VariableRecord MirroredVariable::record(bool has_slots) const {
   return record;
 }
 
-void MirroredVariable::take(const VariableRecord& record) {
+void MirroredVariable::take(const VariableRecord& record, bool may_keep) {
   const std::size_t given = record.values.size();
   for (std::size_t i = 0; i < size(); ++i)
-    take(i, record.values.at(std::min(i, given - 1)), /*may_keep=*/i < given);
+    take(i, record.values.at(std::min(i, given - 1)), may_keep && i < given);
   allow_difference(given > 1);
   note_writes();
 }

@@ -137,8 +137,9 @@ class MirroredVariable final : public VariableImpl,
   // The same of one replica's value.
   VariableRecord::Value value_record(std::size_t i, bool has_slots) const;
   // Makes the values and their slots those of a record, while no run is open. Its tensors may be
+  // those of the variable. `may_keep`: nobody else uses the record's slots, so that they may become
   // those of the variable.
-  void take(const VariableRecord& record);
+  void take(const VariableRecord& record, bool may_keep);
   // The same for value i; see VariableState::take_slots().
   void take(std::size_t i, const VariableRecord::Value& value, bool may_keep);
 

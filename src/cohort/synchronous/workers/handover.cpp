@@ -59,10 +59,17 @@ struct ContentShape {
 template <class Codec>
 void fields(Codec& codec, SlotShapes& slots) {
   codec(slots.optimizer, slots.rule, slots.tensors);
+  if constexpr (Codec::kReads) {
+    for (const TensorSpec& tensor : slots.tensors)
+      if (!tensor.is_static()) codec.fail("known sizes of slots");
+  }
 }
 template <class Codec>
 void fields(Codec& codec, VariableShape& variable) {
   codec(variable.name, variable.spec, variable.values);
+  if constexpr (Codec::kReads) {
+    if (!variable.spec.is_static()) codec.fail("known sizes of a variable");
+  }
 }
 template <class Codec>
 void fields(Codec& codec, AttachedShape& attached) {
@@ -253,7 +260,7 @@ void take_over(MirroredHome& home, Content content, const OwnVariables& own, boo
                                 !(content.state.variables.empty() && content.attached.empty());
   for (const auto& [name, variable] : own) {
     const auto found = content.state.variables.find(name);
-    target_of(variable).variable.take(found->second);
+    target_of(variable).variable.take(found->second, /*may_keep=*/true);
     content.state.variables.erase(found);
   }
   content.state.attached.clear();
