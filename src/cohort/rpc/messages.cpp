@@ -79,7 +79,8 @@ void fields(Codec& codec, AppliedRecord::Push& push) {
 }
 template <class Codec>
 void fields(Codec& codec, AppliedRecord& record) {
-  codec(record.origin, Fixed{record.incarnation}, record.low_watermark, record.applied);
+  codec(record.origin, Fixed{record.incarnation}, record.low_watermark, record.applied,
+        FixedList{record.earlier});
 }
 template <class Codec>
 void fields(Codec& codec, StateRange& range) {

@@ -106,6 +106,7 @@ struct AppliedRecord {
   std::uint64_t incarnation = 0;
   std::uint64_t low_watermark = 0;
   std::vector<Push> applied = {};
+  std::vector<std::uint64_t> earlier = {};  // incarnations of the origin that have ended
 };
 // Rows of a variable with their slots. A variable without rows is whole.
 struct StateRange {

@@ -87,7 +87,8 @@ ImportRequest sample_import() {
           .applied = {{.origin = 2,
                        .incarnation = 1ULL << 63,
                        .low_watermark = 4,
-                       .applied = {{5, 0}, {6, 1}}}}};
+                       .applied = {{5, 0}, {6, 1}},
+                       .earlier = {3}}}};
 }
 
 TEST(Messages, StatesComeBack) {
@@ -108,6 +109,7 @@ TEST(Messages, StatesComeBack) {
   EXPECT_EQ(back.applied[0].origin, 2U);
   EXPECT_EQ(back.applied[0].incarnation, 1ULL << 63);
   EXPECT_EQ(back.applied[0].low_watermark, 4U);
+  EXPECT_THAT(back.applied[0].earlier, ElementsAre(3));
   ASSERT_EQ(back.applied[0].applied.size(), 2U);
   EXPECT_EQ(back.applied[0].applied[1].number, 6U);
   EXPECT_EQ(back.applied[0].applied[1].segment, 1U);

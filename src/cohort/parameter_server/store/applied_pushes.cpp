@@ -44,23 +44,17 @@ AppliedPushes::Start* AppliedPushes::begin_start(std::uint64_t number, std::uint
   return &origin.start;
 }
 
-std::vector<rpc::AppliedRecord> AppliedPushes::record() {
+std::vector<rpc::AppliedRecord> AppliedPushes::record() const {
   const Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [&]() COHORT_REQUIRES(mutex_) {
-    return std::all_of(origins_.begin(), origins_.end(), [](const auto& origin) {
-      const auto& pushes = origin.second.start.pushes;
-      return std::all_of(pushes.begin(), pushes.end(),
-                         [](const auto& push) { return push.second == State::applied; });
-    });
-  });
   std::vector<rpc::AppliedRecord> records;
   for (const auto& [number, origin] : origins_) {
-    rpc::AppliedRecord& record =
-        records.emplace_back(rpc::AppliedRecord{.origin = number,
-                                                .incarnation = origin.incarnation,
-                                                .low_watermark = origin.start.low_watermark});
+    rpc::AppliedRecord& record = records.emplace_back(
+        rpc::AppliedRecord{.origin = number,
+                           .incarnation = origin.incarnation,
+                           .low_watermark = origin.start.low_watermark,
+                           .earlier = {origin.earlier.begin(), origin.earlier.end()}});
     for (const auto& [key, state] : origin.start.pushes)
-      record.applied.push_back({key.number, key.segment});
+      if (state == State::applied) record.applied.push_back({key.number, key.segment});
   }
   return records;
 }
@@ -68,8 +62,14 @@ std::vector<rpc::AppliedRecord> AppliedPushes::record() {
 void AppliedPushes::merge(const std::vector<rpc::AppliedRecord>& records) {
   const Lock lock(mutex_);
   for (const rpc::AppliedRecord& record : records) {
-    Start* const start = begin_start(record.origin, record.incarnation);
-    if (start == nullptr) continue;
+    Origin& origin = origins_.try_emplace(record.origin, Origin{.incarnation = record.incarnation})
+                         .first->second;
+    const bool is_later = std::find(record.earlier.begin(), record.earlier.end(),
+                                    origin.incarnation) != record.earlier.end();
+    origin.earlier.insert(record.earlier.begin(), record.earlier.end());
+    Start* start = &origin.start;
+    if (is_later) start = begin_start(record.origin, record.incarnation);
+    if (origin.incarnation != record.incarnation) continue;  // the record is of an earlier start
     start->low_watermark = std::max(start->low_watermark, record.low_watermark);
     for (const rpc::AppliedRecord::Push& push : record.applied)
       start->pushes.emplace(Key({.number = push.number, .segment = push.segment}), State::applied);

@@ -28,9 +28,10 @@ class AppliedPushes {
   void forget(const rpc::PushId& push) noexcept;
   std::size_t remembered() const;
   // The pushes that are applied here, which another server must know if it takes variables from
-  // this one. Waits for pushes that are being applied now.
-  std::vector<rpc::AppliedRecord> record();
-  // Adds what another server has applied.
+  // this one. No push may be between begin() and its end.
+  std::vector<rpc::AppliedRecord> record() const;
+  // Adds what another server has applied. A record of an earlier start of an origin says nothing
+  // of the present one.
   void merge(const std::vector<rpc::AppliedRecord>& records);
 
  private:

@@ -80,6 +80,35 @@ TEST(AppliedPushes, ALaterStartOfAnOriginBeginsAgainAndEndsTheEarlierOne) {
   EXPECT_EQ(applied.begin({.incarnation = 5, .number = 8}, 1), Verdict::retired) << "it comes late";
 }
 
+TEST(AppliedPushes, KnowWhatAnotherServerHasApplied) {
+  AppliedPushes from, to;
+  ASSERT_EQ(from.begin({.incarnation = 1, .number = 7}, 3), Verdict::apply);
+  from.finish({.incarnation = 1, .number = 7});
+  to.merge(from.record());
+  EXPECT_EQ(to.begin({.incarnation = 1, .number = 7}, 3), Verdict::applied_before);
+  EXPECT_EQ(to.begin({.incarnation = 1, .number = 2}, 0), Verdict::retired);
+  EXPECT_EQ(to.begin({.incarnation = 1, .number = 8}, 3), Verdict::apply);
+}
+
+TEST(AppliedPushes, ARecordOfAnEarlierStartSaysNothingOfTheLaterOne) {
+  AppliedPushes first, later;
+  ASSERT_EQ(first.begin({.incarnation = 1, .number = 7}, 1), Verdict::apply);
+  first.finish({.incarnation = 1, .number = 7});
+  const std::vector<rpc::AppliedRecord> of_first = first.record();
+  ASSERT_EQ(later.begin({.incarnation = 2, .number = 7}, 1), Verdict::apply);
+  later.finish({.incarnation = 2, .number = 7});
+  later.merge(of_first);
+  EXPECT_EQ(later.begin({.incarnation = 2, .number = 8}, 1), Verdict::apply);
+  // The other way round, the earlier start ends.
+  ASSERT_EQ(first.begin({.incarnation = 2, .number = 9}, 1), Verdict::apply);
+  first.finish({.incarnation = 2, .number = 9});
+  AppliedPushes third;
+  third.merge(of_first);
+  third.merge(first.record());
+  EXPECT_EQ(third.begin({.incarnation = 2, .number = 9}, 1), Verdict::applied_before);
+  EXPECT_EQ(third.begin({.incarnation = 1, .number = 8}, 1), Verdict::retired);
+}
+
 TEST(AppliedPushes, OneOfManyThreadsApplies) {
   AppliedPushes applied;
   std::atomic<int> count{0};
