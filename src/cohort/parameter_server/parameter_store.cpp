@@ -52,6 +52,7 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
 
 // Fills variables before it locks the table, so that pulls and pushes of others can continue.
 void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
+  const std::shared_lock pushing(pushing_);  // so that none is erased meanwhile
   std::unordered_map<std::uint64_t, std::shared_ptr<StoredVariable>> fresh;
   for (const rpc::VariableSpec& variable : variables) {
     COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
@@ -110,6 +111,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
 }
 
 rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
+  const std::shared_lock pushing(pushing_);
   check_placement(request.placement);
   const rpc::PushId& id = request.id;
   rpc::check_watermark(request.low_watermark, id.number);
@@ -143,6 +145,8 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
 }
 
 rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request) {
+  std::unique_lock alone(pushing_, std::defer_lock);
+  if (request.has_applied) alone.lock();
   check_placement(request.placement);
   rpc::ExportReply reply;
   for (const rpc::StateRange& range : request.ranges)
@@ -152,22 +156,25 @@ rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request)
 }
 
 void ParameterStore::import_state(const rpc::ImportRequest& request) {
+  const std::unique_lock alone(pushing_);
   check_placement(request.placement);
   std::vector<std::shared_ptr<StoredVariable>> variables;
-  for (const rpc::StateOfRange& state : request.states) {
-    variables.push_back(find(state.range.variable));
-    variables.back()->check_import(state);
-  }
+  std::vector<StoredVariable::Import> imports;
   try {
-    for (std::size_t i = 0; i < variables.size(); ++i)
-      variables[i]->import_state(request.states[i]);
+    for (const rpc::StateOfRange& state : request.states) {
+      variables.push_back(find(state.range.variable));
+      imports.push_back(variables.back()->prepare_import(state));
+    }
+    applied_.merge(request.applied);
   } catch (...) {
     rethrow_from_store("import_state");
   }
-  applied_.merge(request.applied);
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    variables[i]->import_state(std::move(imports[i]));
 }
 
 void ParameterStore::erase(const std::vector<std::uint64_t>& variables) {
+  const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
   for (const std::uint64_t id : variables) variables_.erase(id);
 }

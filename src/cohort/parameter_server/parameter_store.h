@@ -36,12 +36,12 @@ class COHORT_API ParameterStore {
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
   rpc::PushReply push(rpc::PushRequest request);
-  // To move variables, call expect_placement() before: a push that came between their export and
-  // that of the applied pushes would be lost or applied twice.
+  // To move variables, call expect_placement() before, so that no push comes between their export
+  // and erase().
   rpc::ExportReply export_state(const rpc::ExportRequest& request);
+  // Takes all states or none.
   void import_state(const rpc::ImportRequest& request);
-  // Ignores those that are not here. An update that runs now may be lost, too: call
-  // expect_placement() before.
+  // Ignores those that are not here.
   void erase(const std::vector<std::uint64_t>& variables);
   const Counters& counters() const { return counters_; }
 
@@ -55,6 +55,9 @@ class COHORT_API ParameterStore {
   std::shared_ptr<parameter_server::StoredVariable> find(std::uint64_t id) const;
   std::vector<Update> prepare(std::vector<rpc::Effect> effects) const;
 
+  // Held by all pushes, and alone by what must not happen while a push is made: an import, erase(),
+  // and an export of the pushes that were applied.
+  std::shared_mutex pushing_;
   mutable std::shared_mutex mutex_;  // guards the table
   std::unordered_map<std::uint64_t, std::shared_ptr<parameter_server::StoredVariable>> variables_;
   parameter_server::AppliedPushes applied_;

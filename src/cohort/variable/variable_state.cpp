@@ -220,24 +220,29 @@ void VariableState::take_slots(std::span<const internal::OptimizerSlots> slots, 
   slots_ = std::move(taken);
 }
 
-void VariableState::take_slot_rows(std::span<const internal::OptimizerSlots> slots,
-                                   std::int64_t first_row, std::int64_t rows) {
-  std::vector<internal::OptimizerSlots> whole(slots.begin(), slots.end());
-  for (internal::OptimizerSlots& given : whole) {
+VariableState::Slots VariableState::joined_slots(std::span<const internal::OptimizerSlots> slots,
+                                                 std::int64_t first_row, std::int64_t rows) const {
+  Slots joined;
+  for (const internal::OptimizerSlots& given : slots) {
+    RuleSlots own{given.rule, {}};
     const RuleSlots* const known = find(given.optimizer, given.rule);
     for (std::size_t i = 0; i < given.tensors.size(); ++i) {
-      at::Tensor& tensor = given.tensors[i];
-      if (tensor.dim() == 0 || tensor.size(0) != rows) continue;
-      const at::Tensor part = tensor;
+      const at::Tensor& part = given.tensors[i];
+      if (part.dim() == 0 || rows == 0) {
+        own.tensors.push_back(part.clone());
+        continue;
+      }
       std::vector<std::int64_t> sizes = part.sizes().vec();
       sizes[0] = value_.size(0);
       const bool is_there = known != nullptr && i < known->tensors.size() &&
                             known->tensors[i].sizes() == at::IntArrayRef(sizes);
-      tensor = is_there ? known->tensors[i] : at::zeros(sizes, part.options());
-      tensor.narrow(0, first_row, rows).copy_(part);
+      own.tensors.push_back(is_there ? known->tensors[i].clone()
+                                     : at::zeros(sizes, part.options()));
+      own.tensors.back().narrow(0, first_row, rows).copy_(part);
     }
+    joined.emplace(given.optimizer, std::move(own));
   }
-  take_slots(whole, /*may_keep=*/true);
+  return joined;
 }
 
 VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {
@@ -246,7 +251,8 @@ VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {
 }
 
 // Two updates of one push, which were reserved together, may have different rules.
-VariableState::RuleSlots* VariableState::find(std::string_view optimizer, std::string_view rule) {
+const VariableState::RuleSlots* VariableState::find(std::string_view optimizer,
+                                                    std::string_view rule) const {
   const auto [first, last] = slots_.equal_range(optimizer);
   for (auto slots = first; slots != last; ++slots) {
     if (slots->second.rule == rule) return &slots->second;

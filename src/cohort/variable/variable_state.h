@@ -74,10 +74,12 @@ class COHORT_API VariableState {
   // Makes the slots those of another process, or of another replica, with the same value. They are
   // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
   void take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep);
-  // Takes rows of slots, which begin at this row of the value; slots that have no rows are taken
-  // whole. Rows of new slots that nothing was taken for are zero.
-  void take_slot_rows(std::span<const internal::OptimizerSlots> slots, std::int64_t first_row,
-                      std::int64_t rows);
+  // Copies of these slots, which have `rows` rows from this row of the value on, joined with the
+  // other rows of the slots that exist, or with zeros; slots that have no rows, and with rows = 0
+  // all slots, are whole.
+  Slots joined_slots(std::span<const internal::OptimizerSlots> slots, std::int64_t first_row,
+                     std::int64_t rows) const;
+  void exchange_slots(Slots slots) { slots_ = std::move(slots); }
 
   // An update with its memory, for one apply().
   struct Reserve {
@@ -117,7 +119,10 @@ class COHORT_API VariableState {
  private:
   Fresh reserve_slots(const SlotKey& key, std::span<const double> hyper,
                       std::string_view variable_name) const;
-  RuleSlots* find(std::string_view optimizer, std::string_view rule);
+  const RuleSlots* find(std::string_view optimizer, std::string_view rule) const;
+  RuleSlots* find(std::string_view optimizer, std::string_view rule) {
+    return const_cast<RuleSlots*>(std::as_const(*this).find(optimizer, rule));
+  }
   RuleSlots& made(const SlotKey& key, Fresh fresh);
 
   at::Tensor value_;

@@ -18,7 +18,7 @@ constexpr std::size_t kSparesMax = 3;
 
 void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::string_view name) {
   if (range.rows == rpc::Slice::kAllRows && range.first_row == 0) return;
-  const bool is_part = !spec.sizes->empty() && range.first_row >= 0 && range.rows >= 0 &&
+  const bool is_part = !spec.sizes->empty() && range.first_row >= 0 && range.rows > 0 &&
                        range.first_row <= spec.sizes->front() - range.rows;
   COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
                name, "' ", spec.to_string(), ", got ", range.rows, " from row ", range.first_row);
@@ -82,20 +82,22 @@ void StoredVariable::check_import(const rpc::StateOfRange& state) const {
   }
 }
 
-void StoredVariable::import_state(const rpc::StateOfRange& state) {
-  const Lock lock(mutex_);
+StoredVariable::Import StoredVariable::prepare_import(const rpc::StateOfRange& state) const {
+  check_import(state);
   const bool is_whole = state.range.rows == rpc::Slice::kAllRows;
-  Reserve reserve{.effect = {}, .rule = nullptr, .spare = take_spare()};
-  at::Tensor next = target(reserve);
-  if (is_whole) {
-    next.copy_(state.value);
-    state_.take_slots(state.slots, /*may_keep=*/false);
-  } else {
-    if (!next.is_same(state_.value())) next.copy_(state_.value());
-    next.narrow(0, state.range.first_row, state.range.rows).copy_(state.value);
-    state_.take_slot_rows(state.slots, state.range.first_row, state.range.rows);
-  }
-  finish(std::move(next), reserve);
+  const std::int64_t rows = is_whole ? 0 : state.range.rows;
+  const Lock lock(mutex_);
+  Import import{.value = (is_whole ? state.value : state_.value()).clone(),
+                .slots = state_.joined_slots(state.slots, state.range.first_row, rows)};
+  if (!is_whole) import.value.narrow(0, state.range.first_row, rows).copy_(state.value);
+  return import;
+}
+
+void StoredVariable::import_state(Import import) {
+  const Lock lock(mutex_);
+  ++version_;
+  keep_spare(state_.exchange(std::move(import.value)));
+  state_.exchange_slots(std::move(import.slots));
 }
 
 at::Tensor StoredVariable::checked_gradient(const Reserve& reserve) const {

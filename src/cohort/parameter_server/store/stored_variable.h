@@ -47,11 +47,15 @@ class StoredVariable {
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
-  // Takes a state whose tensors fit, as check_import() says.
-  void import_state(const rpc::StateOfRange& state);
+  // A state in memory of its own, for one import_state(), which cannot fail.
+  struct Import {
+    at::Tensor value;
+    VariableState::Slots slots;
+  };
   // Throws invalid_argument unless the state has rows of this variable, and slots of known rules
-  // for them.
-  void check_import(const rpc::StateOfRange& state) const;
+  // for them. No update may come before the import.
+  Import prepare_import(const rpc::StateOfRange& state) const;
+  void import_state(Import import);
 
   // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
   Reserve reserve(internal::Effect effect, const variable::UpdateRule* rule);
@@ -59,6 +63,7 @@ class StoredVariable {
 
  private:
   at::Tensor checked_gradient(const Reserve& reserve) const;
+  void check_import(const rpc::StateOfRange& state) const;
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);
