@@ -110,9 +110,11 @@ void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::
 }
 
 void ParameterServerHome::write(std::span<const VariableWrite> writes) {
-  for (const VariableWrite& write : writes)
-    check_is_no_stand_in("variable.assign", write.value,
-                         " (to be assigned to '" + write.variable.name() + "')");
+  for (const VariableWrite& write : writes) {
+    const std::string detail = " (to be assigned to '" + write.variable.name() + "')";
+    check_is_no_stand_in("variable.assign", write.value, detail);
+    if (write.row_ids.defined()) check_is_no_stand_in("variable.scatter", write.row_ids, detail);
+  }
   RemoteHome::write(writes);
 }
 
@@ -267,14 +269,13 @@ void ParameterServerHome::write_back_stand_ins(std::string_view where) const {
   const std::vector<Variable> all = variables_.variables();
   for (const Variable& variable : all) {
     // A trace refuses such a value too.
-    COHORT_CHECK(
-        variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
-        "] expected steps that write values without a graph into variables, got that "
-        "variable '",
-        variable.name(),
-        "' was written in place with a value that requires a gradient: the next step's "
-        "gradients would flow through this one too. VariableWrite value.detach(), write under "
-        "at::NoGradGuard, or use assign()");
+    COHORT_CHECK(variable.tensor().is_leaf(), ErrorCode::invalid_argument, "[", where,
+                 "] expected steps that write values without a graph into variables, got that "
+                 "variable '",
+                 variable.name(),
+                 "' was written in place with a value that requires a gradient: the next step's "
+                 "gradients would flow through this one too. Write value.detach(), write under "
+                 "at::NoGradGuard, or use assign()");
   }
   write_back(all);
 }

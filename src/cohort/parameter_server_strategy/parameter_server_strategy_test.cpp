@@ -164,6 +164,11 @@ TEST_F(PublishTest, OutsideOfStepsAStandInIsNoValue) {
   EXPECT_THAT([&] { count.assign_sub(v.tensor().detach()); }, is_refused("v"));
   EXPECT_THAT([&] { v.assign_add((at::full({2}, 1.0) - v.tensor()).exp()); }, is_refused("v"));
   EXPECT_THAT([&] { v.assign(count.tensor()); }, is_refused("n"));
+  const Variable ids = strategy.variable("ids", at::full({2}, 1, at::TensorOptions(at::kLong)),
+                                         {.is_trainable = false});
+  EXPECT_THAT([&] { v.scatter_add(ids.tensor(), at::full({2}, 1.0)); },
+              throws_error(ErrorCode::invalid_argument,
+                           "[variable.scatter] expected a value, got tensor() of variable 'ids'"));
   EXPECT_THAT([&] { strategy.variable("copy", v.tensor()); },
               throws_error(ErrorCode::invalid_argument,
                            "[strategy.variable] expected a value, got tensor() of variable 'v', or "
