@@ -100,7 +100,14 @@ std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
   return ranges;
 }
 
-VariableRecord record_of(const Variable& variable, rpc::StateOfRange state) {
+VariableRecord record_of(const Variable& variable, const rpc::StateRange& range,
+                         rpc::StateOfRange state) {
+  TensorSpec expected = variable.spec();
+  if (range.rows != rpc::Slice::kAllRows) expected.sizes->front() = range.rows;
+  COHORT_CHECK(TensorSpec::of(state.value) == expected && state.range.first_row == range.first_row,
+               ErrorCode::data_loss, "[variable.export_state] expected ", expected.to_string(),
+               " from row ", range.first_row, ", got ", TensorSpec::of(state.value).to_string(),
+               " from row ", state.range.first_row, " (variable '", variable.name(), "')");
   return {.name = variable.name(),
           .spec = variable.spec(),
           .first_row = state.range.first_row,
@@ -152,7 +159,8 @@ class RemoteHome::Exporter {
       ranges.push_back({places_.slices[i].server, {.variable = places_.slices[i].variable}});
     std::vector<rpc::StateOfRange> states = ask(ranges);
     for (std::size_t k = 0; k < together_.size(); ++k)
-      take_(together_[k], record_of(variables_[together_[k]], std::move(states[k])));
+      take_(together_[k],
+            record_of(variables_[together_[k]], ranges[k].range, std::move(states[k])));
     together_.clear();
   }
   // All chunks must be of one version of the variable, so that the slots fit the value.
@@ -166,11 +174,12 @@ class RemoteHome::Exporter {
         if (states.back().version != states.front().version) break;
       }
       if (states.back().version != states.front().version) continue;
-      for (rpc::StateOfRange& state : states) take_(i, record_of(variables_[i], std::move(state)));
+      for (std::size_t k = 0; k < states.size(); ++k)
+        take_(i, record_of(variables_[i], ranges[k], std::move(states[k])));
       return;
     }
     const ParameterClient::Range whole{server, {.variable = places_.slices[i].variable}};
-    take_(i, record_of(variables_[i], std::move(ask({&whole, 1})[0])));
+    take_(i, record_of(variables_[i], whole.range, std::move(ask({&whole, 1})[0])));
   }
 
   const RemoteHome& home_;
