@@ -28,8 +28,8 @@ class CountingHome final : public VariableHome {
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable>) const override { return {}; }
   void write(std::span<const VariableWrite>) override {}
-  void export_state(std::span<const Variable>, const StateWalk&,
-                    const TakeRecord&) const override {}
+  void export_state(std::span<const Variable>, const StateWalk&, const TakeRecord&) const override {
+  }
   void import_state(const Variable&, const VariableRecord&) override {}
   std::vector<at::Tensor> memory_of(const Variable& variable) const override {
     return {variable.tensor(), other};

@@ -6,8 +6,8 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/batch_parts.h"
+#include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/rows/field_rows.h"
 
