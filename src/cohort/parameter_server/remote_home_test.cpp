@@ -101,7 +101,7 @@ TEST_F(RemoteHomeTest, ASparseGradientIsSentAsItsRows) {
   const Variable table(std::make_shared<RemoteVariable>("table", stand_in, true, 9, home_));
   const at::Tensor gradient = variable::row_gradient(at::tensor({7, 999'999, 7}, at::kLong),
                                                      at::ones({3, 2}), {1'000'000, 2});
-  const RateRule rule;
+  const RateRule rule{};
   for (const bool lazy_rows : {false, true}) {
     const Update update{table, gradient};
     apply_updates({rule, "rated_1", nullptr, lazy_rows}, {&update, 1},

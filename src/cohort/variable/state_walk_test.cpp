@@ -49,7 +49,7 @@ class StateWalks : public ::testing::Test {
     const Update update{variable, at::ones({3, 2})};
     apply_updates({rule_, "mine"}, {&update, 1}, {});
   }
-  const SumAndCountRule rule_;
+  const SumAndCountRule rule_{};
 };
 
 TEST_F(StateWalks, ASecondVariableGoesOnAsTheFirst) {
