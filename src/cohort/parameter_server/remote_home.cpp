@@ -203,8 +203,9 @@ void RemoteHome::import_state(const Variable& variable, const VariableRecord& re
        ranges_of(slice.variable, record.spec, StateWalk().chunk_bytes)) {
     const auto rows_of = [&](const at::Tensor& tensor) {
       const bool is_whole = range.rows == rpc::Slice::kAllRows || tensor.dim() == 0;
-      const at::Tensor plain = tensor.detach().cpu();
-      return (is_whole ? plain : plain.narrow(0, range.first_row, range.rows)).contiguous();
+      const at::Tensor plain = tensor.detach();
+      const at::Tensor part = is_whole ? plain : plain.narrow(0, range.first_row, range.rows);
+      return part.cpu().contiguous();
     };
     rpc::StateOfRange state{.range = range, .value = rows_of(value.tensor), .slots = value.slots};
     for (internal::OptimizerSlots& slots : state.slots)
