@@ -408,6 +408,32 @@ TEST_F(ParameterStoreTest, VariablesMoveWithTheirSlotsAndAppliedPushes) {
   EXPECT_TRUE(other.pull({{2}}).values[0].eq(-1.25).all().item<bool>());
 }
 
+// A table of many chunks would otherwise be copied once for each of them.
+TEST_F(ParameterStoreTest, RowsAreImportedInPlace) {
+  const rpc::StateRange first{2, 0, 2}, second{2, 2, 1};
+  const auto rows_of = [](const rpc::StateRange& range, double content) {
+    const at::Tensor rows = at::full({range.rows, 2}, content, at::kFloat);
+    return rpc::StateOfRange{range, 0, rows, {{"momentum", "momentum", {rows.mul(2)}}}};
+  };
+  const void* const memory = value(2).data_ptr();
+  store.import_state({.states = {rows_of(first, 1), rows_of(second, 2)}});
+  EXPECT_EQ(value(2).data_ptr(), memory);
+  const auto exported = [&] {
+    return store.export_state({.ranges = {{2}}, .has_slots = true}).states.at(0);
+  };
+  const rpc::StateOfRange both = exported();
+  EXPECT_TRUE(at::equal(both.value, at::tensor({1.F, 1.F, 1.F, 1.F, 2.F, 2.F}).view({3, 2})));
+  EXPECT_TRUE(at::equal(both.slots.at(0).tensors.at(0), both.value.mul(2)));
+  // Now `both` holds the value, as a reader does.
+  store.import_state({.states = {rows_of(first, 3)}});
+  EXPECT_TRUE(both.value[0].eq(1).all().item<bool>());
+  EXPECT_TRUE(at::equal(value(2), at::tensor({3.F, 3.F, 3.F, 3.F, 2.F, 2.F}).view({3, 2})));
+  EXPECT_TRUE(at::equal(exported().slots.at(0).tensors.at(0), value(2).mul(2)));
+  store.import_state({.states = {{{2}, 0, at::ones({3, 2}), {}}}});
+  EXPECT_TRUE(value(2).eq(1).all().item<bool>());
+  EXPECT_TRUE(exported().slots.empty()) << "the state has none";
+}
+
 TEST_F(ParameterStoreTest, RefusesStatesThatDoNotFit) {
   const auto refusal = [&](const rpc::StateOfRange& state) {
     return [this, state] { store.import_state({.states = {state}}); };

@@ -220,29 +220,47 @@ void VariableState::take_slots(std::span<const internal::OptimizerSlots> slots, 
   slots_ = std::move(taken);
 }
 
-VariableState::Slots VariableState::joined_slots(std::span<const internal::OptimizerSlots> slots,
-                                                 std::int64_t first_row, std::int64_t rows) const {
-  Slots joined;
+VariableState::Slots VariableState::slots_for(std::span<const internal::OptimizerSlots> slots,
+                                              bool are_whole) const {
+  Slots all;
   for (const internal::OptimizerSlots& given : slots) {
-    RuleSlots own{given.rule, {}};
-    const RuleSlots* const known = find(given.optimizer, given.rule);
-    for (std::size_t i = 0; i < given.tensors.size(); ++i) {
-      const at::Tensor& part = given.tensors[i];
-      if (part.dim() == 0 || rows == 0) {
-        own.tensors.push_back(part.clone());
-        continue;
-      }
+    RuleSlots& own = all.emplace(given.optimizer, RuleSlots{given.rule, {}})->second;
+    for (const at::Tensor& part : given.tensors) {
       std::vector<std::int64_t> sizes = part.sizes().vec();
-      sizes[0] = value_.size(0);
-      const bool is_there = known != nullptr && i < known->tensors.size() &&
-                            known->tensors[i].sizes() == at::IntArrayRef(sizes);
-      own.tensors.push_back(is_there ? known->tensors[i].clone()
-                                     : at::zeros(sizes, part.options()));
-      own.tensors.back().narrow(0, first_row, rows).copy_(part);
+      if (!are_whole && !sizes.empty()) sizes[0] = value_.size(0);
+      const at::Tensor slot = find_slot(given, own.tensors.size(), sizes);
+      own.tensors.push_back(slot.defined() ? slot : at::zeros(sizes, part.options()));
     }
-    joined.emplace(given.optimizer, std::move(own));
   }
-  return joined;
+  return all;
+}
+
+void VariableState::import_slots(Slots all, std::span<const internal::OptimizerSlots> slots,
+                                 std::int64_t first_row) {
+  // The slots may exist by now: another part of the same state was imported before this one.
+  for (auto& [optimizer, own] : all) {
+    const internal::OptimizerSlots key{optimizer, own.rule, {}};
+    for (std::size_t i = 0; i < own.tensors.size(); ++i) {
+      const at::Tensor slot = find_slot(key, i, own.tensors[i].sizes());
+      if (slot.defined()) own.tensors[i] = slot;
+    }
+  }
+  slots_ = std::move(all);
+  for (const internal::OptimizerSlots& given : slots) {
+    const RuleSlots& own = *find(given.optimizer, given.rule);
+    for (std::size_t i = 0; i < given.tensors.size(); ++i) {
+      const at::Tensor &slot = own.tensors[i], &part = given.tensors[i];
+      (part.dim() == 0 ? slot : slot.narrow(0, first_row, part.size(0))).copy_(part);
+    }
+  }
+}
+
+at::Tensor VariableState::find_slot(const internal::OptimizerSlots& slots, std::size_t number,
+                                    at::IntArrayRef sizes) const {
+  const RuleSlots* const known = find(slots.optimizer, slots.rule);
+  const bool is_there =
+      known != nullptr && number < known->tensors.size() && known->tensors[number].sizes() == sizes;
+  return is_there ? known->tensors[number] : at::Tensor();
 }
 
 VariableState::RuleSlots& VariableState::made(const SlotKey& key, Fresh fresh) {

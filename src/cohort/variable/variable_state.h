@@ -74,12 +74,13 @@ class COHORT_API VariableState {
   // Makes the slots those of another process, or of another replica, with the same value. They are
   // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
   void take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep);
-  // Copies of these slots, which have `rows` rows from this row of the value on, joined with the
-  // other rows of the slots that exist, or with zeros; slots that have no rows, and with rows = 0
-  // all slots, are whole.
-  Slots joined_slots(std::span<const internal::OptimizerSlots> slots, std::int64_t first_row,
-                     std::int64_t rows) const;
-  void exchange_slots(Slots slots) { slots_ = std::move(slots); }
+  // The slots for import_slots(): those that exist, and zeros where these do not exist yet. Unless
+  // the given ones `are_whole`, they are rows, and the result has all rows of the value.
+  Slots slots_for(std::span<const internal::OptimizerSlots> slots, bool are_whole) const;
+  // Makes `all` the slots, and copies the given ones into them; rows begin at this row of the
+  // value.
+  void import_slots(Slots all, std::span<const internal::OptimizerSlots> slots,
+                    std::int64_t first_row);
 
   // An update with its memory, for one apply().
   struct Reserve {
@@ -123,6 +124,9 @@ class COHORT_API VariableState {
   RuleSlots* find(std::string_view optimizer, std::string_view rule) {
     return const_cast<RuleSlots*>(std::as_const(*this).find(optimizer, rule));
   }
+  // The slot of this number, or an undefined tensor unless there is one of these sizes.
+  at::Tensor find_slot(const internal::OptimizerSlots& slots, std::size_t number,
+                       at::IntArrayRef sizes) const;
   RuleSlots& made(const SlotKey& key, Fresh fresh);
 
   at::Tensor value_;

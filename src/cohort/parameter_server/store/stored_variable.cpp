@@ -3,6 +3,9 @@
 
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
+#include <functional>
+#include <span>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -22,6 +25,16 @@ void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::stri
                        range.first_row <= spec.sizes->front() - range.rows;
   COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
                name, "' ", spec.to_string(), ", got ", range.rows, " from row ", range.first_row);
+}
+
+// Clients send each row once, in ascending order, and then the rows need not be summed here.
+at::Tensor gradient_of_rows(const internal::Effect& effect, at::IntArrayRef sizes) {
+  const at::Tensor ids = effect.row_ids.to(at::kLong).contiguous();
+  const std::span<const std::int64_t> all(ids.data_ptr<std::int64_t>(),
+                                          static_cast<std::size_t>(ids.numel()));
+  const bool are_summed = std::ranges::adjacent_find(all, std::greater_equal{}) == all.end();
+  return are_summed ? variable::summed_row_gradient(ids, effect.tensors[0], sizes)
+                    : variable::row_gradient(ids, effect.tensors[0], sizes);
 }
 
 // It refers to the effect.
@@ -82,29 +95,34 @@ void StoredVariable::check_import(const rpc::StateOfRange& state) const {
   }
 }
 
-StoredVariable::Import StoredVariable::prepare_import(const rpc::StateOfRange& state) const {
+StoredVariable::Import StoredVariable::prepare_import(rpc::StateOfRange state) {
   check_import(state);
-  const bool is_whole = state.range.rows == rpc::Slice::kAllRows;
-  const std::int64_t rows = is_whole ? 0 : state.range.rows;
   const Lock lock(mutex_);
-  Import import{.value = (is_whole ? state.value : state_.value()).clone(),
-                .slots = state_.joined_slots(state.slots, state.range.first_row, rows)};
-  if (!is_whole) import.value.narrow(0, state.range.first_row, rows).copy_(state.value);
-  return import;
+  VariableState::Slots slots =
+      state_.slots_for(state.slots, state.range.rows == rpc::Slice::kAllRows);
+  return {.state = std::move(state), .spare = take_spare(), .slots = std::move(slots)};
 }
 
 void StoredVariable::import_state(Import import) {
+  const at::Tensor& value = import.state.value;
+  const std::int64_t first_row = import.state.range.first_row;
+  const bool is_whole = import.state.range.rows == rpc::Slice::kAllRows;
   const Lock lock(mutex_);
-  ++version_;
-  keep_spare(state_.exchange(std::move(import.value)));
-  state_.exchange_slots(std::move(import.slots));
+  at::Tensor next = target(import.spare);
+  if (is_whole) {
+    next.copy_(value);
+  } else {
+    if (!next.is_same(state_.value())) next.copy_(state_.value());
+    next.narrow(0, first_row, value.size(0)).copy_(value);
+  }
+  finish(std::move(next), std::move(import.spare));
+  state_.import_slots(std::move(import.slots), import.state.slots, first_row);
 }
 
 at::Tensor StoredVariable::checked_gradient(const Reserve& reserve) const {
   const internal::Effect& effect = reserve.effect;
   at::Tensor gradient = effect.tensors[0];
-  if (effect.row_ids.defined())
-    gradient = variable::row_gradient(effect.row_ids, gradient, *spec_.sizes);
+  if (effect.row_ids.defined()) gradient = gradient_of_rows(effect, *spec_.sizes);
   {
     const Lock lock(mutex_);
     variable::check_update(*reserve.rule, state_.value(), gradient, effect.hyper, name_);
@@ -129,23 +147,23 @@ StoredVariable::Reserve StoredVariable::reserve(internal::Effect effect,
 void StoredVariable::apply(Reserve reserve) {
   const internal::Effect& effect = reserve.effect;
   const Lock lock(mutex_);
-  at::Tensor next = target(reserve);
+  at::Tensor next = target(reserve.spare);
   if (reserve.rule != nullptr) {
     state_.apply(key_of(reserve), std::move(reserve.step), next, effect.hyper);
   } else {
     variable::effect_kind(effect.kind)
         .change(next, state_.value(), effect, version_ == effect.version);
   }
-  finish(std::move(next), reserve);
+  finish(std::move(next), std::move(reserve.spare));
 }
 
-at::Tensor StoredVariable::target(Reserve& reserve) {
-  return state_.value().use_count() > 1 ? std::move(reserve.spare) : state_.value();
+at::Tensor StoredVariable::target(at::Tensor& spare) {
+  return state_.value().use_count() > 1 ? std::move(spare) : state_.value();
 }
 
-void StoredVariable::finish(at::Tensor next, Reserve& reserve) {
+void StoredVariable::finish(at::Tensor next, at::Tensor spare) {
   ++version_;
-  if (reserve.spare.defined()) return keep_spare(std::move(reserve.spare));
+  if (spare.defined()) return keep_spare(std::move(spare));
   keep_spare(state_.exchange(std::move(next)));
 }
 

@@ -47,14 +47,15 @@ class StoredVariable {
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
-  // A state in memory of its own, for one import_state(), which cannot fail.
+  // A state with the memory that it needs, for one import_state(), which cannot fail.
   struct Import {
-    at::Tensor value;
+    rpc::StateOfRange state;
+    at::Tensor spare;  // for the new value, if a reader holds the current one
     VariableState::Slots slots;
   };
   // Throws invalid_argument unless the state has rows of this variable, and slots of known rules
   // for them. No update may come before the import.
-  Import prepare_import(const rpc::StateOfRange& state) const;
+  Import prepare_import(rpc::StateOfRange state);
   void import_state(Import import);
 
   // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
@@ -68,9 +69,9 @@ class StoredVariable {
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);
   // The tensor for the new value: the current value, unless a reader holds it.
-  at::Tensor target(Reserve& reserve) COHORT_REQUIRES(mutex_);
+  at::Tensor target(at::Tensor& spare) COHORT_REQUIRES(mutex_);
   // Makes `next`, which target() returned, the current value. Keeps the unused buffer for later.
-  void finish(at::Tensor next, Reserve& reserve) COHORT_REQUIRES(mutex_);
+  void finish(at::Tensor next, at::Tensor spare) COHORT_REQUIRES(mutex_);
   const std::string name_;
   const TensorSpec spec_;
   mutable Mutex mutex_;
