@@ -37,40 +37,37 @@ class FileCacheStage final : public Stage {
 
   // A pass that writes is saved as one that only passes elements through. The next pass fills the
   // cache, or reports why it cannot.
-  void save(ByteWriter& writer) const override {
-    const Mode mode = mode_ == Mode::writing ? Mode::passing : mode_;
-    writer.u8(static_cast<std::uint8_t>(mode));
+  void describe_position(Position& at) override {
+    const Mode saved = mode_ == Mode::writing ? Mode::passing : mode_;
+    auto number = static_cast<std::uint8_t>(saved);
+    at(number);
+    const auto mode = static_cast<Mode>(number);
+    at.check(mode <= Mode::ended && mode != Mode::writing, "a cache's state");
+    if (at.is_restored()) start_in(mode);
     if (mode == Mode::reading) {
-      writer.u64(reader_->offset());
-      writer.u64(reader_->position());
+      std::uint64_t offset = reader_->offset();
+      std::uint64_t position = reader_->position();
+      at(Fixed{offset}, Fixed{position});
+      if (at.is_restored()) reader_->seek(offset, position);
     }
-    if (mode == Mode::passing) input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    const std::uint8_t mode = reader.u8();
-    if (mode > static_cast<std::uint8_t>(Mode::ended)) reader.fail("a cache's state");
-    mode_ = static_cast<Mode>(mode);
-    if (mode_ == Mode::writing) reader.fail("a cache's state");
-    writer_.reset();
-    late_error_ = nullptr;
-    if (mode_ == Mode::reading) {
-      reader_ = CacheFileReader::open(paths_.whole, dataset_);
-      COHORT_CHECK(reader_ != nullptr, ErrorCode::not_found,
-                   "[data.cache] expected the cache that the position is in, got no file '",
-                   paths_.whole, "'");
-      const std::uint64_t offset = reader.u64();
-      reader_->seek(offset, reader.u64());
-    }
-    if (mode_ == Mode::passing) {
-      input_ = start_input();
-      input_->restore(reader);
-    }
+    if (mode == Mode::passing) at(*input_);
   }
 
  private:
   // Part of a saved position: never renumber.
   enum class Mode : std::uint8_t { fresh = 0, reading = 1, writing = 2, passing = 3, ended = 4 };
+
+  void start_in(Mode mode) {
+    mode_ = mode;
+    writer_.reset();
+    late_error_ = nullptr;
+    if (mode_ == Mode::passing) input_ = start_input();
+    if (mode_ != Mode::reading) return;
+    reader_ = CacheFileReader::open(paths_.whole, dataset_);
+    COHORT_CHECK(reader_ != nullptr, ErrorCode::not_found,
+                 "[data.cache] expected the cache that the position is in, got no file '",
+                 paths_.whole, "'");
+  }
 
   std::unique_ptr<Stage> start_input() const { return cache_.input().start(context_.input(0)); }
 

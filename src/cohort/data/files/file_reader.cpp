@@ -5,7 +5,6 @@
 #include <array>
 #include <thread>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 #include "cohort/data/files/file_access.h"
 #include "cohort/data/files/file_reader_stage.h"
@@ -44,14 +43,9 @@ class RowReader final : public RowStage {
   std::size_t skip_rows(std::size_t count) override { return all_->rows()->skip_rows(count); }
   std::optional<std::int64_t> rows_left() const override { return all_->rows()->rows_left(); }
 
-  void save(ByteWriter& writer) const override {
-    FileReaderNode::write_reading(writer, FileReading::by_number);
-    all_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    reader_.check_reading(reader, FileReading::by_number, context_);
-    all_->restore(reader);
+  void describe_position(Position& at) override {
+    reader_.describe_reading(at, FileReading::by_number, context_);
+    at(*all_);
   }
 
  private:
@@ -113,14 +107,11 @@ std::unique_ptr<Stage> FileReaderNode::start_names(const StageContext& context) 
   return names.start(context.input(0));
 }
 
-void FileReaderNode::write_reading(ByteWriter& writer, FileReading reading) {
-  writer.u8(static_cast<std::uint8_t>(reading));
-}
-
-void FileReaderNode::check_reading(ByteReader& reader, FileReading reading,
-                                   const StageContext& context) const {
-  const std::uint8_t saved = reader.u8();
-  if (saved > static_cast<std::uint8_t>(FileReading::by_number)) reader.fail("how files are read");
+void FileReaderNode::describe_reading(Position& at, FileReading reading,
+                                      const StageContext& context) const {
+  auto saved = static_cast<std::uint8_t>(reading);
+  at(saved);
+  at.check(saved <= static_cast<std::uint8_t>(FileReading::by_number), "how files are read");
   if (saved == static_cast<std::uint8_t>(reading)) return;
   Fields name;
   start_names(context)->next(name);

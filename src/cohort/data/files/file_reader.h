@@ -65,10 +65,9 @@ class FileReaderNode : public Node {
   // themselves.
   virtual std::unique_ptr<ValueBatch> start_batch() const { return nullptr; }
 
-  // A saved position begins with `reading`. check_reading() throws failed_precondition, naming a
-  // file, if the saved run read the files in another way, for example before they had indexes.
-  static void write_reading(ByteWriter& writer, FileReading reading);
-  void check_reading(ByteReader& reader, FileReading reading, const StageContext& context) const;
+  // A saved position begins with `reading`. Throws failed_precondition, naming a file, if the saved
+  // run read the files in another way, for example before they had indexes.
+  void describe_reading(Position& at, FileReading reading, const StageContext& context) const;
 
  protected:
   ElementSpec make_spec() const override;

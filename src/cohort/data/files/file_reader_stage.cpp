@@ -157,37 +157,24 @@ std::int64_t FileReaderStage::next_strings(std::int64_t count, Fields& batch) {
   return drawn;
 }
 
-void FileReaderStage::save(ByteWriter& writer) const {
-  FileReaderNode::write_reading(writer, FileReading::in_order);
-  names_->save(writer);
-  writer.u8(names_have_ended_ ? 1 : 0);
-  writer.varint(turn_);
-  writer.varint(taken_count_);
+void FileReaderStage::describe_position(Position& at) {
+  reader_.describe_reading(at, FileReading::in_order, context_);
+  at(*names_, names_have_ended_, turn_);
+  at.check(turn_ < slots_.size(), "the number of an open file");
+  std::vector<std::uint64_t> taken;
   for (std::size_t i = 0; i < slots_.size(); ++i) {
-    const Slot& slot = slots_[i];
-    if (!slot.is_taken) continue;
-    writer.varint(i);
-    writer.text(slot.path);
-    writer.varint(slot.scanner ? slot.scanner->offset() : slot.resume_at);
+    if (slots_[i].is_taken) taken.push_back(i);
+    if (at.is_restored()) slots_[i] = {};
   }
-}
-
-void FileReaderStage::restore(ByteReader& reader) {
-  reader_.check_reading(reader, FileReading::in_order, context_);
-  names_->restore(reader);
-  names_have_ended_ = reader.u8() != 0;
-  turn_ = reader.varint();
-  if (turn_ >= slots_.size()) reader.fail("the number of an open file");
-  for (Slot& slot : slots_) slot = {};
-  taken_count_ = reader.count(3);
-  for (std::size_t i = 0; i < taken_count_; ++i) {
-    const std::uint64_t number = reader.varint();
-    if (number >= slots_.size() || slots_[number].is_taken) reader.fail("an open file");
+  at.list(taken, 3, [&](std::uint64_t& number) {
+    at(number);
+    at.check(number < slots_.size() && !slots_[number].is_taken, "an open file");
     Slot& slot = slots_[number];
+    if (slot.scanner) slot.resume_at = slot.scanner->offset();
+    at(slot.path, slot.resume_at);
     slot.is_taken = true;
-    slot.path = reader.text();
-    slot.resume_at = reader.varint();
-  }
+  });
+  taken_count_ = taken.size();
 }
 
 }  // namespace cohort::data

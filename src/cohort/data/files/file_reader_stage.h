@@ -22,8 +22,7 @@ class FileReaderStage final : public Stage {
   bool next(Fields& fields) override;
   std::int64_t next_batch(std::int64_t count, Fields& batch) override;
   std::int64_t skip(std::int64_t count) override;
-  void save(ByteWriter& writer) const override;
-  void restore(ByteReader& reader) override;
+  void describe_position(Position& at) override;
 
  private:
   // One of the interleaved files.

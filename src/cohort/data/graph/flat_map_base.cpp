@@ -67,20 +67,18 @@ std::unique_ptr<OpenDataset> DatasetOpener::open(const Fields& element, std::uin
   }
 }
 
-void DatasetOpener::save(ByteWriter& writer, bool is_input_at_end) const {
+void DatasetOpener::describe_position(Position& at, bool& is_input_at_end) {
   const std::optional<std::uint64_t> pass = context_.pass().get();
-  writer.u8(static_cast<std::uint8_t>(kKnowsPass | (pass ? kHasPass : 0) |
-                                      (is_input_at_end ? kInputHasEnded : 0)));
-  if (pass) writer.u64(*pass);
-}
-
-bool DatasetOpener::restore(ByteReader& reader) {
-  const std::uint8_t flags = reader.u8();
-  if (flags > (kInputHasEnded | kHasPass | kKnowsPass)) reader.fail("a position in made datasets");
+  auto flags = static_cast<std::uint8_t>(kKnowsPass | (pass ? kHasPass : 0) |
+                                         (is_input_at_end ? kInputHasEnded : 0));
+  at(flags);
+  at.check(flags <= (kInputHasEnded | kHasPass | kKnowsPass), "a position in made datasets");
+  is_input_at_end = (flags & kInputHasEnded) != 0;
   const bool has_pass = (flags & kHasPass) != 0;
-  const std::optional<std::uint64_t> pass = has_pass ? std::optional(reader.u64()) : std::nullopt;
-  if ((flags & kKnowsPass) != 0) context_.pass().set(pass);
-  return (flags & kInputHasEnded) != 0;
+  std::uint64_t number = pass.value_or(0);
+  if (has_pass) at(Fixed{number});
+  if (!at.is_restored() || (flags & kKnowsPass) == 0) return;
+  context_.pass().set(has_pass ? std::optional(number) : std::nullopt);
 }
 
 }  // namespace cohort::data

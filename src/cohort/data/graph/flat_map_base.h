@@ -9,7 +9,6 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/once.h"
 #include "cohort/data/functions/call_scope.h"
@@ -53,8 +52,7 @@ class OpenDataset {
       : owner_(owner), node_(std::move(node)), stage_(node_->start(context)) {}
 
   bool next(Fields& fields);
-  void save(ByteWriter& writer) const { stage_->save(writer); }
-  void restore(ByteReader& reader) { stage_->restore(reader); }
+  void describe_position(Position& at) { at(*stage_); }
 
  private:
   const FlatMapBase& owner_;
@@ -74,10 +72,8 @@ class DatasetOpener {
   std::unique_ptr<OpenDataset> open(const Fields& element, std::uint64_t index);
 
   // A part of the op's position: whether the input has ended, and the number of the pass, by which
-  // shuffles in datasets that are made later reshuffle. restore() sets it for the whole run, and
-  // returns whether the input has ended.
-  void save(ByteWriter& writer, bool is_input_at_end) const;
-  bool restore(ByteReader& reader);
+  // shuffles in datasets that are made later reshuffle. Restoring sets it for the whole run.
+  void describe_position(Position& at, bool& is_input_at_end);
 
  private:
   const FlatMapBase& node_;

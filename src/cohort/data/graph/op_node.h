@@ -141,8 +141,7 @@ class InputStage : public Base {
   InputStage(const Node& node, const A& given, std::unique_ptr<Stage> input)
       : Base(node), given_(given), input_(std::move(input)) {}
 
-  void save(ByteWriter& writer) const override { input_->save(writer); }
-  void restore(ByteReader& reader) override { input_->restore(reader); }
+  void describe_position(Position& at) override { at(*input_); }
 
  protected:
   const A& given() const { return given_; }

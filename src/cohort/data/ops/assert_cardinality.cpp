@@ -28,17 +28,12 @@ class AssertStage final : public InputStage<AssertAttributes> {
                           " elements, got ", has_next ? "more" : std::to_string(count_));
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u8(is_done_ ? 1 : 0);
-    writer.varint(static_cast<std::uint64_t>(count_));
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    is_done_ = reader.u8() != 0;
-    count_ = static_cast<std::int64_t>(reader.varint());
-    if (count_ < 0 || (expected_ >= 0 && count_ > expected_)) reader.fail("a number of elements");
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    auto count = static_cast<std::uint64_t>(count_);
+    at(is_done_, count);
+    count_ = static_cast<std::int64_t>(count);
+    at.check(count_ >= 0 && (expected_ < 0 || count_ <= expected_), "a number of elements");
+    InputStage::describe_position(at);
   }
 
  private:

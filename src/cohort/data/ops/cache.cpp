@@ -28,11 +28,6 @@ Fields copy_of(const Fields& element) {
   return copies;
 }
 
-void write_cached(ByteWriter& writer, const Fields& element) { write_fields(writer, element); }
-void write_cached(ByteWriter& writer, std::int64_t row) { writer.zigzag(row); }
-void read_cached(ByteReader& reader, Fields& element) { element = read_fields(reader); }
-void read_cached(ByteReader& reader, std::int64_t& row) { row = reader.zigzag(); }
-
 class CacheNode final : public OpNode<CacheNode, CacheAttributes> {
  public:
   using OpNode::OpNode;
@@ -87,30 +82,27 @@ class MemoryPass {
     install(draw_number(), std::move(filled_));
   }
 
-  void save(ByteWriter& writer) const {
-    writer.u8(static_cast<std::uint8_t>((pass_ ? 1 : 0) + (is_filling_ ? 2 : 0)));
-    writer.varint(position_);
-    if (pass_) writer.u64(pass_->id);
-    const std::vector<T>& items = pass_ ? pass_->items : filled_;
-    writer.varint(items.size());
-    for (const T& item : items) write_cached(writer, item);
-  }
-
-  // Calls check(item) for each item of the position before other iterators can see it.
+  // Calls check(item) for each restored item before other iterators can see it.
   template <class Check>
-  void restore(ByteReader& reader, Check check) {
-    const std::uint8_t state = reader.u8();
-    if (state > 2) reader.fail("a cache's state");
-    const std::size_t position = reader.varint();
-    const std::uint64_t id = state == 1 ? reader.u64() : 0;
+  void describe_position(Position& at, Check check) {
+    auto state = static_cast<std::uint8_t>((pass_ ? 1 : 0) + (is_filling_ ? 2 : 0));
+    std::size_t position = position_;
+    std::uint64_t id = pass_ ? pass_->id : 0;
+    at(state);
+    at.check(state <= 2, "a cache's state");
+    at(position);
+    if (state == 1) at(Fixed{id});
+    if (!at.is_restored()) {
+      // NOLINTNEXTLINE: saving changes no item
+      return at.list(pass_ ? const_cast<std::vector<T>&>(pass_->items) : filled_);
+    }
     std::vector<T> items;
-    for (std::size_t left = reader.count(); left > 0; --left) {
-      read_cached(reader, items.emplace_back());
-      check(items.back());
-    }
-    if (position > (state == 1 ? items.size() : 0) || (state == 0 && !items.empty())) {
-      reader.fail("a position in the cache");
-    }
+    at.list(items, 1, [&](T& item) {
+      at(item);
+      check(item);
+    });
+    at.check(position <= (state == 1 ? items.size() : 0) && (state != 0 || items.empty()),
+             "a position in the cache");
     position_ = position;
     pass_.reset();
     filled_.clear();
@@ -182,14 +174,9 @@ class MemoryCacheStage final : public InputStage<CacheAttributes> {
     return static_cast<std::int64_t>(skipped);
   }
 
-  void save(ByteWriter& writer) const override {
-    pass_.save(writer);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    pass_.restore(reader, [](const Fields&) {});
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    pass_.describe_position(at, [](const Fields&) {});
+    InputStage::describe_position(at);
   }
 
  private:
@@ -216,17 +203,11 @@ class RowCacheStage final : public RowInputStage<CacheAttributes> {
     return got;
   }
 
-  void save(ByteWriter& writer) const override {
-    pass_.save(writer);
-    RowInputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
+  void describe_position(Position& at) override {
     const std::int64_t size = store().size();
-    pass_.restore(reader, [&](std::int64_t row) {
-      if (row < 0 || row >= size) reader.fail("a row of the source");
-    });
-    RowInputStage::restore(reader);
+    pass_.describe_position(
+        at, [&](std::int64_t row) { at.check(row >= 0 && row < size, "a row of the source"); });
+    RowInputStage::describe_position(at);
   }
 
  private:

@@ -54,15 +54,10 @@ class ConcatenateStage final : public Stage {
     return skipped;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.varint(current_);
-    for (const auto& input : inputs_) input->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    current_ = reader.varint();
-    if (current_ > inputs_.size()) reader.fail("the number of an input");
-    for (const auto& input : inputs_) input->restore(reader);
+  void describe_position(Position& at) override {
+    at(current_);
+    at.check(current_ <= inputs_.size(), "the number of an input");
+    for (const auto& input : inputs_) at(*input);
   }
 
  private:

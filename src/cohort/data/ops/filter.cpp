@@ -85,16 +85,9 @@ class FilterStage final : public InputStage<FilterAttributes> {
     return false;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u64(random_.seed);
-    writer.varint(next_index_);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    random_.seed = reader.u64();
-    next_index_ = reader.varint();
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(Fixed{random_.seed}, next_index_);
+    InputStage::describe_position(at);
   }
 
  private:

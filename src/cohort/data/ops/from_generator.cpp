@@ -46,8 +46,13 @@ class GeneratorStage final : public Stage {
     return false;
   }
 
-  void save(ByteWriter&) const override { refuse("save"); }
-  void restore(ByteReader&) override { refuse("restore"); }
+  void describe_position(Position& at) override {
+    internal::throw_error(ErrorCode::failed_precondition, "[data.",
+                          at.is_restored() ? "restore" : "save",
+                          "] expected a pipeline of ops whose position is known, got "
+                          "from_generator, which runs user code; read the data with another op, "
+                          "or start from the first element");
+  }
 
  private:
   Generator made() const {
@@ -55,13 +60,6 @@ class GeneratorStage final : public Stage {
     COHORT_CHECK(generator != nullptr, ErrorCode::invalid_argument,
                  "[data.from_generator] expected a generator, got an empty function");
     return generator;
-  }
-
-  [[noreturn]] static void refuse(std::string_view what) {
-    internal::throw_error(ErrorCode::failed_precondition, "[data.", what,
-                          "] expected a pipeline of ops whose position is known, got "
-                          "from_generator, which runs user code; read the data with another op, "
-                          "or start from the first element");
   }
 
   MakeGenerator make_;

@@ -160,14 +160,9 @@ class MapStage final : public NumberedStage {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u64(random_.seed);
-    NumberedStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    random_.seed = reader.u64();
-    NumberedStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(Fixed{random_.seed});
+    NumberedStage::describe_position(at);
   }
 
  private:

@@ -64,19 +64,15 @@ class ParseExampleStage final : public InputStage<ParseExampleAttributes> {
     return held + input().skip(count - held);
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.varint(static_cast<std::uint64_t>(pending_.numel() - next_pending_));
-    for (std::int64_t i = next_pending_; i < pending_.numel(); ++i) writer.text(pending_[i]);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    std::vector<std::string> texts(reader.count());
-    for (std::string& text : texts) text = reader.text();
-    const auto count = static_cast<std::int64_t>(texts.size());
-    pending_ = StringTensor({count}, std::move(texts));
-    next_pending_ = 0;
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    std::vector<std::string> texts;
+    for (auto i = next_pending_; i < pending_.numel(); ++i) texts.emplace_back(pending_[i]);
+    at.list(texts);
+    if (at.is_restored()) {
+      pending_ = StringTensor(texts);
+      next_pending_ = 0;
+    }
+    InputStage::describe_position(at);
   }
 
  private:

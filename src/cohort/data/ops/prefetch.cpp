@@ -47,14 +47,14 @@ class PrefetchStage final : public Stage {
     return item.has_value();
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u8(ahead_.is_at_end() ? 1 : 0);
-    ahead_.save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    const bool is_at_end = reader.u8() != 0;
-    ahead_.restore(reader, is_at_end);
+  void describe_position(Position& at) override {
+    bool is_at_end = ahead_.is_at_end();
+    at(is_at_end);
+    if (at.is_restored()) {
+      ahead_.restore(*at.reader(), is_at_end);
+    } else {
+      ahead_.save(*at.writer());
+    }
   }
 
  private:

@@ -68,22 +68,16 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u8(is_at_end_ ? 1 : 0);
-    writer.varint(position_);
-    const std::vector<Fields> pieces = held_.pieces();
-    writer.varint(pieces.size());
-    for (const Fields& piece : pieces) write_fields(writer, piece);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    is_at_end_ = reader.u8() != 0;
-    position_ = reader.varint();
-    if (position_ >= sizes_.size()) reader.fail("a position in the list of sizes");
-    held_ = HeldRows();
-    for (std::size_t left = reader.count(); left > 0; --left) add_rows(read_fields(reader), held_);
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(is_at_end_, position_);
+    at.check(position_ < sizes_.size(), "a position in the list of sizes");
+    std::vector<Fields> pieces = held_.pieces();
+    at.list(pieces);
+    if (at.is_restored()) {
+      held_ = HeldRows();
+      for (Fields& piece : pieces) add_rows(std::move(piece), held_);
+    }
+    InputStage::describe_position(at);
   }
 
  private:

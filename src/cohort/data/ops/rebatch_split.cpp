@@ -29,20 +29,13 @@ class RebatchSplitStage final : public InputStage<RebatchSplitAttributes> {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(taken_);
-    if (taken_ < parts_) write_fields(writer, batch_);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    taken_ = reader.zigzag();
-    if (taken_ < 0 || taken_ > parts_) reader.fail("the number of a part");
-    batch_ = taken_ < parts_ ? read_fields(reader) : Fields();
-    for (const at::Tensor& field : batch_) {
-      if (field.dim() == 0) reader.fail("a batch");
-    }
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(taken_);
+    at.check(taken_ >= 0 && taken_ <= parts_, "the number of a part");
+    if (at.is_restored()) batch_.clear();
+    if (taken_ < parts_) at(batch_);
+    for (const at::Tensor& field : batch_) at.check(field.dim() > 0, "a batch");
+    InputStage::describe_position(at);
   }
 
  private:

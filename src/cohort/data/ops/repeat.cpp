@@ -34,23 +34,17 @@ class Epochs {
     if (has_yielded_ && (count_ < 0 || epoch_ < count_)) start();
   }
 
-  void save(ByteWriter& writer) const {
-    writer.zigzag(epoch_);
-    writer.u8(stage_ != nullptr ? 1 : 0);
-    writer.u8(has_yielded_ ? 1 : 0);
-    if (stage_) stage_->save(writer);
-  }
-
-  void restore(ByteReader& reader) {
-    epoch_ = reader.zigzag();
-    if (epoch_ < 0) reader.fail("an epoch");
-    const bool is_running = reader.u8() != 0;
-    const bool has_yielded = reader.u8() != 0;
-    stage_.reset();
-    if (is_running) {
-      start();
-      stage_->restore(reader);
+  void describe_position(Position& at) {
+    at(epoch_);
+    at.check(epoch_ >= 0, "an epoch");
+    bool is_running = stage_ != nullptr;
+    bool has_yielded = has_yielded_;
+    at(is_running, has_yielded);
+    if (at.is_restored()) {
+      stage_.reset();
+      if (is_running) start();
     }
+    if (stage_) at(*stage_);
     has_yielded_ = has_yielded;
   }
 
@@ -87,8 +81,7 @@ class RowRepeat final : public RowStage {
     return filled;
   }
 
-  void save(ByteWriter& writer) const override { epochs_.save(writer); }
-  void restore(ByteReader& reader) override { epochs_.restore(reader); }
+  void describe_position(Position& at) override { at(epochs_); }
 
  private:
   Epochs epochs_;
@@ -147,8 +140,7 @@ class ElementRepeat final : public Stage {
     return filled;
   }
 
-  void save(ByteWriter& writer) const override { epochs_.save(writer); }
-  void restore(ByteReader& reader) override { epochs_.restore(reader); }
+  void describe_position(Position& at) override { at(epochs_); }
 
  private:
   Epochs epochs_;

@@ -50,17 +50,11 @@ class RowShard final : public RowInputStage<ShardAttributes> {
     return rows.size();
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(gap_);
-    writer.u8(must_look_ahead_ ? 1 : 0);
-    RowInputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    gap_ = reader.zigzag();
-    if (gap_ != shard_.index && gap_ != shard_.count - 1) reader.fail("a shard's gap");
-    must_look_ahead_ = reader.u8() != 0;
-    RowInputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(gap_);
+    at.check(gap_ == shard_.index || gap_ == shard_.count - 1, "a shard's gap");
+    at(must_look_ahead_);
+    RowInputStage::describe_position(at);
   }
 
  private:
@@ -101,22 +95,14 @@ class ElementShard final : public InputStage<ShardAttributes> {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(position_);
-    writer.varint(pending_.size());
-    for (const Item& error : pending_) write_item(writer, error);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    position_ = reader.zigzag();
-    if (position_ < 0) reader.fail("a shard's position");
-    pending_.clear();
-    for (std::size_t left = reader.count(); left > 0; --left) {
-      pending_.push_back(read_item(reader));
-      if (!pending_.back().error) reader.fail("an error");
-    }
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(position_);
+    at.check(position_ >= 0, "a shard's position");
+    at.list(pending_, 1, [&](Item& error) {
+      at(error);
+      at.check(error.error != nullptr, "an error");
+    });
+    InputStage::describe_position(at);
   }
 
  private:

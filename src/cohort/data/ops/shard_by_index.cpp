@@ -56,17 +56,11 @@ class ShardByIndexStage final : public InputStage<ShardByIndexAttributes> {
     }
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(minibatch_);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    minibatch_ = reader.zigzag();
-    if (minibatch_ < 0 || minibatch_ % shard_.num_shards != shard_.index) {
-      reader.fail("a shard's mini-batch");
-    }
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    at(minibatch_);
+    at.check(minibatch_ >= 0 && minibatch_ % shard_.num_shards == shard_.index,
+             "a shard's mini-batch");
+    InputStage::describe_position(at);
   }
 
  private:

@@ -34,15 +34,7 @@ class Draws {
     return static_cast<std::size_t>((Product{mix_seed(seed_, count_++)} * bound) >> 64);
   }
 
-  void save(ByteWriter& writer) const {
-    writer.u64(seed_);
-    writer.varint(count_);
-  }
-
-  void restore(ByteReader& reader) {
-    seed_ = reader.u64();
-    count_ = reader.varint();
-  }
+  void describe_position(Position& at) { at(Fixed{seed_}, count_); }
 
  private:
   std::uint64_t seed_;
@@ -112,18 +104,11 @@ class ShuffleState {
         node_(node),
         context_(std::move(context)) {}
 
-  void save(ByteWriter& writer) const {
-    draws.save(writer);
-    writer.u64(node_.iteration(context_));
-    writer.u8(is_at_end ? 1 : 0);
-    input->save(writer);
-  }
-
-  void restore(ByteReader& reader) {
-    draws.restore(reader);
-    node_.set_iteration(context_, reader.u64());
-    is_at_end = reader.u8() != 0;
-    input->restore(reader);
+  void describe_position(Position& at) {
+    std::uint64_t iteration = at.is_restored() ? 0 : node_.iteration(context_);
+    at(draws, Fixed{iteration});
+    if (at.is_restored()) node_.set_iteration(context_, iteration);
+    at(is_at_end, *input);
   }
 
   std::unique_ptr<Stage> input;
@@ -162,19 +147,16 @@ class RowShuffle final : public RowStage {
     return rows.size();
   }
 
-  void save(ByteWriter& writer) const override {
-    state_.save(writer);
-    writer.varint(buffer_.size());
-    for (std::size_t i = 0; i < buffer_.size(); ++i) writer.zigzag(buffer_[i]);
-  }
-
-  void restore(ByteReader& reader) override {
-    state_.restore(reader);
-    buffer_.clear();
-    for (std::size_t left = reader.count(); left > 0; --left) {
-      const std::int64_t row = reader.zigzag();
-      if (row < 0 || row >= store().size()) reader.fail("a row of the source");
-      buffer_.append(std::span(&row, 1));
+  void describe_position(Position& at) override {
+    at(state_);
+    std::size_t count = buffer_.size();
+    at.count(count);
+    if (at.is_restored()) buffer_.clear();
+    for (std::size_t i = 0; i < count; ++i) {
+      std::int64_t row = at.is_restored() ? 0 : buffer_[i];
+      at(row);
+      at.check(row >= 0 && row < store().size(), "a row of the source");
+      if (at.is_restored()) buffer_.append(std::span(&row, 1));
     }
   }
 
@@ -221,21 +203,11 @@ class ElementShuffle final : public Stage {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
-    state_.save(writer);
-    writer.zigzag(hole_);
-    writer.varint(buffer_.size());
-    for (const Fields& element : buffer_) write_fields(writer, element);
-  }
-
-  void restore(ByteReader& reader) override {
-    state_.restore(reader);
-    hole_ = reader.zigzag();
-    buffer_.clear();
-    for (std::size_t left = reader.count(); left > 0; --left)
-      buffer_.push_back(read_fields(reader));
-    if (hole_ < -1 || hole_ >= static_cast<std::int64_t>(buffer_.size()))
-      reader.fail("a place in the buffer");
+  void describe_position(Position& at) override {
+    at(state_, hole_);
+    at.list(buffer_);
+    at.check(hole_ >= -1 && hole_ < static_cast<std::int64_t>(buffer_.size()),
+             "a place in the buffer");
   }
 
  private:

@@ -74,8 +74,7 @@ class NoElements final : public Stage {
  public:
   using Stage::Stage;
   bool next(Fields&) override { return false; }
-  void save(ByteWriter&) const override {}
-  void restore(ByteReader&) override {}
+  void describe_position(Position&) override {}
 };
 
 class SkipNode final : public OpNode<SkipNode, SkipAttributes> {

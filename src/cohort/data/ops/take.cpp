@@ -67,19 +67,12 @@ class ElementTake final : public Stage {
     return got;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    if (left_ > 0) input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, node().op());
-    if (left_ == 0) {
-      end();
-      return;
-    }
+  void describe_position(Position& at) override {
+    describe_left(at, left_, node().op());
+    if (at.is_restored() && left_ == 0) end();
+    if (left_ == 0) return;
     if (!input_) input_ = node().input().start(context_);
-    input_->restore(reader);
+    at(*input_);
   }
 
  private:

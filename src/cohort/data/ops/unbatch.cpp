@@ -78,18 +78,14 @@ class UnbatchStage final : public InputStage<UnbatchAttributes> {
     return skipped;
   }
 
-  void save(ByteWriter& writer) const override {
+  void describe_position(Position& at) override {
     Fields left;
     if (row_ < count_) {
       for (const at::Tensor& field : batch_) left.push_back(narrow_rows(field, row_, count_));
     }
-    write_fields(writer, left);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    set_batch(read_fields(reader));
-    InputStage::restore(reader);
+    at(left);
+    if (at.is_restored()) set_batch(std::move(left));
+    InputStage::describe_position(at);
   }
 
  private:

@@ -44,16 +44,16 @@ class UniqueStage final : public InputStage<UniqueAttributes> {
     return false;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.varint(seen_.size());
-    for (const std::string& key : seen_) writer.text(key);
-    InputStage::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    seen_.clear();
-    for (std::size_t left = reader.count(); left > 0; --left) seen_.insert(reader.text());
-    InputStage::restore(reader);
+  void describe_position(Position& at) override {
+    std::size_t count = seen_.size();
+    at.count(count);
+    if (at.is_restored()) {
+      seen_.clear();
+      for (; count > 0; --count) seen_.insert(at.reader()->text());
+    } else {
+      for (const std::string& key : seen_) at.writer()->text(key);
+    }
+    InputStage::describe_position(at);
   }
 
  private:

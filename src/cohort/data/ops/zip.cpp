@@ -78,14 +78,9 @@ class ZipStage final : public Stage {
     return skipped;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.u8(is_at_end_ ? 1 : 0);
-    for (const auto& input : inputs_) input->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    is_at_end_ = reader.u8() != 0;
-    for (const auto& input : inputs_) input->restore(reader);
+  void describe_position(Position& at) override {
+    at(is_at_end_);
+    for (const auto& input : inputs_) at(*input);
   }
 
  private:

@@ -36,37 +36,14 @@ class Interleave final : public Stage {
     return false;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.varint(next_index_);
-    opener_.save(writer, is_input_at_end_);
-    writer.varint(position_);
-    writer.zigzag(taken_);
-    writer.varint(slots_.size());
-    for (const auto& slot : slots_) {
-      writer.u8(slot ? 1 : 0);
-      if (!slot) continue;
-      writer.varint(slot->index);
-      write_fields(writer, slot->element);
-      slot->dataset->save(writer);
-    }
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    next_index_ = reader.varint();
-    is_input_at_end_ = opener_.restore(reader);
-    position_ = reader.varint();
-    taken_ = reader.zigzag();
-    slots_.clear();
-    open_.clear();
-    for (std::size_t left = reader.count(); left > 0; --left) {
-      slots_.push_back(read_slot(reader));
-      open_.put(slots_.size() - 1, slots_.back() != nullptr);
-    }
-    if (!order_.has_place(position_, slots_.size(), taken_)) {
-      reader.fail("a position in the cycle");
-    }
-    input_->restore(reader);
+  void describe_position(Position& at) override {
+    at(next_index_);
+    opener_.describe_position(at, is_input_at_end_);
+    at(position_, taken_);
+    if (at.is_restored()) open_.clear();
+    at.list(slots_, 1, [&](std::unique_ptr<Slot>& slot) { describe_slot(at, slot); });
+    at.check(order_.has_place(position_, slots_.size(), taken_), "a position in the cycle");
+    at(*input_);
   }
 
  private:
@@ -105,14 +82,18 @@ class Interleave final : public Stage {
     open_.put(position_, true);
   }
 
-  std::unique_ptr<Slot> read_slot(ByteReader& reader) {
-    if (reader.u8() == 0) return nullptr;
-    auto slot = std::make_unique<Slot>();
-    slot->index = reader.varint();
-    slot->element = read_fields(reader);
-    slot->dataset = opener_.open(slot->element, slot->index);
-    slot->dataset->restore(reader);
-    return slot;
+  // When it is restored, `slot` is the last one.
+  void describe_slot(Position& at, std::unique_ptr<Slot>& slot) {
+    bool is_open = slot != nullptr;
+    at(is_open);
+    if (!is_open) return;
+    if (at.is_restored()) slot = std::make_unique<Slot>();
+    at(slot->index, slot->element);
+    if (at.is_restored()) {
+      slot->dataset = opener_.open(slot->element, slot->index);
+      open_.put(slots_.size() - 1, true);
+    }
+    at(*slot->dataset);
   }
 
   InterleaveOrder order_;

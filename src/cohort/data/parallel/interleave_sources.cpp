@@ -12,20 +12,6 @@ constexpr std::int64_t kAheadMin = 16;
 constexpr std::int64_t kAheadMax = 1024;
 constexpr std::size_t kAheadBytesMax = 256 << 20;
 
-void write_source(ByteWriter& writer, const InterleaveSource* source) {
-  writer.u8(source != nullptr ? 1 : 0);
-  if (source == nullptr) return;
-  writer.varint(source->index);
-  write_fields(writer, source->element);
-  writer.u8(source->has_failed ? 1 : 0);
-  writer.u8(source->is_ended ? 1 : 0);
-  writer.varint(source->ready.size());
-  for (const Item& item : source->ready) write_item(writer, item);
-  const bool is_running = source->dataset && !source->is_ended;
-  writer.u8(is_running ? 1 : 0);
-  if (is_running) source->dataset->save(writer);
-}
-
 }  // namespace
 
 void InterleaveSource::fail() {
@@ -199,59 +185,44 @@ void InterleaveSources::end_reading(InterleaveSource& source, std::vector<Item> 
 
 // --- positions -------------------------------------------------------------------------------
 
-void InterleaveSources::save(ByteWriter& writer, const DatasetOpener& opener) const {
-  writer.varint(next_index_);
-  opener.save(writer, is_input_at_end_);
-  writer.varint(position_);
-  writer.zigzag(taken_);
-  for (const auto* sources : {&slots_, &upcoming_}) {
-    writer.varint(sources->size());
-    for (const auto& source : *sources) write_source(writer, source.get());
+void InterleaveSources::describe_position(Position& at, DatasetOpener& opener) {
+  at(next_index_);
+  opener.describe_position(at, is_input_at_end_);
+  at(position_, taken_);
+  if (at.is_restored()) {
+    bytes_ = 0;
+    for (PositionSet* places : {&open_, &free_, &ready_, &done_, &hungry_, &growing_})
+      places->clear();
   }
-}
-
-void InterleaveSources::restore(ByteReader& reader, DatasetOpener& opener) {
-  next_index_ = reader.varint();
-  is_input_at_end_ = opener.restore(reader);
-  position_ = reader.varint();
-  taken_ = reader.zigzag();
-  bytes_ = 0;
-  for (PositionSet* places : {&open_, &free_, &ready_, &done_, &hungry_, &growing_})
-    places->clear();
   for (auto* sources : {&slots_, &upcoming_}) {
-    sources->clear();
-    for (std::size_t left = reader.count(); left > 0; --left) {
-      sources->push_back(read_source(reader, opener));
-    }
+    at.list(*sources, 1, [&](SourcePtr& source) { describe_source(at, opener, source); });
   }
+  if (!at.is_restored()) return;
   for (std::size_t place = 0; place < slots_.size(); ++place) {
     if (slots_[place]) slots_[place]->place = place;
     note(place);
   }
-  if (!options_.order.has_place(position_, slots_.size(), taken_) ||
-      std::count(upcoming_.begin(), upcoming_.end(), nullptr) > 0) {
-    reader.fail("a position in the cycle");
-  }
+  at.check(options_.order.has_place(position_, slots_.size(), taken_) &&
+               std::count(upcoming_.begin(), upcoming_.end(), nullptr) == 0,
+           "a position in the cycle");
 }
 
-InterleaveSources::SourcePtr InterleaveSources::read_source(ByteReader& reader,
-                                                            DatasetOpener& opener) {
-  if (reader.u8() == 0) return nullptr;
-  auto source = std::make_shared<InterleaveSource>();
-  source->index = reader.varint();
-  source->element = read_fields(reader);
-  source->has_failed = reader.u8() != 0;
-  source->is_ended = reader.u8() != 0;
-  for (std::size_t left = reader.count(2); left > 0; --left) {
-    source->ready.push_back(read_item(reader));
-    bytes_ += source->ready.back().byte_count();
-  }
-  if (source->has_failed && source->ready.size() != 1) reader.fail("one error");
-  if (reader.u8() != 0) {
-    source->dataset = opener.open(source->element, source->index);
-    source->dataset->restore(reader);
-  }
-  return source;
+void InterleaveSources::describe_source(Position& at, DatasetOpener& opener, SourcePtr& source) {
+  bool is_there = source != nullptr;
+  at(is_there);
+  if (!is_there) return;
+  if (at.is_restored()) source = std::make_shared<InterleaveSource>();
+  at(source->index, source->element, source->has_failed, source->is_ended);
+  at.list(source->ready, 2, [&](Item& item) {
+    at(item);
+    if (at.is_restored()) bytes_ += item.byte_count();
+  });
+  at.check(!source->has_failed || source->ready.size() == 1, "one error");
+  bool is_running = source->dataset && !source->is_ended;
+  at(is_running);
+  if (!is_running) return;
+  if (at.is_restored()) source->dataset = opener.open(source->element, source->index);
+  at(*source->dataset);
 }
 
 }  // namespace cohort::data

@@ -10,7 +10,6 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/core/bytes.h"
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/parallel/item.h"
 #include "cohort/data/positions/position_set.h"
@@ -64,8 +63,7 @@ class InterleaveSources {
   void begin_reading(InterleaveSource& source);
   void end_reading(InterleaveSource& source, std::vector<Item> items);
 
-  void save(ByteWriter& writer, const DatasetOpener& opener) const;
-  void restore(ByteReader& reader, DatasetOpener& opener);
+  void describe_position(Position& at, DatasetOpener& opener);
 
   // How often a slot was looked at so far, for tests of the costs.
   std::uint64_t noted_count() const { return noted_count_; }
@@ -86,7 +84,7 @@ class InterleaveSources {
   void empty_slot(std::size_t place);
   // Updates the sets below after any change of this slot.
   void note(std::size_t place);
-  SourcePtr read_source(ByteReader& reader, DatasetOpener& opener);
+  void describe_source(Position& at, DatasetOpener& opener, SourcePtr& source);
 
   const Options options_;
   const std::size_t elements_max_;

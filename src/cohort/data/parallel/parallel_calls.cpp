@@ -60,32 +60,20 @@ class ParallelCalls final : public Stage, private WorkThreads {
     return true;
   }
 
-  // Waits for the running calls and saves their results and the input's position. The next call of
-  // next() starts the threads again.
-  void save(ByteWriter& writer) const override {
+  // Waits for the running calls: their results are a part of the position. The next call of next()
+  // starts the threads again.
+  void describe_position(Position& at) override {
     stop();
     const Lock lock(mutex_);
-    writer.u64(options_.seed);
-    writer.varint(next_index_);
-    writer.u8(is_at_end_ ? 1 : 0);
-    writer.varint(calls_.size());
-    for (const auto& call : calls_) write_item(writer, call->item);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    stop();
-    const Lock lock(mutex_);
-    options_.seed = reader.u64();
-    next_index_ = reader.varint();
-    is_at_end_ = reader.u8() != 0;
-    calls_.clear();
-    bytes_ = 0;
-    for (std::size_t left = reader.count(2); left > 0; --left) {
-      calls_.push_back(std::make_shared<Call>());
-      finish(*calls_.back(), read_item(reader));
-    }
-    input_->restore(reader);
+    at(Fixed{options_.seed}, next_index_, is_at_end_);
+    if (at.is_restored()) bytes_ = 0;
+    at.list(calls_, 2, [&](std::shared_ptr<Call>& call) COHORT_REQUIRES(mutex_) {
+      if (!at.is_restored()) return at(call->item);
+      call = std::make_shared<Call>();
+      at(call->item);
+      finish(*call, std::move(call->item));
+    });
+    at(*input_);
   }
 
  private:

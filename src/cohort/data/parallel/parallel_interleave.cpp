@@ -54,18 +54,11 @@ class ParallelInterleave final : public Stage, private WorkThreads {
     return true;
   }
 
-  void save(ByteWriter& writer) const override {
+  void describe_position(Position& at) override {
     stop();
     const Lock lock(mutex_);
-    sources_.save(writer, opener_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    stop();
-    const Lock lock(mutex_);
-    sources_.restore(reader, opener_);
-    input_->restore(reader);
+    sources_.describe_position(at, opener_);
+    at(*input_);
   }
 
  private:

@@ -1,20 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads the saved positions of take and skip.
+// The positions of take and skip.
 #pragma once
 
 #include <cstdint>
 #include <string>
 #include <string_view>
 
-#include "cohort/core/bytes.h"
+#include "cohort/data/positions/position.h"
 
 namespace cohort::data {
 
 // The number of elements left to `what` ("take" or "skip"). data_loss if it is negative.
-inline std::int64_t read_left(ByteReader& reader, std::string_view what) {
-  const std::int64_t left = reader.zigzag();
-  if (left < 0) reader.fail("how many elements are left to " + std::string(what));
-  return left;
+inline void describe_left(Position& at, std::int64_t& left, std::string_view what) {
+  at(left);
+  at.check(left >= 0, "how many elements are left to " + std::string(what));
 }
 
 // The base of stages of take and skip whose position begins with that number. `Base` is an
@@ -24,14 +23,9 @@ class LeftCount : public Base {
  public:
   using Base::Base;
 
-  void save(ByteWriter& writer) const override {
-    writer.zigzag(left_);
-    Base::save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    left_ = read_left(reader, this->node().op());
-    Base::restore(reader);
+  void describe_position(Position& at) override {
+    describe_left(at, left_, this->node().op());
+    Base::describe_position(at);
   }
 
  protected:

@@ -24,15 +24,7 @@ class NumberedStage : public Stage {
     return skipped;
   }
 
-  void save(ByteWriter& writer) const override {
-    writer.varint(next_number_);
-    input_->save(writer);
-  }
-
-  void restore(ByteReader& reader) override {
-    next_number_ = reader.varint();
-    input_->restore(reader);
-  }
+  void describe_position(Position& at) override { at(next_number_, *input_); }
 
  protected:
   Stage& input() { return *input_; }

@@ -29,15 +29,9 @@ class Cursor {
     return count;
   }
 
-  void save(ByteWriter& writer) const {
-    writer.zigzag(index_);
-    writer.zigzag(position_);
-  }
-
-  void restore(ByteReader& reader) {
-    index_ = reader.zigzag();
-    position_ = reader.zigzag();
-    if (index_ < 0 || position_ < 0) reader.fail("a selection's position");
+  void describe_position(Position& at) {
+    at(index_, position_);
+    at.check(index_ >= 0 && position_ >= 0, "a selection's position");
   }
 
  private:
@@ -53,15 +47,7 @@ class Selected : public Base {
   Selected(const Node& node, std::unique_ptr<Stage> all, std::shared_ptr<const Selection> selection)
       : Base(node), all_(std::move(all)), cursor_(std::move(selection)) {}
 
-  void save(ByteWriter& writer) const final {
-    cursor_.save(writer);
-    all_->save(writer);
-  }
-
-  void restore(ByteReader& reader) final {
-    cursor_.restore(reader);
-    all_->restore(reader);
-  }
+  void describe_position(Position& at) final { at(cursor_, *all_); }
 
  protected:
   const std::unique_ptr<Stage> all_;

@@ -35,11 +35,9 @@ class SequentialRows final : public RowStage {
 
   std::optional<std::int64_t> rows_left() const override { return store_->size() - next_; }
 
-  void save(ByteWriter& writer) const override { writer.zigzag(next_); }
-
-  void restore(ByteReader& reader) override {
-    next_ = reader.zigzag();
-    if (next_ < 0 || next_ > store_->size()) reader.fail("a row of the source");
+  void describe_position(Position& at) override {
+    at(next_);
+    at.check(next_ >= 0 && next_ <= store_->size(), "a row of the source");
   }
 
  private:
@@ -56,6 +54,16 @@ void Stage::listen_to(std::shared_ptr<const Cancellation> cancellation) {
 void Stage::throw_cancelled() const {
   internal::throw_error(ErrorCode::cancelled, "[data.", node_->op(),
                         "] expected an iterator that runs, got one that was cancelled");
+}
+
+void Stage::save(ByteWriter& writer) const {
+  Position at(writer);
+  const_cast<Stage*>(this)->describe_position(at);  // NOLINT: changes nothing
+}
+
+void Stage::restore(ByteReader& reader) {
+  Position at(reader);
+  describe_position(at);
 }
 
 Nest Stage::pack(const Fields& fields) const {

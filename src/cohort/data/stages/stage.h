@@ -9,9 +9,9 @@
 #include <span>
 #include <vector>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 #include "cohort/data/graph/node.h"
+#include "cohort/data/positions/position.h"
 #include "cohort/data/rows/row_store.h"
 
 namespace cohort::data {
@@ -53,7 +53,7 @@ Fields even(Make make, std::int64_t size) {
   }
 }
 
-// Used from one thread at a time. Each of its virtuals is forwarded in stage_book.cpp.
+// Used from one thread at a time. Each of its virtuals is forwarded in stage_profiler.cpp.
 class Stage : public ElementSource {
  public:
   explicit Stage(const Node& node) : node_(node.shared_from_this()) {}
@@ -79,8 +79,10 @@ class Stage : public ElementSource {
 
   // Saves the position. A stage of an equal node that restores it yields what this one would have
   // yielded next.
-  void save(ByteWriter& writer) const override = 0;
-  void restore(ByteReader& reader) override = 0;
+  void save(ByteWriter& writer) const final;
+  void restore(ByteReader& reader) final;
+  // Names the parts of the position; changes nothing when it is saved.
+  virtual void describe_position(Position& at) = 0;
 
  protected:
   const Node& node() const { return *node_; }

@@ -118,8 +118,7 @@ class MeasuredStage final : public Stage {
   }
 
   RowStream* rows() override { return rows_ ? &*rows_ : nullptr; }
-  void save(ByteWriter& writer) const override { stage_->save(writer); }
-  void restore(ByteReader& reader) override { stage_->restore(reader); }
+  void describe_position(Position& at) override { at(*stage_); }
   std::vector<StageStats> stats() const override { return profiler_->stats(); }
 
  private:
