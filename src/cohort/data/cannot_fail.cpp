@@ -13,8 +13,8 @@ bool cannot_fail(const Node& node) {
   const Op* const op = find_op(node.op());
   if (op == nullptr || op->can_fail) return false;
   if (node.op() == "batch" && !is_static(node.input().spec())) return false;
-  return std::all_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return cannot_fail(*input); });
+  return std::ranges::all_of(node.inputs(),
+                             [](const NodePtr& input) { return cannot_fail(*input); });
 }
 
 }  // namespace

@@ -10,7 +10,6 @@
 #include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/graph_probes.h"
 #include "cohort/data/graph/node.h"
-#include "cohort/data/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {
@@ -41,8 +40,7 @@ std::string first_of(const NodePtr& start, bool is_deterministic, std::set<NodeP
     std::string found = first_of(one, is_deterministic, seen);
     if (!found.empty()) return found;
   }
-  const auto* parallel = dynamic_cast<const ReorderingOp*>(&node);
-  if (parallel == nullptr || !parallel->may_reorder(is_deterministic)) return "";
+  if (!node.may_reorder(is_deterministic)) return "";
   return "'" + std::string(node.op()) + "' with parallel calls and deterministic = false";
 }
 
@@ -76,7 +74,7 @@ bool is_seeded_shuffle(const NodePtr& node) {
 
 bool is_reshuffled_by_seed(const Dataset& dataset) {
   const std::vector<NodePtr> ops = ops_of(dataset.node());
-  return std::any_of(ops.begin(), ops.end(), is_seeded_shuffle);
+  return std::ranges::any_of(ops, is_seeded_shuffle);
 }
 
 }  // namespace cohort::data

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/data/functions/map_function.h"
 #include "cohort/data/graph/node.h"
 
 namespace cohort::data {
@@ -17,14 +16,11 @@ bool drops_remainder(const Node& node) {
 }
 
 bool guesses_sizes(const Node& node) {
-  if (node.op() == "map") {
-    const auto* const map = dynamic_cast<const HasMapFunction*>(&node);
-    return map == nullptr || !map->has_given_spec();
-  }
+  if (node.op() == "map") return !node.has_given_spec();
   if (node.dataset_function() != nullptr) return true;
   if (drops_remainder(node)) return false;
-  return std::any_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return guesses_sizes(*input); });
+  return std::ranges::any_of(node.inputs(),
+                             [](const NodePtr& input) { return guesses_sizes(*input); });
 }
 
 }  // namespace

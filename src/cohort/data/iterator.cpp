@@ -60,10 +60,7 @@ void Iterator::restore(std::span<const std::byte> position) {
 
 std::string Iterator::bottleneck() const {
   const std::vector<data::StageStats> all = stats();
-  const auto worst = std::max_element(all.begin(), all.end(),
-                                      [](const data::StageStats& a, const data::StageStats& b) {
-                                        return a.seconds_exclusive < b.seconds_exclusive;
-                                      });
+  const auto worst = std::ranges::max_element(all, {}, &data::StageStats::seconds_exclusive);
   return worst == all.end() ? std::string() : worst->op + " at " + worst->place;
 }
 

@@ -67,7 +67,7 @@ struct ProgramSupply::State {
   }
   bool has_asked(const std::string& function, const std::vector<TensorSpec>& element) const
       COHORT_REQUIRES(mutex) {
-    return std::any_of(waiting.begin(), waiting.end(), [&](const Waiting& one) {
+    return std::ranges::any_of(waiting, [&](const Waiting& one) {
       return !one.refusal && one.function == function && one.element == element;
     });
   }

@@ -73,16 +73,15 @@ const ShippedDataset::Nodes& ShippedDataset::nodes_of(const std::string& functio
       nodes.push_back(graph[numbers[level]]);
     }
   }
-  const bool all_have_one = std::all_of(nodes.begin(), nodes.end(), [](const NodePtr& node) {
-    return map_function_of(*node) != nullptr;
-  });
+  const bool all_have_one = std::ranges::all_of(
+      nodes, [](const NodePtr& node) { return node->map_function() != nullptr; });
   if (!all_have_one) fail_function(function);
   return nodes_.emplace(function, std::move(nodes)).first->second;
 }
 
 std::string ShippedDataset::name_of(const std::string& function) const {
   const Lock lock(mutex_);
-  return map_function_of(*nodes_of(function).front())->name();
+  return nodes_of(function).front()->map_function()->name();
 }
 
 NodePtr ShippedDataset::op_of(const std::string& function) const {
@@ -97,17 +96,16 @@ bool ShippedDataset::has_same(const std::string& function, const ShippedDataset&
   const NodePtr own = op_of(function);
   const NodePtr others = other.op_of(function);
   if (own == nullptr || others == nullptr || own->op() != others->op()) return false;
-  const MapFunction* fn = map_function_of(*own);
-  return fn != nullptr && fn == map_function_of(*others) && mode_ == other.mode_ &&
+  const MapFunction* fn = own->map_function();
+  return fn != nullptr && fn == others->map_function() && mode_ == other.mode_ &&
          own->input().structure().structure() == others->input().structure().structure();
 }
 
 // All programs of a function must hold the same values of captured tensors.
 void ShippedDataset::check_current(const std::string& function) const {
   const auto& frozen = frozen_.at(numbers_of(function).front());
-  const bool is_current =
-      std::all_of(frozen.begin(), frozen.end(),
-                  [](const function::FrozenTensor& one) { return one.is_current(); });
+  const bool is_current = std::ranges::all_of(
+      frozen, [](const function::FrozenTensor& one) { return one.is_current(); });
   COHORT_CHECK(is_current, ErrorCode::failed_precondition,
                "[data.trace] expected captured tensors as they were when the pipeline was shipped, "
                "got one that was written to or replaced since, and an element of another shape "
@@ -119,7 +117,7 @@ void ShippedDataset::check_current(const std::string& function) const {
 Bytes ShippedDataset::trace_alike(const Nodes& nodes, const Fields& element) const {
   std::optional<Bytes> program;
   for (const NodePtr& node : nodes) {
-    const MapFunction& fn = *map_function_of(*node);
+    const MapFunction& fn = *node->map_function();
     COHORT_CHECK(fn.can_be_traced(), ErrorCode::failed_precondition,
                  "[data.trace] expected a C++ function, got one that came as programs itself: ship "
                  "the dataset from the process that built it");
@@ -143,7 +141,7 @@ Bytes ShippedDataset::trace(const std::string& function, const Fields& element) 
     throw as_closure_input(current_error());
   }
   const Node& first = *nodes->front();
-  const MapFunction& fn = *map_function_of(first);
+  const MapFunction& fn = *first.map_function();
   const std::string where =
       "tracing '" + fn.name() + "' for an element " + describe(specs_of(element));
   const function::TracingModeScope mode(mode_);

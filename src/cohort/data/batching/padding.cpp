@@ -134,8 +134,7 @@ bool is_shape(const Nest& nest) {
     const at::Tensor& sizes = nest.tensor();
     return sizes.defined() && sizes.dim() == 1 && c10::isIntegralType(sizes.scalar_type(), false);
   }
-  return is_sequence(nest) &&
-         std::all_of(nest.items().begin(), nest.items().end(), [](const Nest& item) {
+  return is_sequence(nest) && std::ranges::all_of(nest.items(), [](const Nest& item) {
            return item.kind() == Nest::Kind::integer || item.is_null();
          });
 }
@@ -155,8 +154,7 @@ Sizes sizes_of(const Nest& shape) {
 bool is_nulls_for(const Nest& structure, const Nest& given) {
   return is_sequence(structure) && is_sequence(given) && !given.items().empty() &&
          given.items().size() == structure.items().size() &&
-         std::all_of(given.items().begin(), given.items().end(),
-                     [](const Nest& item) { return item.is_null(); });
+         std::ranges::all_of(given.items(), [](const Nest& item) { return item.is_null(); });
 }
 
 // Assigns the parts of an argument to the fields, that is, to the leaves of the structure. Used

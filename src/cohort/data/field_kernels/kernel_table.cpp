@@ -31,8 +31,7 @@ constexpr std::array kKernelKinds{
 
 std::shared_ptr<const FieldKernel> read_field_kernel(AttributeReader& attributes) {
   const std::string& name = attributes.text("function");
-  const auto* const kind = std::find_if(kKernelKinds.begin(), kKernelKinds.end(),
-                                        [&](const KernelKind& k) { return k.name == name; });
+  const auto* const kind = std::ranges::find(kKernelKinds, name, &KernelKind::name);
   COHORT_CHECK(kind != kKernelKinds.end(), ErrorCode::unimplemented,
                "[data.map_field] expected a function that this build has, got '", name, "'");
   return kind->make(attributes);

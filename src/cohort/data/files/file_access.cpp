@@ -48,11 +48,10 @@ std::string allowed_path(const std::string& path, const IterationOptions& option
   if (!options.data_dirs) return path;
   const fs::path found = resolved(path);
   const bool is_allowed =
-      !found.empty() && std::any_of(options.data_dirs->begin(), options.data_dirs->end(),
-                                    [&](const std::string& directory) {
-                                      const fs::path root = resolved(directory);
-                                      return !root.empty() && is_under(found, root);
-                                    });
+      !found.empty() && std::ranges::any_of(*options.data_dirs, [&](const std::string& directory) {
+        const fs::path root = resolved(directory);
+        return !root.empty() && is_under(found, root);
+      });
   COHORT_CHECK(is_allowed, ErrorCode::permission_denied, "[data.", op,
                "] expected a file under this server's data directories (",
                listed(*options.data_dirs), "), got '", path, "'", place_of(path, found),

@@ -19,7 +19,7 @@ constexpr std::int64_t kRowFilesMax = 1 << 20;
 bool is_fixed_list(const Node& node) {
   static constexpr std::array<std::string_view, 4> kKeepOrder{"shard", "take", "skip", "options"};
   if (node.op() == "from_tensor_slices") return true;
-  return std::find(kKeepOrder.begin(), kKeepOrder.end(), node.op()) != kKeepOrder.end() &&
+  return std::ranges::find(kKeepOrder, node.op()) != kKeepOrder.end() &&
          is_fixed_list(node.input());
 }
 

@@ -124,9 +124,8 @@ class ProgramFunction final : public MapFunction {
 
   Result call(const Nest&, const Fields& fields, std::uint64_t seed) const override {
     NoResources host;
-    const auto known = std::find_if(programs_.begin(), programs_.end(), [&](const auto& program) {
-      return takes(program->info(), fields);
-    });
+    const auto known = std::ranges::find_if(
+        programs_, [&](const auto& program) { return takes(program->info(), fields); });
     if (known != programs_.end()) {
       return {.fields = (*known)->run(fields, {}, host, seed), .structure = output_.structure};
     }
@@ -176,11 +175,6 @@ class ProgramFunction final : public MapFunction {
 CallRandom random_of(const MapFunction& function, const Node& op, const StageContext& context) {
   if (function.is_code() && context.has_own_random_numbers()) return CallRandom::of(op, context);
   return {.seed = context.random_seed()};
-}
-
-const MapFunction* map_function_of(const Node& node) {
-  const auto* owner = dynamic_cast<const HasMapFunction*>(&node);
-  return owner != nullptr ? &owner->map_function() : nullptr;
 }
 
 std::shared_ptr<const function::PreparedProgram> ProgramSource::program_for(

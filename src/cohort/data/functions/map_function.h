@@ -57,18 +57,6 @@ std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std:
 std::shared_ptr<const MapFunction> local_function(Function fn);
 std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes);
 
-// An op that calls a MapFunction for each element.
-class HasMapFunction {
- public:
-  virtual const MapFunction& map_function() const = 0;
-  // Whether the program gave the spec of the elements, so that none is learned from a few of them.
-  virtual bool has_given_spec() const { return false; }
-
- protected:
-  ~HasMapFunction() = default;
-};
-// The function of such an op; null for other ops.
-const MapFunction* map_function_of(const Node& node);
 
 // Gives a deserialized function the programs that it lacks. While a graph is read, it is one of the
 // op's attributes; it is never serialized. Thread-safe.

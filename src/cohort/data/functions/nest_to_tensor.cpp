@@ -130,7 +130,7 @@ at::Tensor tensor_of(const Nest& value, at::ScalarType dtype) {
   if (is_host_scalar(value)) return filled(std::span(&value, 1), {}, dtype);
   if (value.kind() != Nest::Kind::list && value.kind() != Nest::Kind::tuple) refuse(value, dtype);
   const Nest::Items& items = value.items();
-  if (std::all_of(items.begin(), items.end(), is_host_scalar)) {
+  if (std::ranges::all_of(items, is_host_scalar)) {
     return filled(items, {static_cast<std::int64_t>(items.size())}, dtype);
   }
   return stacked(items, dtype);

@@ -69,7 +69,7 @@ void AttributeReader::operator()(const char* name, char& value) {
 
 void AttributeReader::expect_all_read() const {
   for (const auto& [name, unused] : attributes_) {
-    COHORT_CHECK(std::find(read_.begin(), read_.end(), name) != read_.end(), ErrorCode::data_loss,
+    COHORT_CHECK(std::ranges::find(read_, name) != read_.end(), ErrorCode::data_loss,
                  "[data.deserialize] op '", op_, "' has no attribute '", name,
                  "': it comes from another version of Cohort");
   }

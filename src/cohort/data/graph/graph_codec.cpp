@@ -85,7 +85,7 @@ Nest shipped_attributes(const std::vector<NodePtr>& order, std::size_t position)
 
 // Whether one of a function's programs draws random numbers, which differ where the graph runs.
 bool is_random(const Nest& programs) {
-  return std::any_of(programs.items().begin(), programs.items().end(), [](const Nest& program) {
+  return std::ranges::any_of(programs.items(), [](const Nest& program) {
     const std::string& bytes = program.text();
     return function::PreparedProgram::decode(std::as_bytes(std::span(bytes)))->info().is_random;
   });

@@ -160,8 +160,7 @@ bool have_one_shape(std::size_t field, const std::vector<Nest>& values,
 
 std::optional<Nest> common_leaf(const std::vector<Nest>& values,
                                 const std::vector<const Fields*>& elements) {
-  if (std::all_of(values.begin(), values.end(),
-                  [&](const Nest& value) { return are_equal(value, values[0]); })) {
+  if (std::ranges::all_of(values, [&](const Nest& value) { return are_equal(value, values[0]); })) {
     return values[0];
   }
   for (std::size_t field = 0; field < elements[0]->size(); ++field) {
@@ -238,9 +237,8 @@ std::vector<GraphProbe> probe_graphs(const DatasetFunction& function, const Node
 
 std::optional<Nest> common_value(const std::vector<Nest>& values,
                                  const std::vector<const Fields*>& elements) {
-  const bool are_alike = std::all_of(values.begin(), values.end(), [&](const Nest& value) {
-    return value.kind() == values[0].kind();
-  });
+  const bool are_alike = std::ranges::all_of(
+      values, [&](const Nest& value) { return value.kind() == values[0].kind(); });
   if (!are_alike || values[0].is_leaf()) return common_leaf(values, elements);
   return values[0].kind() == Nest::Kind::map ? common_entries(values, elements)
                                              : common_items(values, elements);

@@ -59,11 +59,11 @@ std::optional<Nest> common_programs(const std::vector<const Node*>& nodes) {
     for (const Node* of_element : nodes) {
       const Fields element = draw_examples(of_element->input(), Purpose::preview, {}).front();
       const std::vector<TensorSpec> specs = specs_of(element);
-      if (std::find(known.begin(), known.end(), specs) != known.end()) continue;
+      if (std::ranges::find(known, specs) != known.end()) continue;
       known.push_back(specs);
       std::optional<Bytes> common;
       for (const Node* node : nodes) {
-        Bytes program = trace_program(*map_function_of(*node), node->input().structure(), element);
+        Bytes program = trace_program(*node->map_function(), node->input().structure(), element);
         if (common && *common != program) return std::nullopt;
         common = std::move(program);
       }
@@ -103,7 +103,7 @@ Nest common_attributes(const std::vector<GraphProbe>& probes, std::size_t positi
     }
     std::optional<Nest> value;
     if (values.size() == attributes.size()) value = common_value(values, elements);
-    const bool has_programs = map_function_of(first) != nullptr;
+    const bool has_programs = first.map_function() != nullptr;
     const bool has_function = has_programs || first.dataset_function() != nullptr;
     if (!value && has_function && name == kSpec) value = common_spec(values);
     if (!value && has_programs && name == kPrograms) value = common_programs(nodes);

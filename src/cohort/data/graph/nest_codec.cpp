@@ -193,7 +193,7 @@ TensorSpec field_of(const Nest& nest) {
 
 std::optional<std::size_t> value_bytes(at::ScalarType dtype, std::span<const std::int64_t> sizes,
                                        std::size_t available) {
-  const bool is_empty = std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  const bool is_empty = std::ranges::find(sizes, 0) != sizes.end();
   // LibTorch also multiplies the other sizes of an empty tensor, so they must not overflow.
   const std::size_t most = is_empty ? std::numeric_limits<std::int64_t>::max() : available;
   std::size_t bytes = c10::elementSize(dtype);

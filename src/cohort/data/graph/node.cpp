@@ -66,8 +66,7 @@ StageContext StageContext::inside(std::string_view op) const {
       "batch",         "options", "prefetch",       "rebatch",
       "rebatch_split", "shard",   "shard_by_index", "with_spec"};
   StageContext context = *this;
-  context.keeps_path_ =
-      std::find(kTransparent.begin(), kTransparent.end(), op) != kTransparent.end();
+  context.keeps_path_ = std::ranges::find(kTransparent, op) != kTransparent.end();
   return context;
 }
 

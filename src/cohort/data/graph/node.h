@@ -20,6 +20,7 @@
 
 namespace cohort::data {
 
+class MapFunction;  // functions/map_function.h
 class Node;
 class OpenedFiles;  // opened_files.h
 class Selection;    // sharding/selection.h
@@ -211,6 +212,14 @@ class Node : public std::enable_shared_from_this<Node> {
   std::string pipeline() const;
   // Not null for an op that makes a dataset from each element.
   virtual const DatasetFunction* dataset_function() const { return nullptr; }
+  // Not null for an op that calls a function for each element.
+  virtual const MapFunction* map_function() const { return nullptr; }
+  // Whether the program gave the spec of what that function returns, so that none is learned from a
+  // few elements.
+  virtual bool has_given_spec() const { return false; }
+  // Whether another run may yield the elements in a different order, since parallel calls end in
+  // any. `deterministic` is the dataset's option, for an op that has none of its own.
+  virtual bool may_reorder(bool /*deterministic*/) const { return false; }
   // The number of the next iteration that runs the op's functions.
   std::uint64_t next_iteration() const { return next_iteration_++; }
 

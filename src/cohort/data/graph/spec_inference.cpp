@@ -35,7 +35,7 @@ at::Tensor filled(const std::vector<std::int64_t>& sizes, at::ScalarType dtype, 
 ElementSpec completed(ElementSpec spec, std::int64_t size, std::size_t rank) {
   for (TensorSpec& field : spec.fields) {
     if (!field.sizes) field.sizes.emplace(rank, size);
-    std::replace(field.sizes->begin(), field.sizes->end(), std::int64_t{-1}, size);
+    std::ranges::replace(*field.sizes, std::int64_t{-1}, size);
   }
   return spec;
 }
@@ -92,7 +92,7 @@ at::Tensor numbers_of_sizes(at::Tensor numbers, const std::vector<std::int64_t>&
 template <class Predicate>
 bool is_every_op(const Node& node, Predicate predicate) {
   const std::vector<NodePtr> ops = ops_of(node.shared_from_this());
-  return std::all_of(ops.begin(), ops.end(), [&](const NodePtr& op) { return predicate(*op); });
+  return std::ranges::all_of(ops, [&](const NodePtr& op) { return predicate(*op); });
 }
 
 // Draws up to two elements of equal specs. Sets `error` if one fails.
@@ -163,13 +163,12 @@ ElementSpec spec_of_results(
 }
 
 bool is_static(const ElementSpec& spec) {
-  return std::all_of(spec.fields.begin(), spec.fields.end(),
-                     [](const TensorSpec& field) { return field.is_static(); });
+  return std::ranges::all_of(spec.fields, &TensorSpec::is_static);
 }
 
 bool has_ranks(const ElementSpec& spec) {
-  return std::all_of(spec.fields.begin(), spec.fields.end(),
-                     [](const TensorSpec& field) { return field.sizes.has_value(); });
+  return std::ranges::all_of(spec.fields,
+                             [](const TensorSpec& field) { return field.sizes.has_value(); });
 }
 
 std::vector<Fields> made_up_elements(const ElementSpec& spec) {
@@ -199,9 +198,8 @@ bool is_free_to_draw(const Node& node) {
                                                           "shuffle",
                                                           "take",
                                                           "zip"};
-  return is_every_op(node, [](const Node& op) {
-    return std::find(kFree.begin(), kFree.end(), op.op()) != kFree.end();
-  });
+  return is_every_op(
+      node, [](const Node& op) { return std::ranges::find(kFree, op.op()) != kFree.end(); });
 }
 
 bool has_endless_input(const Node& node) {

@@ -26,21 +26,21 @@ void check(const MapFunction::Result& result, const std::string& name) {
                "', got ", describe(specs_of(result.fields)));
 }
 
-class FilterNode final : public OpNode<FilterNode, FilterAttributes>, public HasMapFunction {
+class FilterNode final : public OpNode<FilterNode, FilterAttributes> {
  public:
   using OpNode::OpNode;
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
   Attributes attributes() const override {
-    Attributes all = map_function().attributes(*this);
+    Attributes all = map_function()->attributes(*this);
     // "spec" is the spec of the function's result, which for a predicate is a bool.
     if (all.contains("spec")) {
       all["spec"] = nest_of(ElementSpec::tuple({{at::kBool, std::vector<std::int64_t>{}}}));
     }
     return all;
   }
-  Attributes identity() const override { return {{"name", map_function().name()}}; }
+  Attributes identity() const override { return {{"name", map_function()->name()}}; }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
@@ -55,14 +55,14 @@ class FilterNode final : public OpNode<FilterNode, FilterAttributes>, public Has
       const CallScope scope(kRandomOfPreviews, 0);
       const std::optional<Fields> example = zeros_of(*elements);
       if (!example) return;
-      result = map_function().call(elements->structure, *example, 0);
+      result = map_function()->call(elements->structure, *example, 0);
     } catch (...) {
       return;
     }
-    check(result, map_function().name());
+    check(result, map_function()->name());
   }
 
-  const MapFunction& map_function() const override { return *given().predicate; }
+  const MapFunction* map_function() const override { return given().predicate.get(); }
 };
 
 class FilterStage final : public InputStage<FilterAttributes> {
@@ -97,12 +97,12 @@ class FilterStage final : public InputStage<FilterAttributes> {
       const c10::NoGradGuard no_grad;
       const CallScope scope(random_, index);
       const MapFunction::Result result =
-          filter_.map_function().call(*structure_, fields, mix_seed(random_.seed, index));
-      check(result, filter_.map_function().name());
+          filter_.map_function()->call(*structure_, fields, mix_seed(random_.seed, index));
+      check(result, filter_.map_function()->name());
       return result.fields[0].item<bool>();
     } catch (...) {
       throw call_error("filtering element " + std::to_string(index) + " with '" +
-                       filter_.map_function().name() + "'");
+                       filter_.map_function()->name() + "'");
     }
   }
 
@@ -118,7 +118,7 @@ std::unique_ptr<Stage> FilterNode::make_stage(const StageContext& context) const
   constexpr std::int64_t kPreviewedMax = 10'000;
   const bool is_bounded = context.purpose() != Purpose::run && has_endless_input(*this);
   return std::make_unique<FilterStage>(
-      *this, given(), input().start(context.input(0)), random_of(map_function(), *this, context),
+      *this, given(), input().start(context.input(0)), random_of(*map_function(), *this, context),
       is_bounded ? kPreviewedMax : std::numeric_limits<std::int64_t>::max());
 }
 

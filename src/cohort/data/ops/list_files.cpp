@@ -47,7 +47,7 @@ Dataset Dataset::list_files(const std::vector<std::string>& patterns, ListFilesO
       !names.empty(), ErrorCode::invalid_argument,
       "[data.list_files] expected patterns that match files, got no files matched pattern ",
       listed(patterns), "; are the paths right on this machine?");
-  std::sort(names.begin(), names.end());
+  std::ranges::sort(names);
   const Dataset files = from_tensor_slices(StringTensor(names));
   if (!options.shuffle) return files;
   return files.shuffle(static_cast<std::int64_t>(names.size()), {.seed = options.seed});

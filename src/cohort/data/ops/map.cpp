@@ -39,16 +39,16 @@ struct MapAttributes {
   static void describe(auto& visit, auto& all) { describe_parallel(visit, all.options); }
 };
 
-class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasMapFunction {
+class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
  public:
   using ReorderingNode::ReorderingNode;
 
   Attributes attributes() const override {
-    Attributes all = map_function().attributes(*this);
+    Attributes all = map_function()->attributes(*this);
     all.merge(ReorderingNode::attributes());
     return all;
   }
-  Attributes identity() const override { return {{"name", map_function().name()}}; }
+  Attributes identity() const override { return {{"name", map_function()->name()}}; }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
@@ -60,7 +60,7 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasM
     return spec().structure;
   }
 
-  const MapFunction& map_function() const override { return *given().function; }
+  const MapFunction* map_function() const override { return given().function.get(); }
   bool has_given_spec() const override { return given().options.output_spec.has_value(); }
 
   void note_structure(const Nest& structure) const {
@@ -75,7 +75,7 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasM
       return learned_spec();
     } catch (...) {
       throw current_error().during(
-          "finding the element spec of " + map_function_named(map_function().name()) +
+          "finding the element spec of " + map_function_named(map_function()->name()) +
           " with the first elements; where they may be bad, set MapOptions::output_spec");
     }
   }
@@ -90,11 +90,11 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes>, public HasM
     return spec_of_results(
         input(), options,
         [&](const Fields& element) {
-          const MapFunction::Result result = map_function().call(input().structure(), element, 0);
+          const MapFunction::Result result = map_function()->call(input().structure(), element, 0);
           return ElementSpec{.structure = result.structure, .fields = specs_of(result.fields)};
         },
         [&](const ElementSpec& a, const ElementSpec& b) {
-          return common(a, b, map_function().name());
+          return common(a, b, map_function()->name());
         });
   }
 
@@ -116,12 +116,12 @@ class MapCalls {
       input_once_.call([this] { input_structure_ = map_.input().structure(); });
       const CallScope scope(random, index);
       MapFunction::Result result =
-          map_.map_function().call(input_structure_, fields, mix_seed(random.seed, index));
+          map_.map_function()->call(input_structure_, fields, mix_seed(random.seed, index));
       check(result.structure);
       fields = std::move(result.fields);
     } catch (...) {
       throw call_error("mapping element " + std::to_string(index) + " with '" +
-                       map_.map_function().name() + "'");
+                       map_.map_function()->name() + "'");
     }
   }
 
@@ -135,7 +135,7 @@ class MapCalls {
     });
     if (is_first) return;
     Nest::check_same_structure(structure_, structure,
-                               "the result of '" + map_.map_function().name() + "'");
+                               "the result of '" + map_.map_function()->name() + "'");
   }
 
   const MapNode& map_;  // kept by the stage
@@ -151,7 +151,7 @@ class MapStage final : public NumberedStage {
   MapStage(const MapNode& node, std::unique_ptr<Stage> input, const StageContext& context)
       : NumberedStage(node, std::move(input)),
         calls_(node, context.selection()),
-        random_(random_of(node.map_function(), node, context)) {}
+        random_(random_of(*node.map_function(), node, context)) {}
 
   bool next(Fields& fields) override {
     const std::uint64_t number = take_numbers();
@@ -176,7 +176,7 @@ std::unique_ptr<Stage> MapNode::make_stage(const StageContext& context) const {
   }
   const auto calls =
       std::make_shared<MapCalls>(*this, context.selection());  // std::function copies
-  const CallRandom random = random_of(map_function(), *this, context.ahead());
+  const CallRandom random = random_of(*map_function(), *this, context.ahead());
   return start_parallel_calls(
       *this, context,
       [calls, is_own = random.is_own](Fields& fields, std::uint64_t index, std::uint64_t seed) {

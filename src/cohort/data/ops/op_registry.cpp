@@ -65,8 +65,7 @@ std::span<const Op> op_registry() {
 
 const Op* find_op(std::string_view name) {
   const std::span<const Op> ops = op_registry();
-  const auto found =
-      std::find_if(ops.begin(), ops.end(), [&](const Op& op) { return op.name == name; });
+  const auto found = std::ranges::find(ops, name, &Op::name);
   return found == ops.end() ? nullptr : &*found;
 }
 

@@ -32,10 +32,7 @@ class ParseExampleStage final : public InputStage<ParseExampleAttributes> {
     return true;
   }
 
-  void stop_at_errors() override {
-    Stage::stop_at_errors();
-    input().stop_at_errors();
-  }
+  Stage* batch_source() override { return &input(); }
 
   // Parses a whole batch at once if the result is the stack of the parsed elements. If one element
   // is bad and stop_at_errors() was called, it parses them one by one, so that the elements after
@@ -109,9 +106,8 @@ class ParseExampleNode final : public OpNode<ParseExampleNode, ParseExampleAttri
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
     const FeatureSpecs& features = given().parser->features();
-    const bool has_variable = std::any_of(features.begin(), features.end(), [](const auto& entry) {
-      return entry.second.is_variable_length;
-    });
+    const bool has_variable = std::ranges::any_of(
+        features, [](const auto& entry) { return entry.second.is_variable_length; });
     return run<ParseExampleStage>(input().start(context.input(0)),
                                   !has_variable && !features.empty());
   }

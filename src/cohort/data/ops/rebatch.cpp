@@ -107,7 +107,7 @@ class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
       COHORT_CHECK(size >= 0, ErrorCode::invalid_argument,
                    "[data.rebatch] expected sizes >= 0, got ", size);
     }
-    COHORT_CHECK(std::any_of(sizes.begin(), sizes.end(), [](std::int64_t s) { return s > 0; }),
+    COHORT_CHECK(std::ranges::any_of(sizes, [](std::int64_t s) { return s > 0; }),
                  ErrorCode::invalid_argument, "[data.rebatch] expected at least one size > 0, got ",
                  sizes.size(), " sizes without one");
   }
@@ -125,7 +125,7 @@ class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
     const std::vector<std::int64_t>& sizes = given().sizes;
     const std::int64_t size = sizes[0];
     const bool is_one_size =
-        std::count(sizes.begin(), sizes.end(), size) == static_cast<std::ptrdiff_t>(sizes.size());
+        std::ranges::count(sizes, size) == static_cast<std::ptrdiff_t>(sizes.size());
     for (TensorSpec& field : spec.fields) {
       if (!field.sizes) continue;
       std::int64_t& rows = field.sizes->front();

@@ -54,10 +54,7 @@ class ElementSkip final : public LeftCount<InputStage<SkipAttributes>> {
     return input().next(fields);
   }
 
-  void stop_at_errors() override {
-    Stage::stop_at_errors();
-    input().stop_at_errors();
-  }
+  Stage* batch_source() override { return &input(); }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     return left_ > 0 ? Stage::next_batch(count, batch) : input().next_batch(count, batch);

@@ -16,8 +16,8 @@ struct TakeAttributes {
 
 bool fills_cache_file(const Node& node) {
   if (node.op() == "cache" && node.attributes().find("file")->second.text() != "") return true;
-  return std::any_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return fills_cache_file(*input); });
+  return std::ranges::any_of(node.inputs(),
+                             [](const NodePtr& input) { return fills_cache_file(*input); });
 }
 
 class RowTake final : public LeftCount<RowInputStage<TakeAttributes>> {

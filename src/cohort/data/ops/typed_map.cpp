@@ -44,10 +44,7 @@ class TypedMapStage final : public NumberedStage {
     return true;
   }
 
-  void stop_at_errors() override {
-    Stage::stop_at_errors();
-    input().stop_at_errors();
-  }
+  Stage* batch_source() override { return &input(); }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     const std::int64_t got = input().next_batch(count, batch);

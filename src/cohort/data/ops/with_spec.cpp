@@ -18,10 +18,7 @@ class WithSpecStage final : public InputStage<WithSpecAttributes> {
   using InputStage::InputStage;
 
   bool next(Fields& fields) override { return input().next(fields); }
-  void stop_at_errors() override {
-    Stage::stop_at_errors();
-    input().stop_at_errors();
-  }
+  Stage* batch_source() override { return &input(); }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     return input().next_batch(count, batch);

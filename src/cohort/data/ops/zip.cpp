@@ -23,8 +23,8 @@ class ZipStage final : public Stage {
   ZipStage(const Node& node, Stages inputs)
       : Stage(node),
         inputs_(std::move(inputs)),
-        has_rows_(std::all_of(inputs_.begin(), inputs_.end(),
-                              [](const auto& input) { return input->rows() != nullptr; })) {}
+        has_rows_(std::ranges::all_of(
+            inputs_, [](const auto& input) { return input->rows() != nullptr; })) {}
 
   // If one input throws, the others' elements are dropped too, so that the inputs stay aligned.
   bool next(Fields& fields) override {
@@ -96,11 +96,11 @@ class ZipNode final : public OpNode<ZipNode, ZipAttributes> {
     COHORT_CHECK(!this->inputs().empty(), ErrorCode::invalid_argument,
                  "[data.zip] expected at least one dataset, got none");
     const std::vector<std::string>& keys = this->given().keys;
-    COHORT_CHECK(keys.empty() || (keys.size() == this->inputs().size() &&
-                                  std::is_sorted(keys.begin(), keys.end()) &&
-                                  std::adjacent_find(keys.begin(), keys.end()) == keys.end()),
-                 ErrorCode::invalid_argument, "[data.zip] expected ", this->inputs().size(),
-                 " different keys in order, got ", keys.size());
+    COHORT_CHECK(
+        keys.empty() || (keys.size() == this->inputs().size() && std::ranges::is_sorted(keys) &&
+                         std::ranges::adjacent_find(keys) == keys.end()),
+        ErrorCode::invalid_argument, "[data.zip] expected ", this->inputs().size(),
+        " different keys in order, got ", keys.size());
   }
 
   std::int64_t cardinality() const override {

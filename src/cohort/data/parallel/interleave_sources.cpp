@@ -203,7 +203,7 @@ void InterleaveSources::describe_position(Position& at, DatasetOpener& opener) {
     note(place);
   }
   at.check(options_.order.has_place(position_, slots_.size(), taken_) &&
-               std::count(upcoming_.begin(), upcoming_.end(), nullptr) == 0,
+               std::ranges::count(upcoming_, nullptr) == 0,
            "a position in the cycle");
 }
 

@@ -94,8 +94,7 @@ class ParallelCalls final : public Stage, private WorkThreads {
     if (options_.is_deterministic) {
       return !calls_.empty() && calls_.front()->is_done ? calls_.begin() : calls_.end();
     }
-    return std::find_if(calls_.begin(), calls_.end(),
-                        [](const auto& call) { return call->is_done; });
+    return std::ranges::find_if(calls_, [](const auto& call) { return call->is_done; });
   }
 
   bool can_take() const COHORT_REQUIRES(mutex_) {

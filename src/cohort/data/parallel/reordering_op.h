@@ -8,16 +8,6 @@
 
 namespace cohort::data {
 
-class ReorderingOp {
- public:
-  // Whether another run may yield the elements in a different order. `deterministic` is the
-  // dataset's option, for an op that has none of its own. Runs nothing.
-  virtual bool may_reorder(bool deterministic) const = 0;
-
- protected:
-  ~ReorderingOp() = default;
-};
-
 // The attributes of MapOptions and similar options; those that have their defaults are left out.
 void describe_parallel(auto& visit, auto& options) {
   visit.optional("num_parallel_calls", options.num_parallel_calls, 0,
@@ -27,7 +17,7 @@ void describe_parallel(auto& visit, auto& options) {
 
 // An op whose attributes have such `options`.
 template <class Self, class A, class Base = Node>
-class ReorderingNode : public OpNode<Self, A, Base>, public ReorderingOp {
+class ReorderingNode : public OpNode<Self, A, Base> {
  public:
   using OpNode<Self, A, Base>::OpNode;
   bool may_reorder(bool deterministic) const final {

@@ -18,7 +18,7 @@ namespace {
 
 template <std::size_t N>
 bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
-  return std::find(ops.begin(), ops.end(), node.op()) != ops.end();
+  return std::ranges::find(ops, node.op()) != ops.end();
 }
 
 // Whether a graph can skip elements without computing them and knows their number, at the latest
@@ -26,8 +26,8 @@ bool is_one_of(const Node& node, const std::array<std::string_view, N>& ops) {
 bool is_seekable(const Node& node) {
   if (is_rows(node) || is_seekable_reader(node)) return true;
   return (node.op() == "shuffle" || is_element_wise(node)) &&
-         std::all_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return is_seekable(*input); });
+         std::ranges::all_of(node.inputs(),
+                             [](const NodePtr& input) { return is_seekable(*input); });
 }
 
 bool has_static_spec(const Node& node) {
@@ -73,8 +73,8 @@ std::optional<Sharing> batches_of(const NodePtr& body) {
 
 // Whether distributing each pass separately distributes the repeated batches in the same way.
 bool may_repeat(const Sharing& sharing, std::int64_t minibatches, std::int64_t num_shards) {
-  const bool repeats = std::any_of(sharing.between.begin(), sharing.between.end(),
-                                   [](const NodePtr& node) { return node->op() == "repeat"; });
+  const bool repeats = std::ranges::any_of(
+      sharing.between, [](const NodePtr& node) { return node->op() == "repeat"; });
   return !repeats || minibatches < 0 || minibatches % num_shards == 0;
 }
 

@@ -25,8 +25,8 @@ bool reads_files(const Node& node) {
   if (rule_of(node) == ShardRule::reader) return true;
   const DatasetFunction* function = node.dataset_function();
   if (function != nullptr && reads_files(function->example(node.input()))) return true;
-  return std::any_of(node.inputs().begin(), node.inputs().end(),
-                     [](const NodePtr& input) { return reads_files(*input); });
+  return std::ranges::any_of(node.inputs(),
+                             [](const NodePtr& input) { return reads_files(*input); });
 }
 
 // Removes the shuffles; sets last_shuffle to the one nearest to the source.

@@ -91,7 +91,7 @@ class SelectedElements final : public Selected<Stage> {
 bool is_element_wise(const Node& node) {
   static constexpr std::array<std::string_view, 7> kOps{
       "map", "map_field", "options", "prefetch", "typed_map", "with_spec", "zip"};
-  return std::find(kOps.begin(), kOps.end(), node.op()) != kOps.end();
+  return std::ranges::find(kOps, node.op()) != kOps.end();
 }
 
 bool is_seekable_reader(const Node& node) {

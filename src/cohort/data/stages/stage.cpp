@@ -66,6 +66,11 @@ void Stage::restore(ByteReader& reader) {
   describe_position(at);
 }
 
+void Stage::stop_at_errors() {
+  for (Stage* stage = this; stage != nullptr; stage = stage->batch_source())
+    stage->stops_at_errors_ = true;
+}
+
 Nest Stage::pack(const Fields& fields) const {
   return ElementSpec{.structure = node_->structure(), .fields = {}}.pack(fields);
 }

@@ -68,12 +68,16 @@ class Stage : public ElementSource {
   virtual std::int64_t next_batch(std::int64_t count, Fields& batch);
   // From now on, an error in next_batch() consumes only the elements up to it, and the next batch
   // begins with the element after it.
-  virtual void stop_at_errors() { stops_at_errors_ = true; }
+  void stop_at_errors();
   // Skips elements, if possible without making them. Returns how many, fewer than `count` only at
   // the end. An element that would have been an error counts.
   virtual std::int64_t skip(std::int64_t count);
   // Sets the Cancellation of the pipeline; only the first call has an effect. For Node::start().
   void listen_to(std::shared_ptr<const Cancellation> cancellation);
+  // The stage whose next_batch() that of this one calls, and which stops at errors with it; null if
+  // this one makes its batches itself.
+  virtual Stage* batch_source() { return nullptr; }
+
   // Not null for a stage whose elements are these rows. Stage and stream share one position.
   virtual RowStream* rows() { return nullptr; }
 

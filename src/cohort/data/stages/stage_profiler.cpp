@@ -98,10 +98,7 @@ class MeasuredStage final : public Stage {
     return has_element;
   }
 
-  void stop_at_errors() override {
-    Stage::stop_at_errors();
-    stage_->stop_at_errors();
-  }
+  Stage* batch_source() override { return stage_.get(); }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     Call call(entry_);
