@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread that makes the next elements of a source while its consumer is busy.
+// A thread that makes the next elements of a source while its consumer is busy, and sources for it.
 #pragma once
 
 #include <atomic>
@@ -55,5 +55,12 @@ class AheadReader : private WorkThreads {
   std::atomic<bool> has_news_{false};  // an element or the end; written under the mutex
   int waits_to_sleep_ = 0;
 };
+
+// Like cancellable_source(), for a pipeline that a thread of the library runs. C++ functions draw
+// random numbers from generators of their own, since which ones they got of LibTorch's default
+// generator would depend on the timing.
+COHORT_API std::unique_ptr<ElementSource> source_ahead(const Dataset& dataset,
+                                                       const IterationOptions& options,
+                                                       std::stop_token stop);
 
 }  // namespace cohort::data

@@ -3,7 +3,7 @@
 
 #include <gmock/gmock.h>
 
-#include "cohort/data/cannot_fail.h"
+#include "cohort/data/dataset_traits.h"
 #include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {

@@ -3,10 +3,10 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/ahead_reader.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/data/iterator.h"
-#include "cohort/data/source_ahead.h"
 #include "cohort/data/stages/stage.h"
 
 namespace cohort::data {

@@ -121,10 +121,10 @@ TEST(DatasetInputContext, RefusesARemainderAndNamesBothNumbers) {
 
 TEST(DatasetOps, AreSourcesOrHaveInputs) {
   for (const Op& op : op_registry()) {
-    EXPECT_EQ(find_op(op.name), &op) << op.name << " is there twice";
+    EXPECT_EQ(&known_op(op.name), &op) << op.name << " is there twice";
     EXPECT_EQ(op.shard_rule == ShardRule::source, op.input_count == 0) << op.name;
   }
-  EXPECT_EQ(find_op("no such op"), nullptr);
+  EXPECT_THROW(known_op("no such op"), Error);
 }
 
 // A reference implementation of the ops on plain vectors.

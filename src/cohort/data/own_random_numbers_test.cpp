@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/data/ahead_reader.h"
 #include "cohort/data/graph/dataset_op_suite.h"
-#include "cohort/data/source_ahead.h"
 
 namespace cohort::data {
 namespace {

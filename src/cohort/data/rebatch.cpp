@@ -47,8 +47,7 @@ std::int64_t common_batch(const Node& node) {
 
 // The batch size of the batch op nearest to the sink.
 std::int64_t batch_of_ops(const Node& node) {
-  const Op* op = find_op(node.op());
-  switch (op == nullptr ? BatchRule::unknown : op->batch_rule) {
+  switch (known_op(node.op()).batch_rule) {
     case BatchRule::own:
       return find_integer(node, "batch_size").value_or(kUnknownBatch);
     case BatchRule::pass_through:

@@ -6,9 +6,9 @@
 #include <random>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/crc32c.h"
 #include "cohort/data/files/file_fixture.h"
 #include "cohort/data/files/record_index.h"
+#include "cohort/data/files/record_scanner.h"
 #include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {

@@ -8,7 +8,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/data/auto_shard.h"
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 
 namespace cohort::coordinator {
 namespace {

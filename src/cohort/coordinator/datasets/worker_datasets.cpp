@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 #include "cohort/data/program_supply.h"
 #include "cohort/function/call_signature.h"
 

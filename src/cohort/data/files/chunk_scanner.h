@@ -5,7 +5,6 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/data/files/buffered_reader.h"
 #include "cohort/data/files/file_scanner.h"
 
 namespace cohort::data {
@@ -24,16 +23,13 @@ struct ChunkLayout {
 class ChunkScanner final : public FileScanner {
  public:
   ChunkScanner(BufferedReader reader, ChunkLayout layout, std::string path, std::string_view op)
-      : reader_(std::move(reader)), layout_(layout), path_(std::move(path)), op_(op) {}
+      : FileScanner(std::move(reader)), layout_(layout), path_(std::move(path)), op_(op) {}
 
   bool next(std::string_view& chunk) override;
-  std::uint64_t offset() const override { return reader_.offset(); }
-  void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
   void find_end();
 
-  BufferedReader reader_;
   ChunkLayout layout_;
   std::string path_;
   std::string op_;

@@ -109,14 +109,14 @@ std::size_t NextCharacter::find_in(std::string_view text, std::uint64_t offset) 
 }
 
 CsvScanner::CsvScanner(CsvFile file, std::int64_t buffer_bytes)
-    : reader_(open_stream(file.path, file.compression, "csv"), buffer_bytes),
+    : FileScanner({open_stream(file.path, file.compression, "csv"), buffer_bytes}),
       file_(file),
       places_(std::move(file)) {
   if (file_.compression == Compression::none) reader_.check_is_text(file_.path, "csv");
 }
 
 void CsvScanner::seek(std::uint64_t offset) {
-  reader_.seek(offset);
+  FileScanner::seek(offset);
   blank_end_ = 0;
   for (NextCharacter* next : {&newline_, &return_, &quote_}) next->restart();
 }

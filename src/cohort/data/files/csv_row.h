@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/buffered_reader.h"
 #include "cohort/data/files/csv_places.h"
 #include "cohort/data/files/file_scanner.h"
 
@@ -64,7 +63,6 @@ class CsvScanner final : public FileScanner {
 
   bool next(std::string_view& row) override;
   bool goes_on() const override { return goes_on_; }
-  std::uint64_t offset() const override { return reader_.offset(); }
   void seek(std::uint64_t offset) override;
   // Adds the lines of the row, and the number and the name of the column.
   Error located(const Error& error, const std::string& path) override;
@@ -87,7 +85,6 @@ class CsvScanner final : public FileScanner {
   // quote before it; npos otherwise.
   std::size_t plain_end(std::string_view seen);
 
-  BufferedReader reader_;
   NextCharacter newline_{'\n'};
   NextCharacter return_{'\r'};
   NextCharacter quote_{'"'};

@@ -2,7 +2,6 @@
 // Splits a text file into lines.
 #pragma once
 
-#include "cohort/data/files/buffered_reader.h"
 #include "cohort/data/files/file_scanner.h"
 
 namespace cohort::data {
@@ -11,14 +10,9 @@ namespace cohort::data {
 // is no line if it is empty (tf's InputBuffer::ReadLine). Used from one thread at a time.
 class LineScanner final : public FileScanner {
  public:
-  explicit LineScanner(BufferedReader reader) : reader_(std::move(reader)) {}
+  using FileScanner::FileScanner;
 
   bool next(std::string_view& line) override;
-  std::uint64_t offset() const override { return reader_.offset(); }
-  void seek(std::uint64_t offset) override { reader_.seek(offset); }
-
- private:
-  BufferedReader reader_;
 };
 
 }  // namespace cohort::data

@@ -6,7 +6,6 @@
 #include <string_view>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/crc32c.h"
 #include "cohort/data/files/file_sink.h"
 #include "cohort/data/files/record_scanner.h"
 

@@ -5,7 +5,6 @@
 #include <cstring>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/crc32c.h"
 
 namespace cohort::data {
 namespace {

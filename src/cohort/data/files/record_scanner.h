@@ -6,13 +6,18 @@
 #include <string>
 #include <string_view>
 
-#include "cohort/data/files/buffered_reader.h"
+#include "cohort/core/crc32c.h"
 #include "cohort/data/files/file_scanner.h"
 
 namespace cohort::data {
 
 inline constexpr std::size_t kRecordHeaderBytes = 12;  // length, its checksum
 inline constexpr std::size_t kRecordFooterBytes = 4;   // the data's checksum
+
+// The CRC of bytes that contain CRCs is weak. So files store masked CRCs.
+constexpr std::uint32_t masked(std::uint32_t crc) {
+  return ((crc >> 15) | (crc << 17)) + 0xA282EAD8U;
+}
 
 // Reads the length of a record's data from its header. False if the header's checksum is wrong.
 bool decode_record_header(std::string_view header, std::uint64_t& length);
@@ -30,20 +35,17 @@ void encode_record_footer(std::string_view data, char* footer);
 class RecordScanner final : public FileScanner {
  public:
   RecordScanner(BufferedReader reader, std::string path, std::string_view op)
-      : reader_(std::move(reader)), path_(std::move(path)), op_(op) {}
+      : FileScanner(std::move(reader)), path_(std::move(path)), op_(op) {}
 
   bool next(std::string_view& record) override;
   // Skips records, reading only their headers. Returns how many, fewer than `count` only at the
   // end.
   std::size_t skip(std::size_t count);
-  std::uint64_t offset() const override { return reader_.offset(); }
-  void seek(std::uint64_t offset) override { reader_.seek(offset); }
 
  private:
   // The length of the next record's data. Returns false at the end.
   bool next_length(std::uint64_t& length);
 
-  BufferedReader reader_;
   std::string path_;
   std::string op_;
 };

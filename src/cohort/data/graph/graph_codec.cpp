@@ -57,18 +57,14 @@ NodePtr read_node(ByteReader& reader, const std::vector<NodePtr>& earlier,
   }
   const Nest attributes = read_nest(reader);
   if (attributes.kind() != Nest::Kind::map) reader.fail("a map of attributes");
-  const Op* op = find_op(name);
-  COHORT_CHECK(op != nullptr, ErrorCode::unimplemented,
-               "[data.deserialize] expected an op of this build, got '", name.substr(0, 64),
-               "'; the sender runs another version of Cohort");
-  if (op->input_count != kAnyInputCount && inputs.size() != op->input_count)
-    reader.fail("the op's number of inputs");
+  const Op& op = known_op(name);
+  if (!op.takes(inputs.size())) reader.fail("the op's number of inputs");
   Attributes entries = attributes.entries();
   if (supply != nullptr) {
     add_source(name, std::make_shared<ProgramSource>(supply, std::to_string(earlier.size())),
                entries);
   }
-  return make_node(*op, std::move(inputs), entries);
+  return make_node(op, std::move(inputs), entries);
 }
 
 // The attributes of the op at `position`; adds its position and name to an error.

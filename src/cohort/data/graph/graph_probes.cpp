@@ -212,12 +212,12 @@ std::optional<Nest> common_entries(const std::vector<Nest>& values,
   return Nest::map(std::move(entries));
 }
 
-[[noreturn]] void fail_hole(const char* expected) {
+}  // namespace
+
+void fail_template(const char* expected) {
   internal::throw_error(ErrorCode::data_loss, "[data.deserialize] expected ", expected,
                         " in a dataset function's graph");
 }
-
-}  // namespace
 
 std::vector<GraphProbe> probe_graphs(const DatasetFunction& function, const Node& input) {
   const std::vector<Fields> examples = draw_examples(input, Purpose::preview, {});
@@ -254,27 +254,27 @@ std::string key_in_graph(const std::string& key) {
 
 Nest filled_hole(const Nest& hole, const Fields& element) {
   const Nest::Map& parts = hole.entries();
-  if (parts.size() != 3 || !parts.contains(kAs) || !parts.contains(kSizes)) fail_hole("a hole");
+  if (parts.size() != 3 || !parts.contains(kAs) || !parts.contains(kSizes)) fail_template("a hole");
   const std::int64_t index = parts.at(kField).integer();
   if (index < 0 || index >= static_cast<std::int64_t>(element.size())) {
-    fail_hole("the number of a field");
+    fail_template("the number of a field");
   }
   const at::Tensor& field = element[static_cast<std::size_t>(index)];
   const std::string& kind = parts.at(kAs).text();
   if (kind == name_of(Nest::Kind::integer)) {
-    if (!is_integer_scalar(field)) fail_hole("a field that is an integer");
+    if (!is_integer_scalar(field)) fail_template("a field that is an integer");
     return field.item().toLong();
   }
   if (kind == name_of(Nest::Kind::text)) {
-    if (!StringTensor::is(field)) fail_hole("a field that is a string");
+    if (!StringTensor::is(field)) fail_template("a field that is a string");
     return std::string(StringTensor::of(field).value());
   }
-  if (kind != name_of(Nest::Kind::tensor)) fail_hole("a kind of hole");
+  if (kind != name_of(Nest::Kind::tensor)) fail_template("a kind of hole");
   if (parts.at(kSizes).is_null()) return field;
   std::vector<std::int64_t> sizes;
   for (const Nest& size : parts.at(kSizes).items()) sizes.push_back(size.integer());
   if (c10::multiply_integers(sizes) != c10::multiply_integers(field.sizes()))
-    fail_hole("sizes that a field fits");
+    fail_template("sizes that a field fits");
   return in_sizes(field, sizes);
 }
 

@@ -35,5 +35,7 @@ bool is_hole(const Nest& nest);
 // Converts a key of a map in a template to the key in a graph: removes one leading '$', if any. The
 // template has one more, so that holes of a nested dataset function are not taken for its own.
 std::string key_in_graph(const std::string& key);
+// Throws data_loss for an invalid template.
+[[noreturn]] void fail_template(const char* expected);
 
 }  // namespace cohort::data

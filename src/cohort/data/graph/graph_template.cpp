@@ -145,11 +145,6 @@ Nest filled(const Nest& nest, const Fields& element) {
                                          : Nest::tuple(std::move(items));
 }
 
-[[noreturn]] void fail(const char* expected) {
-  internal::throw_error(ErrorCode::data_loss, "[data.deserialize] expected ", expected,
-                        " in a dataset function's graph");
-}
-
 }  // namespace
 
 GraphTemplate GraphTemplate::of(const DatasetFunction& function, const Node& input) {
@@ -167,35 +162,31 @@ GraphTemplate GraphTemplate::of(const DatasetFunction& function, const Node& inp
 GraphTemplate GraphTemplate::read(const Nest& wire, const std::shared_ptr<ProgramSource>& source) {
   GraphTemplate made;
   for (const Nest& step : wire.items()) {
-    if (step.items().size() != 3) fail("[op, inputs, attributes]");
+    if (step.items().size() != 3) fail_template("[op, inputs, attributes]");
     Step& read = made.steps_.emplace_back();
     read.op = step.items()[0].text();
     for (const Nest& index : step.items()[1].items()) {
       if (index.integer() < 0 ||
           index.integer() >= static_cast<std::int64_t>(made.steps_.size()) - 1) {
-        fail("the number of an earlier op");
+        fail_template("the number of an earlier op");
       }
       read.inputs.push_back(static_cast<std::size_t>(index.integer()));
     }
     read.attributes = step.items()[2];
     if (source) read.source = source->inside(made.steps_.size() - 1);
-    if (read.attributes.kind() != Nest::Kind::map) fail("a map of attributes");
+    if (read.attributes.kind() != Nest::Kind::map) fail_template("a map of attributes");
   }
   made.check();
   return made;
 }
 
 void GraphTemplate::check() const {
-  if (steps_.empty()) fail("at least one op");
+  if (steps_.empty()) fail_template("at least one op");
   std::vector<std::size_t> depths;
   std::vector<std::size_t> stages;
   for (const Step& step : steps_) {
-    const Op* op = find_op(step.op);
-    COHORT_CHECK(op != nullptr, ErrorCode::unimplemented,
-                 "[data.deserialize] expected an op of this build, got '", step.op.substr(0, 64),
-                 "'; the sender runs another version of Cohort");
-    if (op->input_count != kAnyInputCount && step.inputs.size() != op->input_count) {
-      fail("the op's number of inputs");
+    if (!known_op(step.op).takes(step.inputs.size())) {
+      fail_template("the op's number of inputs");
     }
     std::size_t depth = 1;
     std::size_t count = 1;
@@ -204,7 +195,7 @@ void GraphTemplate::check() const {
       count = std::min(count + stages[input], kStagesMax + 1);
     }
     if (depth > kOpsInARowMax || count > kStagesMax)
-      fail("at most 500 ops in a row, 100000 stages");
+      fail_template("at most 500 ops in a row, 100000 stages");
     depths.push_back(depth);
     stages.push_back(count);
   }
@@ -229,7 +220,7 @@ NodePtr GraphTemplate::graph_of(const Fields& element) const {
     Attributes attributes = filled(step.attributes, element).entries();
     if (step.source) add_source(step.op, step.source, attributes);
     AttributeReader reader(step.op, attributes);
-    nodes.push_back(find_op(step.op)->make({std::move(inputs), reader}));
+    nodes.push_back(known_op(step.op).make({std::move(inputs), reader}));
     reader.expect_all_read();
   }
   return nodes.back();

@@ -63,10 +63,13 @@ std::span<const Op> op_registry() {
   return kOps;
 }
 
-const Op* find_op(std::string_view name) {
+const Op& known_op(std::string_view name) {
   const std::span<const Op> ops = op_registry();
   const auto found = std::ranges::find(ops, name, &Op::name);
-  return found == ops.end() ? nullptr : &*found;
+  COHORT_CHECK(found != ops.end(), ErrorCode::unimplemented,
+               "[data.deserialize] expected an op of this build, got '", name.substr(0, 64),
+               "'; the sender runs another version of Cohort");
+  return *found;
 }
 
 }  // namespace cohort::data

@@ -41,12 +41,16 @@ struct Op {
   std::size_t input_count;  // or kAnyInputCount: make() checks it
   // kCannotFail: iteration throws only what an input throws, and yields exactly cardinality()
   // elements: the op runs no user function and opens no file, and its spec is right.
-  // cannot_fail.cpp says which ops also need inputs of static shapes.
+  // dataset_traits.cpp says which ops also need inputs of static shapes.
   bool can_fail = true;
+
+  bool takes(std::size_t inputs) const {
+    return input_count == kAnyInputCount || inputs == input_count;
+  }
 };
 
 std::span<const Op> op_registry();
-// nullptr if there is no such op.
-const Op* find_op(std::string_view name);
+// unimplemented if this build has no op of that name, which a serialized graph may have.
+const Op& known_op(std::string_view name);
 
 }  // namespace cohort::data

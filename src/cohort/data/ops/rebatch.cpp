@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "cohort/data/batch_parts.h"
-#include "cohort/data/batching/rebatching.h"
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/held_rows.h"
 #include "cohort/data/rows/field_rows.h"
@@ -20,14 +19,6 @@ struct RebatchAttributes {
     visit("drop_remainder", all.drop_remainder);
   }
 };
-
-void check_batches(const ElementSpec& spec, std::string_view op) {
-  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
-    COHORT_CHECK(!spec.fields[i].sizes || !spec.fields[i].sizes->empty(),
-                 ErrorCode::invalid_argument, "[data.", op, "] expected batches, got ",
-                 spec.to_string(), " with a scalar in field ", i, "; batch() first");
-  }
-}
 
 // Adds the rows of `batch`; adds nothing if their shapes differ from those of the held ones.
 void add_rows(Fields batch, HeldRows& held) {
@@ -137,10 +128,6 @@ class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
 
 }  // namespace
 
-void check_batches(const Node& input, std::string_view op) {
-  if (const ElementSpec* spec = input.known_spec()) check_batches(*spec, op);
-}
-
 NodePtr make_rebatch(SerializedOp op) { return RebatchNode::read(op); }
 
 }  // namespace cohort::data
@@ -150,7 +137,8 @@ namespace cohort {
 Dataset Dataset::rebatch(std::vector<std::int64_t> sizes, RebatchOptions options) const {
   const Dataset regrouped =
       data::RebatchNode::over(node_, {std::move(sizes), options.drop_remainder});
-  data::check_batches(*node_, data::RebatchAttributes::kOp);
+  if (const ElementSpec* spec = node_->known_spec())
+    data::check_batches(*spec, data::RebatchAttributes::kOp);
   return regrouped;
 }
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // rebatch_split: each incoming batch in a number of parts (spec 3.4, V1).
 #include "cohort/data/batch_parts.h"
-#include "cohort/data/batching/rebatching.h"
 #include "cohort/data/graph/op_node.h"
+#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 namespace {
@@ -90,7 +90,8 @@ namespace cohort {
 
 Dataset Dataset::rebatch_split(std::int64_t parts) const {
   const Dataset split = data::RebatchSplitNode::over(node_, {parts});
-  data::check_batches(*node_, data::RebatchSplitAttributes::kOp);
+  if (const ElementSpec* spec = node_->known_spec())
+    data::check_batches(*spec, data::RebatchSplitAttributes::kOp);
   return split;
 }
 

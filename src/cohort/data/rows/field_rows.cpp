@@ -41,4 +41,12 @@ std::int64_t row_count(const Fields& fields, std::string_view op) {
   return fields.empty() ? 0 : fields[0].size(0);
 }
 
+void check_batches(const ElementSpec& spec, std::string_view op) {
+  for (std::size_t i = 0; i < spec.fields.size(); ++i) {
+    COHORT_CHECK(!spec.fields[i].sizes || !spec.fields[i].sizes->empty(),
+                 ErrorCode::invalid_argument, "[data.", op, "] expected batches, got ",
+                 spec.to_string(), " with a scalar in field ", i, "; batch() first");
+  }
+}
+
 }  // namespace cohort::data

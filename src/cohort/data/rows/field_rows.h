@@ -17,5 +17,7 @@ at::Tensor join_rows(std::span<const at::Tensor> parts);
 // The number of rows, equal in all fields; invalid_argument, naming `op`, if they differ or a field
 // is a scalar.
 std::int64_t row_count(const Fields& fields, std::string_view op);
+// invalid_argument, naming `op`, if elements of `spec` have a scalar field, which has no rows.
+void check_batches(const ElementSpec& spec, std::string_view op);
 
 }  // namespace cohort::data

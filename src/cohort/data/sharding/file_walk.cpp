@@ -15,10 +15,7 @@
 namespace cohort::data {
 namespace {
 
-ShardRule rule_of(const Node& node) {
-  const Op* op = find_op(node.op());
-  return op == nullptr ? ShardRule::refuse : op->shard_rule;
-}
+ShardRule rule_of(const Node& node) { return known_op(node.op()).shard_rule; }
 
 // Whether a graph has a file reader, also in the dataset functions of its nodes.
 bool reads_files(const Node& node) {

@@ -33,11 +33,9 @@ class Edit {
 
 NodePtr make_node(std::string_view name, std::vector<NodePtr> inputs,
                   const Attributes& attributes) {
-  const Op* op = find_op(name);
-  COHORT_CHECK(op != nullptr, ErrorCode::unimplemented, "[data.rewrite] expected an op '", name,
-               "', got a build without it");
-  AttributeReader reader(op->name, attributes);
-  return op->make({std::move(inputs), reader});
+  const Op& op = known_op(name);
+  AttributeReader reader(op.name, attributes);
+  return op.make({std::move(inputs), reader});
 }
 
 Dataset raw_reader(const Dataset& reader, const StringTensor& files) {

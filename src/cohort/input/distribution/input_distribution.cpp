@@ -6,13 +6,10 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
-#include "cohort/data/cannot_fail.h"
 #include "cohort/data/dataset.h"
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 #include "cohort/data/graph_fingerprint.h"
-#include "cohort/data/guesses_sizes.h"
 #include "cohort/data/iterator.h"
-#include "cohort/data/source_ahead.h"
 #include "cohort/input/iterators/read_ahead.h"
 
 namespace cohort::input {

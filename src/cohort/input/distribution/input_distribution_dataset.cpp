@@ -4,7 +4,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/auto_shard.h"
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 #include "cohort/data/rebatch.h"
 #include "cohort/input/distribution/input_distribution.h"
 #include "cohort/input/input_host.h"

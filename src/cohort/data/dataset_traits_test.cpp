@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -90,6 +90,42 @@ TEST(ElementOrder, LooksIntoTheDatasetsThatAnOpMakes) {
 TEST(ElementOrder, TheNumberOfFilesInTurnTravelsWithTheGraph) {
   const Dataset lines = Dataset::text_line(StringTensor("file"), {.num_parallel_reads = kAutotune});
   EXPECT_GE(lines.node()->attributes().at("num_parallel_reads").integer(), 1);
+}
+
+TEST(CannotFail, HoldsForOpsWithoutUserCodeAndFiles) {
+  const Dataset range = Dataset::range(8);
+  EXPECT_TRUE(cannot_fail(range.shuffle(4).repeat(2).shard(2, 0).skip(1).take(4).prefetch(1)));
+  EXPECT_TRUE(cannot_fail(Dataset::zip({range, range.concatenate(range)}).enumerate()));
+  EXPECT_FALSE(cannot_fail(range.map([](std::int64_t x) { return x; })));
+  EXPECT_FALSE(cannot_fail(range.map([](std::int64_t x) { return x; }).prefetch(1)));
+  EXPECT_FALSE(cannot_fail(range.unique())) << "its cardinality is unknown";
+}
+
+TEST(CannotFail, HoldsForABatchOfStaticShapes) {
+  const Dataset rows = Dataset::range(8).batch(3);
+  EXPECT_TRUE(cannot_fail(rows));
+  EXPECT_FALSE(cannot_fail(rows.batch(2))) << "the last row is shorter than the others";
+  EXPECT_TRUE(cannot_fail(Dataset::range(8).batch(2, {.drop_remainder = true}).batch(2)));
+}
+
+TEST(GuessesSizes, HoldsForFunctionsWithoutASpec) {
+  const Dataset range = Dataset::range(8);
+  const auto same = [](at::Tensor x) { return x; };
+  const MapOptions given{.output_spec = ElementSpec::tuple({{at::kLong, {{}}}})};
+  EXPECT_FALSE(guesses_sizes(range.batch(3).prefetch(1)));
+  EXPECT_TRUE(guesses_sizes(range.map(same)));
+  EXPECT_TRUE(guesses_sizes(Dataset::zip({range, range.map(same).take(4)})));
+  EXPECT_FALSE(guesses_sizes(range.map(same, given)));
+  EXPECT_FALSE(guesses_sizes(range.map([](std::int64_t x) { return x; })))
+      << "numbers have no size";
+}
+
+TEST(GuessesSizes, EndsAtABatchThatSetsItsNumberOfRows) {
+  const Dataset mapped = Dataset::range(8).map([](at::Tensor x) { return x; });
+  EXPECT_FALSE(guesses_sizes(mapped.batch(2, {.drop_remainder = true})));
+  EXPECT_TRUE(guesses_sizes(mapped.batch(2)));
+  EXPECT_TRUE(
+      guesses_sizes(mapped.batch(2, {.drop_remainder = true}).map([](at::Tensor x) { return x; })));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/element_order.h"
+#include "cohort/data/dataset_traits.h"
 
 #include <algorithm>
 #include <set>
@@ -10,9 +10,33 @@
 #include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/graph_probes.h"
 #include "cohort/data/graph/node.h"
+#include "cohort/data/graph/spec_inference.h"
+#include "cohort/data/ops/op_registry.h"
 
 namespace cohort::data {
 namespace {
+
+bool cannot_fail(const Node& node) {
+  if (known_op(node.op()).can_fail) return false;
+  if (node.op() == "batch" && !is_static(node.input().spec())) return false;
+  return std::ranges::all_of(node.inputs(),
+                             [](const NodePtr& input) { return cannot_fail(*input); });
+}
+
+bool drops_remainder(const Node& node) {
+  if (node.op() != "batch" && node.op() != "parallel_batch") return false;
+  const Attributes attributes = node.attributes();
+  const auto found = attributes.find("drop_remainder");
+  return found != attributes.end() && found->second.boolean();
+}
+
+bool guesses_sizes(const Node& node) {
+  if (node.op() == "map") return !node.has_given_spec();
+  if (node.dataset_function() != nullptr) return true;
+  if (drops_remainder(node)) return false;
+  return std::ranges::any_of(node.inputs(),
+                             [](const NodePtr& input) { return guesses_sizes(*input); });
+}
 
 // The ops of the datasets that a function makes, of examples; none where it cannot be called here,
 // as for files that only workers have.
@@ -44,7 +68,16 @@ std::string first_of(const NodePtr& start, bool is_deterministic, std::set<NodeP
   return "'" + std::string(node.op()) + "' with parallel calls and deterministic = false";
 }
 
+bool is_seeded_shuffle(const NodePtr& node) {
+  if (node->op() != "shuffle") return false;
+  const Attributes attributes = node->attributes();
+  return !attributes.at("seed").is_null() && attributes.at("reshuffle_each_iteration").boolean();
+}
+
 }  // namespace
+
+bool cannot_fail(const Dataset& dataset) { return cannot_fail(*dataset.node()); }
+bool guesses_sizes(const Dataset& dataset) { return guesses_sizes(*dataset.node()); }
 
 std::string why_order_may_change(const Dataset& dataset) {
   std::set<NodePtr> seen;
@@ -61,16 +94,6 @@ void check_order_is_fixed(const Dataset& dataset, std::string_view call,
                "or shard() before it in ",
                remedy_call);
 }
-
-namespace {
-
-bool is_seeded_shuffle(const NodePtr& node) {
-  if (node->op() != "shuffle") return false;
-  const Attributes attributes = node->attributes();
-  return !attributes.at("seed").is_null() && attributes.at("reshuffle_each_iteration").boolean();
-}
-
-}  // namespace
 
 bool is_reshuffled_by_seed(const Dataset& dataset) {
   const std::vector<NodePtr> ops = ops_of(dataset.node());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The order of a dataset's elements: whether it is the same each time the dataset runs with the
-// same seed, and whether the number of an iteration decides it.
+// What the graph of a dataset tells before it runs: whether iterating it can fail, whether the sizes
+// in its spec are only guessed, and whether the order of its elements may change.
 #pragma once
 
 #include <string>
@@ -10,6 +10,15 @@
 #include "cohort/data/dataset.h"
 
 namespace cohort::data {
+
+// True if iteration cannot throw and yields exactly cardinality() elements: the graph runs no user
+// function, reads no file and batches only elements of static shapes.
+COHORT_API bool cannot_fail(const Dataset& dataset);
+
+// True if sizes of the spec were learned from a few elements, because a map has no output_spec or
+// an op makes datasets of its elements: later elements may have other sizes. A batch that drops its
+// remainder sets its own number of rows, so it does not guess, whatever its input does.
+COHORT_API bool guesses_sizes(const Dataset& dataset);
 
 // Why two runs with equal IterationOptions may yield elements in different orders, naming the op
 // ("'map' with deterministic = false"); empty if they cannot. Calls the functions of flat_map and
