@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the graph of a dataset tells before it runs: whether iterating it can fail, whether the sizes
-// in its spec are only guessed, and whether the order of its elements may change.
+// Answers what the graph of a dataset tells before it runs: whether iterating it can fail, whether
+// the sizes in its spec are only guessed, and whether the order of its elements may change.
 #pragma once
 
 #include <string>

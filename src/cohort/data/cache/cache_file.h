@@ -5,10 +5,12 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/data/element.h"
 #include "cohort/data/record_io.h"
+#include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
 
@@ -80,5 +82,11 @@ class CacheFileReader {
   RecordReader reader_;
   std::uint64_t position_ = 0;
 };
+
+inline constexpr std::string_view kCacheName = "cache";
+
+// The stage of the cache op `node` with these files: reads the one that an earlier pass has
+// completed, or else writes it.
+std::unique_ptr<Stage> start_file_cache(const Node& node, StageContext context, CachePaths paths);
 
 }  // namespace cohort::data

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/cache/file_cache_stage.h"
 
 #include <exception>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/data/cache/cache_file.h"
 #include "cohort/data/files/file_access.h"
 
 namespace cohort::data {

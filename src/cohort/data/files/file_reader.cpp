@@ -7,7 +7,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/files/file_access.h"
-#include "cohort/data/files/file_reader_stage.h"
 
 namespace cohort::data {
 namespace {
@@ -97,7 +96,7 @@ std::unique_ptr<Stage> FileReaderNode::make_stage(const StageContext& context) c
   if (const std::shared_ptr<const RowStore> store = rows(context)) {
     return std::make_unique<RowReader>(*this, context, store);
   }
-  return std::make_unique<FileReaderStage>(
+  return start_file_reader(
       *this, context, start_names(context),
       static_cast<std::size_t>(std::max<std::int64_t>(1, options_.num_parallel_reads)));
 }

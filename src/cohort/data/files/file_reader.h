@@ -96,6 +96,11 @@ class FileReaderNode : public Node {
   mutable std::shared_ptr<const RowStore> rows_ COHORT_GUARDED_BY(mutex_);
 };
 
+// The stage that reads the files `names` in order, `open_files` of them at a time, one element of
+// each in turn.
+std::unique_ptr<Stage> start_file_reader(const FileReaderNode& node, const StageContext& context,
+                                         std::unique_ptr<Stage> names, std::size_t open_files);
+
 // invalid_argument if the spec of `names` is known and is not a scalar string.
 void check_names(const Dataset& names, std::string_view op);
 // data_loss unless the op has either a list of files or one input.

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/thread_value.h"
 #include "cohort/data/functions/call_scope.h"
 #include "cohort/data/functions/map_function.h"
 #include "cohort/data/graph/graph_template.h"
@@ -29,17 +30,6 @@ c10::Scalar scalar_in(const Nest& argument, const char* expected, Fits fits) {
 // Whether this thread is in a call of a dataset function. Its inner dataset functions are not
 // checked, since they are built again for each element.
 thread_local bool is_in_call = false;
-
-class Call {
- public:
-  Call() : was_in_call_(std::exchange(is_in_call, true)) {}
-  ~Call() { is_in_call = was_in_call_; }
-  Call(const Call&) = delete;
-  Call& operator=(const Call&) = delete;
-
- private:
-  bool was_in_call_;
-};
 
 }  // namespace
 
@@ -69,7 +59,7 @@ std::shared_ptr<const DatasetFunction> make_dataset_function(DatasetBody body, s
 
 NodePtr DatasetFunction::call(const Nest& structure, const Fields& fields) const {
   const std::vector<Nest> arguments = arguments_of(structure, fields, arity_, "dataset function");
-  const Call call;
+  const internal::ScopedValue<bool> in_call(is_in_call, true);
   NodePtr node = body_(arguments).node();
   COHORT_CHECK(
       node != nullptr, ErrorCode::invalid_argument,

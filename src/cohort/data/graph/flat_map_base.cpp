@@ -15,17 +15,12 @@ constexpr std::uint8_t kKnowsPass = 4;
 }  // namespace
 
 Nest FlatMapBase::structure() const {
-  {
-    const Lock lock(mutex_);
-    if (structure_) return *structure_;
-  }
-  return spec().structure;
+  const std::optional<Nest> noted = structure_.get();
+  return noted ? *noted : spec().structure;
 }
 
 void FlatMapBase::note_structure(const Nest& structure) const {
-  const Lock lock(mutex_);
-  if (!structure_) structure_ = structure;
-  Nest::check_same_structure(*structure_, structure,
+  Nest::check_same_structure(*structure_.offer(structure), structure,
                              "[data." + std::string(op()) + "] an element of a made dataset");
 }
 

@@ -9,11 +9,11 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/core/mutex.h"
 #include "cohort/core/once.h"
 #include "cohort/data/functions/call_scope.h"
 #include "cohort/data/functions/dataset_function.h"
 #include "cohort/data/graph/node.h"
+#include "cohort/data/parallel/parallel_calls.h"
 #include "cohort/data/stages/stage.h"
 
 namespace cohort::data {
@@ -41,8 +41,7 @@ class FlatMapBase : public Node {
  private:
   DatasetFunctionPtr function_;
   std::optional<ElementSpec> known_spec_;
-  mutable Mutex mutex_;
-  mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
+  mutable SharedValue<std::optional<Nest>> structure_;
 };
 
 // A made dataset that runs. Used from one thread at a time.
@@ -101,14 +100,11 @@ struct InterleaveOrder {
 std::unique_ptr<Stage> start_interleave(const FlatMapBase& node, const StageContext& context,
                                         const InterleaveOrder& order);
 
-struct InterleaveCalls {
-  std::int64_t calls = kAutotune;  // or > 0
-  bool is_deterministic = true;    // elements in the order of start_interleave
-};
-// Like start_interleave(), but reads the made datasets ahead in threads of its own.
+// Like start_interleave(), but reads the made datasets ahead in threads of its own: in the same
+// order if that is deterministic.
 std::unique_ptr<Stage> start_parallel_interleave(const FlatMapBase& node,
                                                  const StageContext& context,
                                                  const InterleaveOrder& order,
-                                                 const InterleaveCalls& calls);
+                                                 const ParallelCallsOptions& calls);
 
 }  // namespace cohort::data

@@ -37,16 +37,9 @@ std::uint64_t StageContext::function_seed(const Node& op) const {
   return mix_seed(mix_seed(mix_seed(function_seed_, path_), epoch_), iteration);
 }
 
-StageContext StageContext::ahead() const {
-  StageContext context = *this;
-  context.is_ahead_ = true;
-  return context;
-}
-
 StageContext StageContext::with_own_cancellation() const {
-  StageContext context = ahead();
-  context.cancellation_ = std::make_shared<Cancellation>(cancellation_->token());
-  return context;
+  return ahead().with(&StageContext::cancellation_,
+                      std::make_shared<Cancellation>(cancellation_->token()));
 }
 
 StageContext StageContext::input(std::size_t i) const {
@@ -67,18 +60,6 @@ StageContext StageContext::inside(std::string_view op) const {
       "rebatch_split", "shard",   "shard_by_index", "with_spec"};
   StageContext context = *this;
   context.keeps_path_ = std::ranges::find(kTransparent, op) != kTransparent.end();
-  return context;
-}
-
-StageContext StageContext::selecting(std::shared_ptr<const Selection> selection) const {
-  StageContext context = *this;
-  context.selection_ = std::move(selection);
-  return context;
-}
-
-StageContext StageContext::noting(std::shared_ptr<OpenedFiles> files) const {
-  StageContext context = *this;
-  context.opened_files_ = std::move(files);
   return context;
 }
 

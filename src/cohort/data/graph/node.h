@@ -16,6 +16,7 @@
 #include "cohort/core/once.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
+#include "cohort/data/graph/shared_value.h"
 #include "cohort/data/parallel/cancellation.h"
 
 namespace cohort::data {
@@ -36,23 +37,7 @@ using Attributes = Nest::Map;
 enum class Purpose : std::uint8_t { run, preview, short_preview };
 
 // IterationOptions::iteration of one running pipeline, which a restored position replaces.
-// Thread-safe.
-class PassNumber {
- public:
-  explicit PassNumber(std::optional<std::uint64_t> number) : number_(number) {}
-  std::optional<std::uint64_t> get() const {
-    const Lock lock(mutex_);
-    return number_;
-  }
-  void set(std::optional<std::uint64_t> number) {
-    const Lock lock(mutex_);
-    number_ = number;
-  }
-
- private:
-  mutable Mutex mutex_;
-  std::optional<std::uint64_t> number_ COHORT_GUARDED_BY(mutex_);
-};
+using PassNumber = SharedValue<std::optional<std::uint64_t>>;
 
 // The iteration number of each shuffle and function of one running pipeline. Thread-safe.
 class Iterations {
@@ -106,7 +91,9 @@ class StageContext {
   const std::string& place() const { return place_; }
   // Null unless the run notes which files it opens.
   const std::shared_ptr<OpenedFiles>& opened_files() const { return opened_files_; }
-  StageContext noting(std::shared_ptr<OpenedFiles> files) const;
+  StageContext noting(std::shared_ptr<OpenedFiles> files) const {
+    return with(&StageContext::opened_files_, std::move(files));
+  }
   // Null unless IterationOptions::collect_stats.
   const std::shared_ptr<StageProfiler>& profiler() const { return profiler_; }
   // For random ops: differs for each op and epoch, and is equal in runs with the same nonzero
@@ -120,7 +107,7 @@ class StageContext {
   StageContext with_own_cancellation() const;
 
   // The same context for stages that run in threads of the library, beside their consumer.
-  StageContext ahead() const;
+  StageContext ahead() const { return with(&StageContext::is_ahead_, true); }
   // Whether C++ functions must not draw random numbers from LibTorch's default generator: which
   // ones they got beside the consumer would depend on the timing, and a preview is nothing that a
   // program has asked for. CallScope gives them a generator.
@@ -131,7 +118,9 @@ class StageContext {
 
   // If not null, a later op draws only these elements of this op.
   const std::shared_ptr<const Selection>& selection() const { return selection_; }
-  StageContext selecting(std::shared_ptr<const Selection> selection) const;
+  StageContext selecting(std::shared_ptr<const Selection> selection) const {
+    return with(&StageContext::selection_, std::move(selection));
+  }
 
   // For the op's i-th input.
   StageContext input(std::size_t i) const;
@@ -146,6 +135,14 @@ class StageContext {
                        std::uint64_t function_seed) const;
 
  private:
+  // The same context with another value of a member.
+  template <class T>
+  StageContext with(T StageContext::*member, T value) const {
+    StageContext context = *this;
+    context.*member = std::move(value);
+    return context;
+  }
+
   std::shared_ptr<const IterationOptions> options_;
   std::shared_ptr<const DatasetOptions> dataset_options_;
   std::shared_ptr<PassNumber> pass_;

@@ -124,13 +124,19 @@ class OpNode : public Base {
   std::unique_ptr<Stage> run(std::unique_ptr<Stage> from, More&&... more) const {
     return std::make_unique<S>(*this, given_, std::move(from), std::forward<More>(more)...);
   }
-  template <class S>
-  std::unique_ptr<Stage> run(const StageContext& context) const {
-    return run<S>(this->input().start(context.input(0)));
-  }
 
  private:
   A given_;
+};
+
+// An op whose stage `S`, an InputStage, is made of its input alone.
+template <class Self, class A, class S>
+class StageNode : public OpNode<Self, A> {
+ public:
+  using OpNode<Self, A>::OpNode;
+  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
+    return this->template run<S>(this->input().start(context.input(0)));
+  }
 };
 
 // The base of stages with one input. Its position is that of the input; a stage that has more saves

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cache: yields the elements of the first complete pass again in each later one.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "cohort/core/random.h"
 #include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/cache/cache_file.h"
-#include "cohort/data/cache/file_cache_stage.h"
-#include "cohort/data/cache/memory_cache.h"
 #include "cohort/data/files/file_access.h"
 #include "cohort/data/graph/op_node.h"
 
@@ -28,25 +27,31 @@ Fields copy_of(const Fields& element) {
   return copies;
 }
 
+// The items of the first complete pass, rows or elements. Immutable.
+template <class T>
+struct CachedPass {
+  std::uint64_t id = 0;  // distinguishes passes of one cache
+  std::vector<T> items;
+};
+
+// Null before the first complete pass. Shared by the iterators of a dataset.
+template <class T>
+using MemoryCache = SharedValue<std::shared_ptr<const CachedPass<T>>>;
+
 class CacheNode final : public OpNode<CacheNode, CacheAttributes> {
  public:
   using OpNode::OpNode;
 
   template <class T>
   MemoryCache<T>& memory() const {
-    if constexpr (std::is_same_v<T, Fields>) {
-      return elements_;
-    } else {
-      return rows_;
-    }
+    return std::get<MemoryCache<T>>(memory_);
   }
 
  protected:
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
  private:
-  mutable MemoryCache<Fields> elements_;
-  mutable MemoryCache<std::int64_t> rows_;
+  mutable std::tuple<MemoryCache<Fields>, MemoryCache<std::int64_t>> memory_;
 };
 
 // The position of a pass over a cache in memory. The pass reads the items that an earlier one kept,
@@ -59,7 +64,7 @@ class MemoryPass {
   // The kept items; nullptr if there are none yet and this pass has to make them.
   const std::vector<T>* kept() {
     if (!pass_ && !is_filling_) {
-      pass_ = node_.memory<T>().pass();
+      pass_ = node_.memory<T>().get();
       is_filling_ = pass_ == nullptr;
     }
     return pass_ ? &pass_->items : nullptr;
@@ -118,7 +123,7 @@ class MemoryPass {
   // Uses the node's pass if it is the same one. Otherwise offers `items` to the node.
   void install(std::uint64_t id, std::vector<T> items) {
     is_filling_ = false;
-    pass_ = node_.memory<T>().pass();
+    pass_ = node_.memory<T>().get();
     if (pass_ && pass_->id == id && position_ <= pass_->items.size()) return;
     pass_ = std::make_shared<const CachedPass<T>>(CachedPass<T>{id, std::move(items)});
     node_.memory<T>().offer(pass_);
@@ -126,7 +131,7 @@ class MemoryPass {
 
   const CacheNode& node_;
   std::int64_t count_;  // the input's cardinality, which takes a walk to find
-  typename MemoryCache<T>::Pass pass_;
+  std::shared_ptr<const CachedPass<T>> pass_;
   std::vector<T> filled_;
   std::size_t position_ = 0;
   bool is_filling_ = false;

@@ -4,7 +4,6 @@
 
 #include <optional>
 
-#include "cohort/core/mutex.h"
 #include "cohort/core/once.h"
 #include "cohort/core/random.h"
 #include "cohort/data/functions/map_function.h"
@@ -53,20 +52,14 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   Nest structure() const override {
-    {
-      const Lock lock(mutex_);
-      if (structure_) return *structure_;
-    }
-    return spec().structure;
+    const std::optional<Nest> noted = structure_.get();
+    return noted ? *noted : spec().structure;
   }
 
   const MapFunction* map_function() const override { return given().function.get(); }
   bool has_given_spec() const override { return given().options.output_spec.has_value(); }
 
-  void note_structure(const Nest& structure) const {
-    const Lock lock(mutex_);
-    if (!structure_) structure_ = structure;
-  }
+  void note_structure(const Nest& structure) const { structure_.offer(structure); }
 
  protected:
   ElementSpec make_spec() const override {
@@ -98,8 +91,7 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
         });
   }
 
-  mutable Mutex mutex_;
-  mutable std::optional<Nest> structure_ COHORT_GUARDED_BY(mutex_);
+  mutable SharedValue<std::optional<Nest>> structure_;
 };
 
 // The function as the stages of one iteration call it. Thread-safe.

@@ -89,10 +89,10 @@ class RebatchStage final : public InputStage<RebatchAttributes> {
   bool is_at_end_ = false;  // the input has ended; only held rows are left
 };
 
-class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
+class RebatchNode final : public StageNode<RebatchNode, RebatchAttributes, RebatchStage> {
  public:
   RebatchNode(std::vector<NodePtr> inputs, RebatchAttributes given)
-      : OpNode(std::move(inputs), std::move(given)) {
+      : StageNode(std::move(inputs), std::move(given)) {
     const std::vector<std::int64_t>& sizes = this->given().sizes;
     for (const std::int64_t size : sizes) {
       COHORT_CHECK(size >= 0, ErrorCode::invalid_argument,
@@ -106,10 +106,6 @@ class RebatchNode final : public OpNode<RebatchNode, RebatchAttributes> {
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
  protected:
-  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return run<RebatchStage>(context);
-  }
-
   ElementSpec make_spec() const override {
     ElementSpec spec = input().spec();
     check_batches(spec, RebatchAttributes::kOp);

@@ -58,17 +58,14 @@ class RebatchSplitStage final : public InputStage<RebatchSplitAttributes> {
   std::int64_t taken_ = parts_;  // parts of batch_; all: there is none
 };
 
-class RebatchSplitNode final : public OpNode<RebatchSplitNode, RebatchSplitAttributes> {
+class RebatchSplitNode final
+    : public StageNode<RebatchSplitNode, RebatchSplitAttributes, RebatchSplitStage> {
  public:
-  using OpNode::OpNode;
+  using StageNode::StageNode;
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
 
  protected:
-  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return run<RebatchSplitStage>(context);
-  }
-
   ElementSpec make_spec() const override {
     ElementSpec spec = input().spec();
     for (TensorSpec& field : spec.fields) {

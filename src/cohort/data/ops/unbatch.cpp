@@ -134,9 +134,9 @@ class UnbatchStage final : public InputStage<UnbatchAttributes> {
   std::int64_t count_ = 0;
 };
 
-class UnbatchNode final : public OpNode<UnbatchNode, UnbatchAttributes> {
+class UnbatchNode final : public StageNode<UnbatchNode, UnbatchAttributes, UnbatchStage> {
  public:
-  using OpNode::OpNode;
+  using StageNode::StageNode;
 
   std::int64_t cardinality() const override {
     const std::int64_t n = input().cardinality();
@@ -146,10 +146,6 @@ class UnbatchNode final : public OpNode<UnbatchNode, UnbatchAttributes> {
     return __builtin_mul_overflow(n, given().batch_size, &product)
                ? std::numeric_limits<std::int64_t>::max()
                : product;
-  }
-
-  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return run<UnbatchStage>(context);
   }
 
   // The static number of rows, or -1.

@@ -60,14 +60,11 @@ class UniqueStage final : public InputStage<UniqueAttributes> {
   std::unordered_set<std::string> seen_;
 };
 
-class UniqueNode final : public OpNode<UniqueNode, UniqueAttributes> {
+class UniqueNode final : public StageNode<UniqueNode, UniqueAttributes, UniqueStage> {
  public:
-  using OpNode::OpNode;
+  using StageNode::StageNode;
 
   std::int64_t cardinality() const override { return kUnknownCardinality; }
-  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return run<UniqueStage>(context);
-  }
 };
 
 }  // namespace

@@ -27,15 +27,12 @@ class WithSpecStage final : public InputStage<WithSpecAttributes> {
   RowStream* rows() override { return input().rows(); }
 };
 
-class WithSpecNode final : public OpNode<WithSpecNode, WithSpecAttributes> {
+class WithSpecNode final : public StageNode<WithSpecNode, WithSpecAttributes, WithSpecStage> {
  public:
-  using OpNode::OpNode;
+  using StageNode::StageNode;
 
  protected:
   ElementSpec make_spec() const override { return given().spec; }
-  std::unique_ptr<Stage> make_stage(const StageContext& context) const override {
-    return run<WithSpecStage>(context);
-  }
 };
 
 }  // namespace

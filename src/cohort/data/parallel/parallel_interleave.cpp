@@ -5,7 +5,6 @@
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/parallel/interleave_sources.h"
 #include "cohort/data/parallel/item.h"
-#include "cohort/data/parallel/parallel_calls.h"
 #include "cohort/data/parallel/work_threads.h"
 #include "cohort/data/stages/stage_profiler.h"
 
@@ -23,7 +22,7 @@ class ParallelInterleave final : public Stage, private WorkThreads {
   // `context` has the cancellation of the input and of the made datasets; the destructor cancels
   // it.
   ParallelInterleave(const FlatMapBase& node, const StageContext& context,
-                     const InterleaveOrder& order, const InterleaveCalls& calls)
+                     const InterleaveOrder& order, const ParallelCallsOptions& calls)
       : Stage(node),
         WorkThreads("to interleave datasets", context.cancellation()->token()),
         input_cancellation_(context.cancellation()),
@@ -169,9 +168,9 @@ class ParallelInterleave final : public Stage, private WorkThreads {
 std::unique_ptr<Stage> start_parallel_interleave(const FlatMapBase& node,
                                                  const StageContext& context,
                                                  const InterleaveOrder& order,
-                                                 const InterleaveCalls& calls) {
+                                                 const ParallelCallsOptions& calls) {
   const auto most = static_cast<std::int64_t>(parallel_calls_max(context.dataset_options()));
-  InterleaveCalls bounded = calls;
+  ParallelCallsOptions bounded = calls;
   if (calls.calls == kAutotune) bounded.calls = std::min(order.cycle_length, most);
   bounded.calls = std::min(bounded.calls, kThreadsMax);
   return std::make_unique<ParallelInterleave>(node, context.with_own_cancellation(), order,

@@ -87,7 +87,7 @@ NodePtr share_of(const Sharing& sharing, std::int64_t num_shards, std::int64_t i
 
 // The graph with `share` at its end. nullptr if only a plain shard() yields the same elements, or
 // if it is as fast.
-NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
+NodePtr by_index(const NodePtr& body, const AutoShardOptions& options) {
   std::optional<Sharing> sharing = batches_of(body);
   if (!sharing && is_rows(*body)) return nullptr;  // shard() of rows computes no other elements
   if (!sharing) sharing = elements_of(body);
@@ -97,14 +97,14 @@ NodePtr by_index(const NodePtr& body, const DataShardOptions& options) {
   std::int64_t all = share_of(*sharing, 1, 0)->cardinality();
   if (all == kUnknownCardinality) {
     // The number of mini-batches is a multiple of `parts`.
-    if (parts % options.num_shards != 0) return nullptr;
+    if (parts % options.num_workers != 0) return nullptr;
     all = parts;
   }
   // If there are fewer mini-batches than shards, shard() reports the error.
-  if (all >= 0 && all < options.num_shards) return nullptr;
-  if (!may_repeat(*sharing, all, options.num_shards)) return nullptr;
+  if (all >= 0 && all < options.num_workers) return nullptr;
+  if (!may_repeat(*sharing, all, options.num_workers)) return nullptr;
   const Tail tail{.nodes = sharing->between, .body = nullptr};
-  return tail.over(share_of(*sharing, options.num_shards, options.index));
+  return tail.over(share_of(*sharing, options.num_workers, options.index));
 }
 
 }  // namespace
@@ -116,11 +116,11 @@ bool is_rows(const Node& node) {
   return is_one_of(node, kStores) || (is_one_of(node, kRowOps) && is_rows(node.input()));
 }
 
-DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
+DataShards shard_data(const NodePtr& sink, const AutoShardOptions& options, RebatchMode rebatch) {
   DataShards shards;
   const Tail tail = tail_of(sink);
   NodePtr body = tail.body;
-  if (body->op() == "rebatch" && options.rebatch != RebatchMode::sized) {
+  if (body->op() == "rebatch" && rebatch != RebatchMode::sized) {
     COHORT_CHECK(options.num_replicas >= 1, ErrorCode::invalid_argument,
                  "[data.auto_shard] expected num_replicas >= 1 to split rebatched batches into, "
                  "got ",
@@ -129,14 +129,14 @@ DataShards shard_data(const NodePtr& sink, const DataShardOptions& options) {
     shards.is_split = true;
   }
   NodePtr dealt;
-  if (options.num_shards == 1) {
+  if (options.num_workers == 1) {
     dealt = body;
   } else {
     dealt = by_index(body, options);
     shards.is_by_index =
         is_rows(*body) || (dealt != nullptr && dealt->cardinality() != kUnknownCardinality);
   }
-  if (dealt == nullptr) dealt = sharded(body, options.num_shards, options.index);
+  if (dealt == nullptr) dealt = sharded(body, options.num_workers, options.index);
   if (shards.is_split) {
     // Keeps the spec that the user has seen, even if it is wrong now (spec 3.6).
     const ElementSpec& seen = tail.body->spec();

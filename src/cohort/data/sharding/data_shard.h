@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "cohort/data/dataset_options.h"
+#include "cohort/data/auto_shard.h"
 #include "cohort/data/graph/node.h"
 
 namespace cohort::data {
@@ -18,14 +18,8 @@ struct DataShards {
   bool is_by_index = false;
 };
 
-struct DataShardOptions {
-  std::int64_t num_shards = 1;
-  std::int64_t index = 0;
-  std::int64_t num_replicas = 1;  // of all workers: the parts of a split batch
-  RebatchMode rebatch = RebatchMode::automatic;
-};
-
-DataShards shard_data(const NodePtr& sink, const DataShardOptions& options);
+// `rebatch` is the mode that holds, that of the options or of the dataset.
+DataShards shard_data(const NodePtr& sink, const AutoShardOptions& options, RebatchMode rebatch);
 
 // Whether a graph is a row store followed only by ops that choose and order rows.
 bool is_rows(const Node& node);

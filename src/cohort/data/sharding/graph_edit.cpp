@@ -4,7 +4,6 @@
 #include <map>
 #include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/ops/op_registry.h"
 #include "cohort/data/raw_readers.h"
@@ -12,22 +11,14 @@
 namespace cohort::data {
 namespace {
 
-class Edit {
- public:
-  explicit Edit(const std::function<NodePtr(NodePtr)>& edit) : edit_(edit) {}
-
-  NodePtr operator()(const NodePtr& node) {
-    const auto found = done_.find(node.get());
-    if (found != done_.end()) return found->second;
-    std::vector<NodePtr> inputs;
-    for (const NodePtr& input : node->inputs()) inputs.push_back((*this)(input));
-    return done_.emplace(node.get(), edit_(over(node, std::move(inputs)))).first->second;
-  }
-
- private:
-  const std::function<NodePtr(NodePtr)>& edit_;
-  std::map<const Node*, NodePtr> done_;
-};
+NodePtr edited(const NodePtr& node, const std::function<NodePtr(NodePtr)>& edit,
+               std::map<const Node*, NodePtr>& done) {
+  const auto found = done.find(node.get());
+  if (found != done.end()) return found->second;
+  std::vector<NodePtr> inputs;
+  for (const NodePtr& input : node->inputs()) inputs.push_back(edited(input, edit, done));
+  return done.emplace(node.get(), edit(over(node, std::move(inputs)))).first->second;
+}
 
 }  // namespace
 
@@ -62,7 +53,8 @@ NodePtr over(const NodePtr& node, std::vector<NodePtr> inputs) {
 }
 
 NodePtr edited(const NodePtr& sink, const std::function<NodePtr(NodePtr)>& edit) {
-  return Edit(edit)(sink);
+  std::map<const Node*, NodePtr> done;
+  return edited(sink, edit, done);
 }
 
 NodePtr Tail::over(NodePtr other) const {

@@ -72,11 +72,7 @@ class Planner {
   }
 
   void by_data(std::string reason) {
-    DataShards shards =
-        shard_data(sink_, {.num_shards = options_.num_workers,
-                           .index = options_.index,
-                           .num_replicas = options_.num_replicas,
-                           .rebatch = options_.rebatch.value_or(of_dataset_.rebatch)});
+    DataShards shards = shard_data(sink_, options_, options_.rebatch.value_or(of_dataset_.rebatch));
     plan_.decision.taken = AutoShardPolicy::data;
     plan_.decision.reason = std::move(reason);
     plan_.decision.is_split = shards.is_split;

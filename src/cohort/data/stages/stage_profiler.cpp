@@ -33,10 +33,6 @@ class Call {
   Call(const Call&) = delete;
   Call& operator=(const Call&) = delete;
 
-  void count(std::int64_t elements) {
-    entry_.elements.fetch_add(elements, std::memory_order_relaxed);
-  }
-
   static void add_others(std::int64_t nanoseconds) {
     if (innermost_ != nullptr) innermost_->others_ += nanoseconds;
   }
@@ -56,6 +52,15 @@ class Call {
 
 thread_local Call* Call::innermost_ = nullptr;
 
+// Calls draw() as one call of a stage, and counts the elements of which it returns the number.
+template <class Draw>
+auto counted(StageProfiler::Entry& entry, Draw draw) {
+  const Call call(entry);
+  const auto got = draw();
+  entry.elements.fetch_add(static_cast<std::int64_t>(got), std::memory_order_relaxed);
+  return got;
+}
+
 class MeasuredRows final : public RowStream {
  public:
   MeasuredRows(RowStream& rows, StageProfiler::Entry& entry) : rows_(rows), entry_(entry) {}
@@ -63,19 +68,13 @@ class MeasuredRows final : public RowStream {
   const RowStore& store() const override { return rows_.store(); }
 
   std::size_t next_rows(std::span<std::int64_t> rows) override {
-    Call call(entry_);
-    const std::size_t got = rows_.next_rows(rows);
-    call.count(static_cast<std::int64_t>(got));
-    return got;
+    return counted(entry_, [&] { return rows_.next_rows(rows); });
   }
 
   std::optional<std::int64_t> rows_left() const override { return rows_.rows_left(); }
 
   std::size_t skip_rows(std::size_t count) override {
-    Call call(entry_);
-    const std::size_t got = rows_.skip_rows(count);
-    call.count(static_cast<std::int64_t>(got));
-    return got;
+    return counted(entry_, [&] { return rows_.skip_rows(count); });
   }
 
  private:
@@ -92,26 +91,17 @@ class MeasuredStage final : public Stage {
   }
 
   bool next(Fields& fields) override {
-    Call call(entry_);
-    const bool has_element = stage_->next(fields);
-    call.count(has_element ? 1 : 0);
-    return has_element;
+    return counted(entry_, [&] { return stage_->next(fields); });
   }
 
   Stage* batch_source() override { return stage_.get(); }
 
   std::int64_t next_batch(std::int64_t count, Fields& batch) override {
-    Call call(entry_);
-    const std::int64_t got = stage_->next_batch(count, batch);
-    call.count(got);
-    return got;
+    return counted(entry_, [&] { return stage_->next_batch(count, batch); });
   }
 
   std::int64_t skip(std::int64_t count) override {
-    Call call(entry_);
-    const std::int64_t got = stage_->skip(count);
-    call.count(got);
-    return got;
+    return counted(entry_, [&] { return stage_->skip(count); });
   }
 
   RowStream* rows() override { return rows_ ? &*rows_ : nullptr; }
