@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a batch is split into parts.
+// The rows of batches, of numbers or strings, along their first dimension: how they are split into
+// parts, selected and joined.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,6 +8,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <span>
+#include <string_view>
 
 #include "cohort/core/export.h"
 #include "cohort/core/tensor_spec.h"
@@ -48,5 +50,15 @@ COHORT_API Fields empty_batch_of(const ElementSpec& spec);
 // Warns once in a process of a field, none a scalar, with another number of rows than the first
 // one: it is cut into parts for itself, as in tf, so that they have rows of other elements.
 COHORT_API void warn_of_other_rows(std::span<const at::Tensor> fields);
+
+// A copy of row `row`.
+at::Tensor select_row(const at::Tensor& field, std::int64_t row);
+// Concatenates parts whose other dimensions are equal, in new memory.
+at::Tensor join_rows(std::span<const at::Tensor> parts);
+// The number of rows, equal in all fields; invalid_argument, naming `op`, if they differ or a field
+// is a scalar.
+std::int64_t row_count(const Fields& fields, std::string_view op);
+// invalid_argument, naming `op`, if elements of `spec` have a scalar field, which has no rows.
+void check_batches(const ElementSpec& spec, std::string_view op);
 
 }  // namespace cohort::data

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/data/dataset.h"
 
-#include "cohort/data/graph/external_state.h"
 #include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/data/stages/stage.h"

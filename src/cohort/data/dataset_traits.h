@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Answers what the graph of a dataset tells before it runs: whether iterating it can fail, whether
-// the sizes in its spec are only guessed, and whether the order of its elements may change.
+// the sizes in its spec are only guessed, whether the order of its elements may change, and a
+// number that tells it apart from others.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 
@@ -33,5 +35,19 @@ COHORT_API void check_order_is_fixed(const Dataset& dataset, std::string_view ca
 // decide, another one in each iteration: there is a shuffle() with a seed. The functions of
 // flat_map and interleave are not called.
 COHORT_API bool is_reshuffled_by_seed(const Dataset& dataset);
+
+// Equal for datasets of the same ops with the same attributes, in every process, build and run:
+// seeds, names of files, the numbers of shard() and the values of tensors all count. The attributes
+// are hashed as they are serialized (docs/formats/pipeline.md), except for
+// - functions: of the function of map() and filter() only its name counts, and nothing of the
+//   functions of flat_map(), interleave() and from_generator() and of a map() of numbers. They are
+//   neither called nor traced. So a dataset and what Dataset::deserialize() makes of its bytes have
+//   the same fingerprint, and datasets that differ only in the code of a function are not told
+//   apart: a name of its own, Function(fn, {.name = …}), makes them differ;
+// - what changes no element: the sizes of read and prefetch buffers, and the number of parallel
+//   calls (whether a batch() has any does count).
+// The contents of files do not count, nor does IterationOptions. The values of tensors are read
+// once per dataset. Thread-safe.
+COHORT_API std::uint64_t graph_fingerprint(const Dataset& dataset);
 
 }  // namespace cohort::data

@@ -6,8 +6,6 @@
 #include "cohort/data/auto_shard.h"
 #include "cohort/data/functions/dataset_function.h"
 #include "cohort/data/rebatch.h"
-#include "cohort/data/sharding/data_shard.h"
-#include "cohort/data/sharding/file_walk.h"
 #include "cohort/data/sharding/shard_plan.h"
 #include "cohort/data/stages/stage.h"
 

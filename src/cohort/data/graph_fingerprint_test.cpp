@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/graph_fingerprint.h"
-
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/arange.h>
 #include <gmock/gmock.h>
 
 #include <set>
 
+#include "cohort/data/dataset_traits.h"
 #include "cohort/data/graph/dataset_op_suite.h"
 
 namespace cohort::data {

@@ -10,7 +10,6 @@
 
 #include "cohort/data/batch_parts.h"
 #include "cohort/data/element.h"
-#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 

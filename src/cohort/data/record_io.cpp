@@ -3,7 +3,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/data/files/file_sink.h"
-#include "cohort/data/files/record_index.h"
 #include "cohort/data/files/record_scanner.h"
 
 namespace cohort {

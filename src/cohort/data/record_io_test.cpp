@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/record_io.h"
-
 #include <gmock/gmock.h>
 
 #include <random>
 
 #include "cohort/core/error.h"
 #include "cohort/data/files/file_fixture.h"
-#include "cohort/data/files/record_index.h"
 #include "cohort/data/files/record_scanner.h"
 #include "cohort/data/graph/dataset_op_suite.h"
+#include "cohort/data/record_io.h"
 
 namespace cohort::data {
 namespace {

@@ -40,10 +40,6 @@ std::vector<std::size_t> numbers_of(const std::string& function) {
   }
 }
 
-Error as_closure_input(const Error& error) {
-  return Error(error).because(ErrorCause::closure_input);
-}
-
 }  // namespace
 
 ShippedDataset::ShippedDataset(Dataset dataset, Bytes bytes, Frozen frozen)
@@ -138,7 +134,7 @@ Bytes ShippedDataset::trace(const std::string& function, const Fields& element) 
     nodes = &nodes_of(function);
     check_current(function);
   } catch (...) {
-    throw as_closure_input(current_error());
+    throw current_error().because(ErrorCause::closure_input);
   }
   const Node& first = *nodes->front();
   const MapFunction& fn = *first.map_function();
@@ -163,7 +159,7 @@ Bytes ShippedDataset::trace(const std::string& function, const Fields& element) 
     std::move(added.begin(), added.end(), std::back_inserter(all));
     return program;
   } catch (...) {
-    throw as_closure_input(current_error()).during(where);
+    throw current_error().because(ErrorCause::closure_input).during(where);
   }
 }
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/files/csv_places.h"
-
 #include <algorithm>
 #include <array>
 #include <span>

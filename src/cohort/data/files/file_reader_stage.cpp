@@ -26,14 +26,14 @@ class FileReaderStage final : public Stage {
         slots_(open_files),
         values_(node.start_batch()) {}
 
-  bool next(Fields& fields) {
+  bool next(Fields& fields) override {
     std::string_view value;
     if (!next_value(value)) return false;
     make_of_value([&] { reader_.make_element(value, fields); });
     return true;
   }
 
-  std::int64_t next_batch(std::int64_t count, Fields& batch) {
+  std::int64_t next_batch(std::int64_t count, Fields& batch) override {
     if (!values_) return next_strings(count, batch);
     values_->begin(count);
     const std::int64_t drawn = draw(
@@ -42,7 +42,7 @@ class FileReaderStage final : public Stage {
     return drawn;
   }
 
-  std::int64_t skip(std::int64_t count) {
+  std::int64_t skip(std::int64_t count) override {
     std::int64_t skipped = 0;
     std::string_view value;
     for (; skipped < count; ++skipped) {
@@ -56,7 +56,7 @@ class FileReaderStage final : public Stage {
     return skipped;
   }
 
-  void describe_position(Position& at) {
+  void describe_position(Position& at) override {
     reader_.describe_reading(at, FileReading::in_order, context_);
     at(*names_, names_have_ended_, turn_);
     at.check(turn_ < slots_.size(), "the number of an open file");

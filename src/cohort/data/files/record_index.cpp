@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/files/record_index.h"
-
 #include <cstring>
 #include <filesystem>
 #include <string_view>

@@ -6,7 +6,6 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/data/functions/map_function.h"
-#include "cohort/data/graph/external_state.h"
 #include "cohort/data/graph/graph_codec.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/data/shipped_dataset.h"

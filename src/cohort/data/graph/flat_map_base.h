@@ -2,9 +2,11 @@
 // Shared by flat_map and interleave, whose function makes a dataset from each element of the input.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -80,6 +82,30 @@ class DatasetOpener {
   const CallRandom random_;
   Once once_;
   Nest input_structure_;
+};
+
+// A set of slots in the cycle, which finds the next one in turn without a look at the others. A
+// value type.
+class PositionSet {
+ public:
+  bool empty() const { return places_.empty(); }
+  void clear() { places_.clear(); }
+  void put(std::size_t place, bool is_in) {
+    if (is_in) {
+      places_.insert(place);
+    } else {
+      places_.erase(place);
+    }
+  }
+  // The first place from `from` on, or else the first of all; nullopt if the set is empty.
+  std::optional<std::size_t> next(std::size_t from) const {
+    if (places_.empty()) return std::nullopt;
+    const auto found = places_.lower_bound(from);
+    return found == places_.end() ? *places_.begin() : *found;
+  }
+
+ private:
+  std::set<std::size_t> places_;
 };
 
 // The order of the made datasets' elements: cycle_length of them are open, and each yields

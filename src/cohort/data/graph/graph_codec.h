@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/data/dataset.h"
 #include "cohort/data/graph/node.h"
 #include "cohort/function/frozen_tensor.h"
 
@@ -36,5 +37,12 @@ void add_external_state(std::string_view op, const Nest& attributes,
 // bytes.
 NodePtr decode_graph(std::span<const std::byte> bytes,
                      const std::shared_ptr<ProgramSupply>& supply = nullptr);
+
+// Both apply ExternalStatePolicy to a pipeline's functions with state that its bytes and its saved
+// positions do not contain: Dataset::serialize() under a policy, and `source`, whose save() applies
+// it.
+Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy);
+std::unique_ptr<ElementSource> with_policy(std::unique_ptr<ElementSource> source,
+                                           const Dataset& dataset, ExternalStatePolicy policy);
 
 }  // namespace cohort::data

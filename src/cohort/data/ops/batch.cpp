@@ -2,7 +2,6 @@
 // batch: batch_size elements stacked along a new first dimension.
 
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {

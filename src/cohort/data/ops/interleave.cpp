@@ -5,7 +5,6 @@
 
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/parallel/reordering_op.h"
 
 namespace cohort::data {
 namespace {

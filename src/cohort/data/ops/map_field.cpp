@@ -5,7 +5,6 @@
 #include "cohort/data/graph/op_node.h"
 #include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/parallel/parallel_calls.h"
-#include "cohort/data/parallel/reordering_op.h"
 #include "cohort/data/positions/numbered_stage.h"
 #include "cohort/data/sharding/selection.h"
 

@@ -2,7 +2,6 @@
 // rebatch_split: each incoming batch in a number of parts (spec 3.4, V1).
 #include "cohort/data/batch_parts.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 namespace {

@@ -2,7 +2,6 @@
 // tf_record: the records of TFRecord files. Reads them by number if every file has an index.
 #include "cohort/data/files/file_reader.h"
 #include "cohort/data/files/file_rows.h"
-#include "cohort/data/files/record_index.h"
 #include "cohort/data/files/record_scanner.h"
 #include "cohort/data/graph/op_node.h"
 

@@ -9,7 +9,6 @@
 #include "cohort/data/batch_parts.h"
 #include "cohort/data/batching/batch_builder.h"
 #include "cohort/data/graph/op_node.h"
-#include "cohort/data/rows/field_rows.h"
 
 namespace cohort::data {
 namespace {

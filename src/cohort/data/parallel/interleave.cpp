@@ -2,7 +2,6 @@
 #include <vector>
 
 #include "cohort/data/graph/flat_map_base.h"
-#include "cohort/data/positions/position_set.h"
 
 namespace cohort::data {
 namespace {

@@ -12,7 +12,6 @@
 
 #include "cohort/data/graph/flat_map_base.h"
 #include "cohort/data/parallel/item.h"
-#include "cohort/data/positions/position_set.h"
 
 namespace cohort::data {
 

@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/sharding/data_shard.h"
-
 #include <algorithm>
 #include <array>
 #include <optional>
@@ -12,6 +10,7 @@
 #include "cohort/data/graph/spec_inference.h"
 #include "cohort/data/sharding/graph_edit.h"
 #include "cohort/data/sharding/selection.h"
+#include "cohort/data/sharding/shard_plan.h"
 
 namespace cohort::data {
 namespace {

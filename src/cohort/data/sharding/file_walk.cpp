@@ -1,6 +1,4 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/sharding/file_walk.h"
-
 #include <algorithm>
 #include <map>
 #include <optional>
@@ -10,6 +8,7 @@
 #include "cohort/data/functions/dataset_function.h"
 #include "cohort/data/ops/op_registry.h"
 #include "cohort/data/sharding/graph_edit.h"
+#include "cohort/data/sharding/shard_plan.h"
 #include "cohort/data/stages/stage.h"
 
 namespace cohort::data {

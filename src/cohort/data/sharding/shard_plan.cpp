@@ -5,8 +5,6 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/data/sharding/data_shard.h"
-#include "cohort/data/sharding/file_walk.h"
 #include "cohort/data/sharding/graph_edit.h"
 
 namespace cohort::data {

@@ -8,7 +8,6 @@
 #include "cohort/core/error.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/dataset_traits.h"
-#include "cohort/data/graph_fingerprint.h"
 #include "cohort/data/iterator.h"
 #include "cohort/input/iterators/read_ahead.h"
 
