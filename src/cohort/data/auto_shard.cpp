@@ -2,6 +2,7 @@
 #include "cohort/data/auto_shard.h"
 
 #include <algorithm>
+#include <array>
 #include <sstream>
 #include <utility>
 
@@ -32,19 +33,10 @@ std::optional<std::int64_t> ShardDecision::file_count() const {
 }
 
 std::string name_of(AutoShardPolicy policy) {
-  switch (policy) {
-    case AutoShardPolicy::off:
-      return "OFF";
-    case AutoShardPolicy::automatic:
-      return "AUTO";
-    case AutoShardPolicy::file:
-      return "FILE";
-    case AutoShardPolicy::data:
-      return "DATA";
-    case AutoShardPolicy::hint:
-      return "HINT";
-  }
-  return "policy " + std::to_string(static_cast<int>(policy));
+  static constexpr std::array<const char*, 5> kNames{"OFF", "AUTO", "FILE", "DATA", "HINT"};
+  const int number = static_cast<int>(policy);  // from -1 on
+  if (number < -1 || number > 3) return "policy " + std::to_string(number);
+  return kNames[static_cast<std::size_t>(number + 1)];
 }
 
 std::string ShardDecision::to_string() const {

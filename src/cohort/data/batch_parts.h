@@ -34,6 +34,13 @@ inline RowRange part_of_batch(std::int64_t rows, std::int64_t index, std::int64_
   return {begin, begin + std::min(step, rows - begin)};
 }
 
+// The number of batches of `rows` rows; a negative number of rows, as of an unknown or infinite
+// cardinality, stays.
+inline std::int64_t batch_count(std::int64_t rows, std::int64_t batch_size, bool drop_remainder) {
+  if (rows < 0) return rows;
+  return rows / batch_size + (!drop_remainder && rows % batch_size != 0 ? 1 : 0);
+}
+
 // Rows [begin, end) of a field; numbers share the field's memory. Each part of numbers counts the
 // writes into it for itself: with views of one tensor, a replica that writes into its part in place
 // would make the backward passes of the others fail, since LibTorch has one such count for all

@@ -86,10 +86,6 @@ std::vector<std::int64_t> sizes_for(const Dataset& dataset, const RebatchPlan& p
   return rebatch_sizes(global_batch, plan.workers, plan.replicas_per_worker, plan.worker);
 }
 
-Dataset split_batches(const Dataset& dataset, std::int64_t parts) {
-  return Dataset(make_node("rebatch_split", {dataset.node()}, {{"parts", parts}}));
-}
-
 Dataset sized_batches(const Dataset& dataset, const std::vector<std::int64_t>& sizes) {
   return Dataset(make_node(
       "rebatch", {dataset.node()},
@@ -129,7 +125,7 @@ Dataset rebatch_for(const Dataset& dataset, const RebatchPlan& plan) {
                "; put batch() after map(), or use rebatch = automatic");
   const bool is_split = mode == RebatchMode::split || global_batch <= 0;
   const Dataset cut =
-      is_split ? data::split_batches(dataset, replicas)
+      is_split ? Dataset(data::make_node("rebatch_split", {dataset.node()}, {{"parts", replicas}}))
                : data::sized_batches(dataset, data::sizes_for(dataset, plan, mode, global_batch));
   return plan.prefetch ? cut.prefetch(plan.replicas_per_worker) : cut;
 }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <bit>
+#include <map>
 #include <optional>
 #include <span>
 
@@ -21,22 +22,11 @@ constexpr std::string_view kFetchAgain = "; fetch or copy it again";
 static_assert(std::endian::native == std::endian::little);
 
 std::optional<at::ScalarType> dtype_of(unsigned code) {
-  switch (code) {
-    case 0x08:
-      return at::ScalarType::Byte;
-    case 0x09:
-      return at::ScalarType::Char;
-    case 0x0b:
-      return at::ScalarType::Short;
-    case 0x0c:
-      return at::ScalarType::Int;
-    case 0x0d:
-      return at::ScalarType::Float;
-    case 0x0e:
-      return at::ScalarType::Double;
-    default:
-      return std::nullopt;
-  }
+  static const std::map<unsigned, at::ScalarType> kDtypes{
+      {0x08, at::ScalarType::Byte}, {0x09, at::ScalarType::Char},  {0x0b, at::ScalarType::Short},
+      {0x0c, at::ScalarType::Int},  {0x0d, at::ScalarType::Float}, {0x0e, at::ScalarType::Double}};
+  const auto found = kDtypes.find(code);
+  return found == kDtypes.end() ? std::nullopt : std::optional(found->second);
 }
 
 std::string hexadecimal(std::span<const std::byte> bytes) {

@@ -28,14 +28,6 @@ std::int64_t AttributeReader::integer(const std::string& name) {
   return value(name, Nest::Kind::integer).integer();
 }
 
-bool AttributeReader::boolean(const std::string& name) {
-  return value(name, Nest::Kind::boolean).boolean();
-}
-
-const std::string& AttributeReader::text(const std::string& name) {
-  return value(name, Nest::Kind::text).text();
-}
-
 std::vector<std::string> AttributeReader::texts(const std::string& name) {
   std::vector<std::string> found;
   for (const Nest& item : value(name, Nest::Kind::list).items()) {

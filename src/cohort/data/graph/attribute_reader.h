@@ -29,8 +29,8 @@ class AttributeReader {
 
   bool has(const std::string& name) const { return attributes_.contains(name); }
   std::int64_t integer(const std::string& name);
-  bool boolean(const std::string& name);
-  const std::string& text(const std::string& name);
+  bool boolean(const std::string& name) { return value(name, Nest::Kind::boolean).boolean(); }
+  const std::string& text(const std::string& name) { return value(name, Nest::Kind::text).text(); }
   std::vector<std::string> texts(const std::string& name);
   const Nest& nest(const std::string& name);
   ElementSpec spec(const std::string& name);

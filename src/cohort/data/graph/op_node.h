@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string_view>
@@ -128,6 +129,13 @@ class OpNode : public Base {
  private:
   A given_;
 };
+
+// The product of two cardinalities that are known; the largest number if it is larger.
+inline std::int64_t saturated_product(std::int64_t a, std::int64_t b) {
+  std::int64_t product = 0;
+  const bool is_larger = __builtin_mul_overflow(a, b, &product);
+  return is_larger ? std::numeric_limits<std::int64_t>::max() : product;
+}
 
 // An op whose stage `S`, an InputStage, is made of its input alone.
 template <class Self, class A, class S>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // batch: batch_size elements stacked along a new first dimension.
 
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/graph/op_node.h"
 
 namespace cohort::data {
@@ -53,10 +54,7 @@ class BatchNode final : public ReorderingNode<BatchNode, BatchAttributes> {
                        given.options.num_parallel_calls == 0 ? given.kOp : kParallelBatchName) {}
 
   std::int64_t cardinality() const override {
-    const std::int64_t n = input().cardinality();
-    return n < 0 ? n
-                 : n / given().size +
-                       (!given().options.drop_remainder && n % given().size != 0 ? 1 : 0);
+    return batch_count(input().cardinality(), given().size, given().options.drop_remainder);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {

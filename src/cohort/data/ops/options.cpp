@@ -35,18 +35,16 @@ struct OptionsAttributes {
 };
 
 void check(const DatasetOptions& options) {
-  const int policy = static_cast<int>(options.auto_shard_policy);
-  COHORT_CHECK(policy >= -1 && policy <= 3, ErrorCode::invalid_argument,
-               "[data.options] expected an auto_shard_policy of -1 to 3, got ", policy);
-  const int rebatch = static_cast<int>(options.rebatch);
-  COHORT_CHECK(rebatch >= 0 && rebatch <= 2, ErrorCode::invalid_argument,
-               "[data.options] expected a rebatch of 0 to 2, got ", rebatch);
-  const int too_few_files = static_cast<int>(options.too_few_files);
-  COHORT_CHECK(too_few_files >= 0 && too_few_files <= 1, ErrorCode::invalid_argument,
-               "[data.options] expected a too_few_files of 0 or 1, got ", too_few_files);
-  const int state = static_cast<int>(options.external_state_policy.value_or(ExternalStatePolicy()));
-  COHORT_CHECK(state >= 0 && state <= 2, ErrorCode::invalid_argument,
-               "[data.options] expected an external_state_policy of 0 to 2, got ", state);
+  const auto check_number = [](auto value, int least, int most, std::string_view expected) {
+    const int number = static_cast<int>(value);
+    COHORT_CHECK(number >= least && number <= most, ErrorCode::invalid_argument,
+                 "[data.options] expected ", expected, ", got ", number);
+  };
+  check_number(options.auto_shard_policy, -1, 3, "an auto_shard_policy of -1 to 3");
+  check_number(options.rebatch, 0, 2, "a rebatch of 0 to 2");
+  check_number(options.too_few_files, 0, 1, "a too_few_files of 0 or 1");
+  check_number(options.external_state_policy.value_or(ExternalStatePolicy()), 0, 2,
+               "an external_state_policy of 0 to 2");
   COHORT_CHECK(options.private_threadpool_size.value_or(0) >= 0, ErrorCode::invalid_argument,
                "[data.options] expected private_threadpool_size >= 0, got ",
                options.private_threadpool_size.value_or(0));

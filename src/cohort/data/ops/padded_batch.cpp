@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // padded_batch: batch_size elements, whose shapes may differ, padded to one shape and stacked.
+#include "cohort/data/batch_parts.h"
 #include "cohort/data/batching/field_names.h"
 #include "cohort/data/batching/padding.h"
 #include "cohort/data/graph/op_node.h"
@@ -62,9 +63,7 @@ class PaddedBatchNode final : public OpNode<PaddedBatchNode, PaddedBatchAttribut
   using OpNode::OpNode;
 
   std::int64_t cardinality() const override {
-    const std::int64_t n = input().cardinality();
-    return n < 0 ? n
-                 : n / given().size + (!given().drop_remainder && n % given().size != 0 ? 1 : 0);
+    return batch_count(input().cardinality(), given().size, given().drop_remainder);
   }
 
   Attributes attributes() const override {

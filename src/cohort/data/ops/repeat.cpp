@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // repeat: the input `count` times, or forever.
-#include <limits>
 #include <optional>
 
 #include "cohort/data/batching/batch_builder.h"
@@ -155,10 +154,7 @@ class RepeatNode final : public OpNode<RepeatNode, RepeatAttributes> {
     if (n == 0 || given().count == 0) return 0;
     if (given().count < 0) return kInfiniteCardinality;
     if (n < 0) return n;
-    std::int64_t product = 0;
-    return __builtin_mul_overflow(n, given().count, &product)
-               ? std::numeric_limits<std::int64_t>::max()
-               : product;
+    return saturated_product(n, given().count);
   }
 
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override {

@@ -2,7 +2,6 @@
 // unbatch: the rows of batches as elements.
 #include <algorithm>
 #include <exception>
-#include <limits>
 #include <utility>
 #include <vector>
 
@@ -141,10 +140,7 @@ class UnbatchNode final : public StageNode<UnbatchNode, UnbatchAttributes, Unbat
     const std::int64_t n = input().cardinality();
     if (n < 0) return n;
     if (given().batch_size < 0) return kUnknownCardinality;
-    std::int64_t product = 0;
-    return __builtin_mul_overflow(n, given().batch_size, &product)
-               ? std::numeric_limits<std::int64_t>::max()
-               : product;
+    return saturated_product(n, given().batch_size);
   }
 
   // The static number of rows, or -1.

@@ -28,10 +28,7 @@ IndexShardLayout::IndexShardLayout(const IndexShard& shard, std::int64_t count)
 }
 
 std::int64_t IndexShardLayout::minibatches() const {
-  if (count_ < 0) return count_;
-  const std::int64_t batches =
-      count_ / shard_.batch_size + (count_ % shard_.batch_size != 0 ? 1 : 0);
-  return batches * shard_.parts;
+  return count_ < 0 ? count_ : batch_count(count_, shard_.batch_size, false) * shard_.parts;
 }
 
 RowRange IndexShardLayout::rows(std::int64_t minibatch) const {
