@@ -3,13 +3,14 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
 
-#include "cohort/cli/launch/output.h"
-#include "cohort/core/error.h"
 #include "cohort/core/spelling.h"
+#include "cohort/core/system_error.h"
 
 namespace cohort::cli {
 namespace {
@@ -68,10 +69,11 @@ class CommandLine {
     app_.require_subcommand(1);
     for (const Row& row : kCommands) {
       CLI::App* sub = app_.add_subcommand(row.name, row.summary);
-      commands_.push_back(row.make());
-      sub->add_flag("--json", commands_.back()->is_json,
+      std::unique_ptr<Command>& command = commands_[sub];
+      command = row.make();
+      sub->add_flag("--json", command->is_json,
                     "print the result, or the error, as one line of JSON");
-      commands_.back()->declare(*sub);
+      command->declare(*sub);
     }
   }
 
@@ -104,7 +106,7 @@ class CommandLine {
     } catch (const CLI::ParseError& error) {
       return report(parse_error(error), is_json);
     }
-    Command& command = *commands_[chosen()];
+    Command& command = *commands_.at(app_.get_subcommands().front());
     warn_of_misspelled_variables();
     try {
       return command.run(program);
@@ -159,18 +161,27 @@ class CommandLine {
   bool takes_program(const std::string& word) const {
     return !word.starts_with("-") && app_.got_subcommand("launch");
   }
-  std::size_t chosen() const {
-    for (std::size_t i = 0; i < std::size(kCommands); ++i) {
-      if (app_.got_subcommand(kCommands[i].name)) return i;
-    }
-    return 0;
-  }
 
   CLI::App app_;
-  std::vector<std::unique_ptr<Command>> commands_;
+  std::map<const CLI::App*, std::unique_ptr<Command>> commands_;
 };
 
 }  // namespace
+
+void print(std::string_view text) {
+  errno = 0;
+  const bool is_written = std::fwrite(text.data(), 1, text.size(), stdout) == text.size();
+  if (is_written && std::fflush(stdout) == 0) return;
+  const int number = errno;
+  std::clearerr(stdout);
+  throw output_error("standard output", number);
+}
+
+Error output_error(const std::string& what, int number) {
+  return Error(code_of_errno(number, ErrorCode::cancelled),
+               "[cli.output] expected to write to " + what + ", got: " + text_of_errno(number) +
+                   "; see what reads it, and whether its disk is full");
+}
 
 int run(int argc, const char* const* argv) {
   return CommandLine().run({argv + std::min(argc, 1), argv + argc});

@@ -4,7 +4,10 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
+
+#include "cohort/core/error.h"
 
 namespace CLI {
 class App;
@@ -26,6 +29,12 @@ class Command {
 std::unique_ptr<Command> make_launch_command();
 std::unique_ptr<Command> make_server_command();
 std::unique_ptr<Command> make_status_command();
+
+// Writes to standard output at once. Throws output_error() if it could not write everything.
+void print(std::string_view text);
+// The error that `what` could not be written because of this errno: resource_exhausted for a full
+// disk, cancelled if the reader has closed the pipe. Both have exit code 75.
+Error output_error(const std::string& what, int number);
 
 // Runs the whole command line. Prints errors, and returns the exit code: 0 done, 64 bad usage or
 // configuration, 69 peer unavailable, 70 internal, 75 try again.

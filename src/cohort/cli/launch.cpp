@@ -2,14 +2,12 @@
 #include "cohort/cli/launch.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <climits>
-#include <cstdlib>
+#include <filesystem>
+#include <system_error>
 
 #include "cohort/cli/launch/launch_loop.h"
-#include "cohort/cli/launch/pipe.h"
 #include "cohort/cli/launch/task_environment.h"
 #include "cohort/cli/local_cluster.h"
 #include "cohort/core/error.h"
@@ -24,10 +22,9 @@ constexpr int kStartsMax = 4;
 constexpr int kPortsTaken = 75;
 
 std::string absolute(const std::string& directory) {
-  char resolved[PATH_MAX];
-  struct stat status {};
-  COHORT_CHECK(::realpath(directory.c_str(), resolved) != nullptr &&
-                   ::stat(resolved, &status) == 0 && S_ISDIR(status.st_mode),
+  std::error_code error;
+  const std::filesystem::path resolved = std::filesystem::canonical(directory, error);
+  COHORT_CHECK(!error && std::filesystem::is_directory(resolved, error),
                ErrorCode::invalid_argument, "[cli.launch] expected a directory, got '", directory,
                "' (--data); create it or correct the path");
   // COHORT_DATA_DIRS is split at each ':'.
@@ -80,23 +77,20 @@ std::string PlannedKill::to_string() const {
                      static_cast<double>(after.count()) / 1000);
 }
 
-Launch::Launch(LaunchOptions options)
-    : options_(std::move(options)), stop_(std::make_unique<Pipe>()) {
+Launch::Launch(LaunchOptions options) : options_(std::move(options)) {
   check(options_);
-  stop_->make_reader_nonblocking();
-  stop_->make_writer_nonblocking();
+  stop_.make_reader_nonblocking();
+  stop_.make_writer_nonblocking();
 }
-
-Launch::~Launch() = default;
 
 void Launch::request_stop(int signal) noexcept {
   const auto byte = static_cast<unsigned char>(signal);
-  [[maybe_unused]] const ssize_t written = ::write(stop_->writer(), &byte, 1);
+  [[maybe_unused]] const ssize_t written = ::write(stop_.writer(), &byte, 1);
 }
 
 LaunchResult Launch::run() {
   for (int start = 1;; ++start) {
-    LaunchLoop loop(options_, stop_->reader());
+    LaunchLoop loop(options_, stop_.reader());
     LaunchResult result = loop.run();
     if (!loop.lost_port()) return result;
     result.exit_code = kPortsTaken;

@@ -17,16 +17,14 @@
 #pragma once
 
 #include <chrono>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "cohort/cli/launch/pipe.h"
 #include "cohort/cli/task_process.h"
 #include "cohort/cluster/cluster_resolver.h"
 
 namespace cohort::cli {
-
-class Pipe;
 
 // A task gets SIGKILL, to try out its loss, when the time has passed and the percentage is
 // reached.
@@ -85,7 +83,6 @@ class Launch {
  public:
   // Throws invalid_argument if a number, task, directory or the program is not valid.
   explicit Launch(LaunchOptions options);
-  ~Launch();
 
   LaunchResult run();
   // Ends all tasks; run() then returns 128 + `signal`. A second call, at least a quarter of a
@@ -96,7 +93,7 @@ class Launch {
 
  private:
   LaunchOptions options_;
-  std::unique_ptr<Pipe> stop_;
+  Pipe stop_;
 };
 
 }  // namespace cohort::cli

@@ -35,8 +35,8 @@ bool can_write(int fd, StopState* stop) {
   return is_ready;
 }
 
-}  // namespace
-
+// Writes everything. After a stop request it writes only what a reader still takes. Returns 0, or
+// the errno of a write that failed.
 int write_all(int fd, std::string_view bytes, StopState* stop) {
   while (!bytes.empty() && can_write(fd, stop)) {
     // If a blocking descriptor can be written at all, it takes this many bytes at once.
@@ -50,6 +50,8 @@ int write_all(int fd, std::string_view bytes, StopState* stop) {
   }
   return 0;
 }
+
+}  // namespace
 
 LinePrefixer::LinePrefixer(std::string prefix, int fd, StopState* stop)
     : is_terminal_(::isatty(fd) == 1),

@@ -50,8 +50,4 @@ class LinePrefixer {
   int error_ = 0;
 };
 
-// Writes everything. After a stop request it writes only what a reader still takes. Returns 0, or
-// the errno of a write that failed.
-int write_all(int fd, std::string_view bytes, StopState* stop = nullptr);
-
 }  // namespace cohort::cli

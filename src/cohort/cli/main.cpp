@@ -5,7 +5,7 @@
 #include <string_view>
 
 #include "cohort/cli/commands.h"
-#include "cohort/cli/ignored_signal.h"
+#include "cohort/cli/task_process.h"
 #include "cohort/core/run_main.h"
 
 namespace {

@@ -9,8 +9,7 @@
 #include <optional>
 
 #include "cohort/cli/commands.h"
-#include "cohort/cli/ignored_signal.h"
-#include "cohort/cli/launch/output.h"
+#include "cohort/cli/task_process.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"

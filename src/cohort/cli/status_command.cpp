@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort status: asks all tasks of a cluster for their health at the same time.
+#include <sys/types.h>
+
 #include <CLI/CLI.hpp>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <string_view>
 
 #include "cohort/cli/commands.h"
-#include "cohort/cli/launch/launched_cluster.h"
-#include "cohort/cli/launch/output.h"
 #include "cohort/cli/status_report.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
@@ -39,6 +40,36 @@ ClusterSpec spec_of(const std::string& text, const std::string& where) {
   const bool is_config = parsed.is_object() && parsed.contains("cluster");
   return ClusterSpec::from_json(is_config ? parsed["cluster"].dump() : text,
                                 "the cluster of " + where);
+}
+
+std::string folder_of(pid_t process) { return "/proc/" + std::to_string(process); }
+
+// Empty if the process has no TF_CONFIG, has ended, or belongs to another user.
+std::string tf_config_of(pid_t process) {
+  constexpr std::string_view kName = "TF_CONFIG=";
+  std::ifstream environment(folder_of(process) + "/environ");
+  for (std::string entry; std::getline(environment, entry, '\0');) {
+    if (entry.starts_with(kName)) return entry.substr(kName.size());
+  }
+  return {};
+}
+
+// The TF_CONFIG of a task that the process `launch` has started. Only the user who runs the tasks
+// may read it. Throws invalid_argument if there is no such process or task.
+std::string tf_config_of_launch(pid_t launch) {
+  const std::string own = tf_config_of(launch);
+  std::ifstream children(folder_of(launch) + "/task/" + std::to_string(launch) + "/children");
+  for (pid_t child = 0; children >> child;) {
+    const std::string config = tf_config_of(child);
+    // Until a new child has called execve(), it has the environment of the launch.
+    if (!config.empty() && config != own) return config;
+  }
+  internal::throw_error(ErrorCode::invalid_argument,
+                        "[cli.status] expected the process id of a `cohort launch` of this user "
+                        "that runs on this host, got ",
+                        launch,
+                        ", which has no tasks (--launch); `pgrep -f 'cohort launch'` lists "
+                        "them");
 }
 
 std::vector<TaskStatus> tasks_of(const ClusterSpec& spec) {

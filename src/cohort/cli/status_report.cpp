@@ -23,19 +23,9 @@ constexpr std::size_t kTaskMax = 10;
 double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 const char* json_name_of(State state) {
-  switch (state) {
-    case State::answers:
-      return "answers";
-    case State::nobody_listens:
-      return "nobody_listens";
-    case State::no_answer:
-      return "no_answer";
-    case State::stranger:
-      return "stranger";
-    case State::name_not_resolved:
-      return "name_not_resolved";
-  }
-  return "";
+  constexpr std::array kNames = {"answers", "nobody_listens", "no_answer", "stranger",
+                                 "name_not_resolved"};
+  return kNames.at(static_cast<std::size_t>(state));
 }
 
 std::string text_of(State state) {

@@ -16,7 +16,6 @@
 #include <cstring>
 #include <sstream>
 
-#include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/launch/pipe.h"
 #include "cohort/core/error.h"
 #include "cohort/core/start_thread.h"
@@ -50,24 +49,6 @@ void prepare(const ProcessOptions& options, Prepared& out) {
   out.argv.push_back(nullptr);
   out.envp.push_back(nullptr);
 }
-
-// Blocks all signals of this thread for a scope. Between fork() and the program's start the child
-// has the handlers of this process: a signal to the child would count as one to this process, and
-// would not end the child.
-class BlockedSignals {
- public:
-  BlockedSignals() {
-    sigset_t all;
-    ::sigfillset(&all);
-    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
-  }
-  ~BlockedSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-  BlockedSignals(const BlockedSignals&) = delete;
-  BlockedSignals& operator=(const BlockedSignals&) = delete;
-
- private:
-  sigset_t before_{};
-};
 
 // Runs in the child, where all signals are blocked: executes the program, or writes errno to
 // `error_fd` and ends.
@@ -126,6 +107,12 @@ std::string name_of_signal(int number) {
   return name != nullptr ? std::string("SIG") + name : "signal " + std::to_string(number);
 }
 
+bool is_ignored(int number) {
+  struct sigaction now {};
+  ::sigaction(number, nullptr, &now);
+  return now.sa_handler == SIG_IGN;
+}
+
 std::string ProcessExit::to_string() const {
   if (signal == 0) return "exit code " + std::to_string(code);
   return name_of_signal(signal) + " (" + ::strsignal(signal) + ")";
@@ -136,11 +123,14 @@ TaskProcess::TaskProcess(const ProcessOptions& options) : is_group_(options.is_c
   prepare(options, program);
   Pipe failure, out, err;
   const pid_t parent = ::getpid();
-  {
-    const BlockedSignals blocked;
-    pid_ = ::fork();
-    if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
-  }
+  // Between fork() and the program's start the child has the handlers of this process: a signal to
+  // the child would count as one to this process, and would not end the child.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
+  pid_ = ::fork();
+  if (pid_ == 0) become(program, parent, options, failure.writer(), out.writer(), err.writer());
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
   COHORT_CHECK(pid_ >= 0, ErrorCode::resource_exhausted,
                "[cli.launch] expected a new process to run '", program.path,
                "', got: ", text_of_errno(errno), "; ", kThreadLimitsRemedy);

@@ -19,6 +19,9 @@ std::string find_program(const std::string& program);
 // "SIGSEGV", or "signal 40" for a signal without a name.
 std::string name_of_signal(int number);
 
+// Whether this process ignores the signal, as nohup makes it do. Then it must stay ignored.
+bool is_ignored(int number);
+
 // How a process ended.
 struct ProcessExit {
   int code = 0;    // the exit code if `signal` is 0

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort launch: turns options into a Launch, and signals into calls of request_stop().
+#include <c10/util/ScopeExit.h>
+
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cmath>
@@ -9,9 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/cli/commands.h"
-#include "cohort/cli/ignored_signal.h"
 #include "cohort/cli/launch.h"
-#include "cohort/cli/launch/output.h"
 #include "cohort/core/error.h"
 
 namespace cohort::cli {
@@ -23,22 +23,14 @@ void on_signal(int signal) {
   if (Launch* launch = launch_of_signals) launch->request_stop(signal);
 }
 
-// While the object exists, SIGINT, SIGTERM and SIGHUP call request_stop() of a launch; ignored
-// signals stay ignored. Used only from the main thread.
-class SignalRoute {
- public:
-  explicit SignalRoute(Launch& launch) {
-    launch_of_signals = &launch;
-    struct sigaction action {};
-    action.sa_handler = on_signal;
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-      if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
-    }
+// From here on SIGINT, SIGTERM and SIGHUP stop the launch; ignored signals stay ignored.
+void route_signals() {
+  struct sigaction action {};
+  action.sa_handler = on_signal;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
+    if (!is_ignored(signal)) ::sigaction(signal, &action, nullptr);
   }
-  ~SignalRoute() { launch_of_signals = nullptr; }
-  SignalRoute(const SignalRoute&) = delete;
-  SignalRoute& operator=(const SignalRoute&) = delete;
-};
+}
 
 std::chrono::milliseconds from_seconds(double seconds) {
   return std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
@@ -170,7 +162,9 @@ class LaunchCommand final : public Command {
     options_.grace = from_seconds(grace_seconds_);
     if (is_dry_run_) return print_lines();
     Launch launch(options_);
-    const SignalRoute route(launch);
+    launch_of_signals = &launch;
+    const auto end_of_route = c10::make_scope_exit([] { launch_of_signals = nullptr; });
+    route_signals();
     const LaunchResult result = launch.run();
     if (result.exit_code == 0 && result.output_error != 0)
       throw output_error(

@@ -36,11 +36,6 @@ std::string in_seconds(std::chrono::milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
 }
 
-ProcessActivity activity_of(const std::map<pid_t, ProcessActivity>& activities, pid_t group) {
-  const auto found = activities.find(group);
-  return found != activities.end() ? found->second : ProcessActivity{};
-}
-
 std::string how(const ProcessExit& exit) {
   return (exit.signal != 0 ? " ended by " : " ended with ") + exit.to_string();
 }
@@ -133,11 +128,11 @@ void LaunchLoop::worker_finished(const TaskId& id) {
 void LaunchLoop::say_who_is_late() {
   late_note_time_.reset();
   late_time_ = steady_clock::now() + options_.late_time;
-  const auto activities = activity_of_groups();
+  auto activities = activity_of_groups();
   std::string late;
   for (const auto& task : tasks_) {
     if (!task->process) continue;
-    const ProcessActivity activity = activity_of(activities, task->process->pid());
+    const ProcessActivity& activity = activities[task->process->pid()];
     task->processor_time = activity.processor_time;
     late += (late.empty() ? "" : ", ") + task->report.task.to_string() +
             (activity.is_stopped ? " (it is stopped)" : "");
@@ -151,11 +146,11 @@ void LaunchLoop::say_who_is_late() {
 // A worker that works is not ended: it may save or evaluate what all have trained.
 void LaunchLoop::end_late_ones() {
   late_time_.reset();
-  const auto activities = activity_of_groups();
+  auto activities = activity_of_groups();
   std::string busy;
   for (const auto& task : tasks_) {
     if (!task->process) continue;
-    const ProcessActivity activity = activity_of(activities, task->process->pid());
+    const ProcessActivity& activity = activities[task->process->pid()];
     const auto worked =
         activity.processor_time - std::exchange(task->processor_time, activity.processor_time);
     if (activity.waits_for_a_disk || worked >= std::max(kBusyMin, options_.late_time / kBusyPart))
@@ -173,8 +168,7 @@ void LaunchLoop::end_late_ones() {
     say(task->report.task.to_string() +
         (is_back ? " was started again and has not finished with the others"
                  : " has not finished, and did nothing for " + in_seconds(options_.late_time)) +
-        (activity_of(activities, task->process->pid()).is_stopped ? " (it is stopped)" : "") +
-        "; ending it");
+        (activities[task->process->pid()].is_stopped ? " (it is stopped)" : "") + "; ending it");
   }
   end_all(failure_, SIGTERM);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cli/launch/launch_loop.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -84,7 +83,10 @@ LaunchResult LaunchLoop::run() {
     if (!lost_port_) say("all ended before the planned kill of " + kill.to_string());
   }
   note_that_none_finished();
-  return result();
+  const int failure = failing_ ? failing_->exit_code : failure_;
+  LaunchResult result{exit_code_.value_or(failure), output_error_, {}};
+  for (const auto& task : tasks_) result.tasks.push_back(task->report);
+  return result;
 }
 
 // Planned kills are no failure of a job that goes on without those workers, and nobody has.
@@ -291,13 +293,6 @@ void LaunchLoop::say(const std::string& text) {
   LinePrefixer line("[launch] ", options_.err_fd, &stop_);
   line.write(text + "\n");
   if (output_error_ == 0) output_error_ = line.error();
-}
-
-LaunchResult LaunchLoop::result() const {
-  const int failure = failing_ ? failing_->exit_code : failure_;
-  LaunchResult result{exit_code_.value_or(failure), output_error_, {}};
-  for (const auto& task : tasks_) result.tasks.push_back(task->report);
-  return result;
 }
 
 }  // namespace cohort::cli

@@ -73,7 +73,6 @@ class LaunchLoop {
   Task* find(const TaskId& id);
   void say(const std::string& text);
   void note_that_none_finished();
-  LaunchResult result() const;
 
   const LaunchOptions& options_;
   Pipe progress_;  // opened before the ports, because /bin/sh can use only descriptors below 10

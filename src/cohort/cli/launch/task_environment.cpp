@@ -1,19 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/cli/launch/task_environment.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <thread>
 
 namespace cohort::cli {
 namespace {
-
-std::string joined(const std::vector<std::string>& words, char separator) {
-  std::string text;
-  for (const std::string& word : words)
-    text += (text.empty() ? "" : std::string(1, separator)) + word;
-  return text;
-}
 
 std::string quoted(const std::string& word) {
   const bool is_plain = !word.empty() && std::all_of(word.begin(), word.end(), [](unsigned char c) {
@@ -46,7 +41,8 @@ std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOpti
   std::vector<std::pair<std::string, std::string>> environment = {
       {"TF_CONFIG", cluster.tf_config(task)}};
   if (!options.data_dirs.empty())
-    environment.emplace_back("COHORT_DATA_DIRS", joined(options.data_dirs, ':'));
+    environment.emplace_back("COHORT_DATA_DIRS",
+                             fmt::format("{}", fmt::join(options.data_dirs, ":")));
   if (task != LocalCluster::chief() && !is_set("OMP_NUM_THREADS"))
     environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
   if (task == cluster.acting_chief())
@@ -62,7 +58,7 @@ std::string shell_line(const LaunchOptions& options, const LocalCluster& cluster
     line += name + "=" + quoted(value) + " ";
   std::vector<std::string> words;
   for (const std::string& word : options.program) words.push_back(quoted(word));
-  return line + joined(words, ' ');
+  return line + fmt::format("{}", fmt::join(words, " "));
 }
 
 }  // namespace cohort::cli
