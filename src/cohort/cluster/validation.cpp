@@ -92,18 +92,6 @@ void check_no_holes(const ClusterSpec& spec, const std::string& job) {
                "only some of its tasks: leave that out)");
 }
 
-// The host ("host" or "[::1]") and the port ("1234") of an address; empty where it has none.
-struct AddressParts {
-  std::string_view host;
-  std::string_view port;
-};
-
-AddressParts split(std::string_view address) {
-  const std::size_t colon = address.rfind(':');
-  if (colon == std::string_view::npos) return {address, {}};
-  return {address.substr(0, colon), address.substr(colon + 1)};
-}
-
 bool is_host(std::string_view host) {
   const bool has_brackets = host.size() > 2 && host.front() == '[' && host.back() == ']';
   if (has_brackets) host = host.substr(1, host.size() - 2);
@@ -120,9 +108,11 @@ bool is_port(std::string_view port) {
          number >= 1 && number <= 65535;
 }
 
-void check_address(const TaskId& task, const std::string& address) {
-  const AddressParts parts = split(address);
-  COHORT_CHECK(is_host(parts.host) && is_port(parts.port), ErrorCode::invalid_argument,
+void check_address(const TaskId& task, std::string_view address) {
+  const std::size_t colon = address.rfind(':');
+  COHORT_CHECK(colon != std::string_view::npos && is_host(address.substr(0, colon)) &&
+                   is_port(address.substr(colon + 1)),
+               ErrorCode::invalid_argument,
                "[cluster.validate] expected \"host:port\" with a port of 1 to 65535 as the "
                "address of ",
                task.to_string(), ", got \"", address,
