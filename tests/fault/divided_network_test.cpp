@@ -26,7 +26,7 @@
 
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
-#include "cohort/net/keep_alive.h"
+#include "cohort/net/socket.h"
 
 namespace cohort::collective {
 namespace {

@@ -26,7 +26,6 @@ class Mapping {
   }
   ~Mapping();
   std::byte* data() const { return data_; }
-  std::size_t bytes() const { return bytes_; }
 
  private:
   std::byte* data_ = nullptr;

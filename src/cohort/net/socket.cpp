@@ -6,7 +6,6 @@
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <atomic>
@@ -19,14 +18,11 @@
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/core/system_error.h"
-#include "cohort/net/fork_guard.h"
-#include "cohort/net/keep_alive.h"
 #include "cohort/net/name_lookup.h"
+#include "cohort/net/open_socket.h"
 
 namespace cohort::net {
 namespace {
-
-using AddressList = std::shared_ptr<const addrinfo>;
 
 // The deadline for the lookup of a server's own name, which has no caller's deadline; longer than
 // name servers take.
@@ -86,8 +82,8 @@ int port_of(const sockaddr* address) {
                    : reinterpret_cast<const sockaddr_in*>(address)->sin_port);
 }
 
-AddressList resolve_to_listen(const HostPort& where,
-                              const std::function<bool()>& should_stop = {}) {
+std::shared_ptr<const addrinfo> resolve_to_listen(const HostPort& where,
+                                                  const std::function<bool()>& should_stop) {
   return look_up_own(where, Deadline::after(kOwnNameTimeout), &::getaddrinfo, should_stop);
 }
 
@@ -118,17 +114,6 @@ std::vector<FileDescriptor> listen_on_each(const addrinfo& addresses, const Host
   return listening;
 }
 
-FileDescriptor bind_to(const HostPort& where, const std::function<bool()>& should_stop) {
-  const AddressList addresses = resolve_to_listen(where, should_stop);
-  FileDescriptor fd = open_socket(*addresses);
-  if (!fd.is_open()) fail("socket", errno);
-  set_option(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1);  // as above
-  keep_from_children(fd.get());
-  if (bind(fd.get(), addresses->ai_addr, addresses->ai_addrlen) != 0)
-    fail_listen(where.to_string(), errno);
-  return fd;
-}
-
 std::optional<HostPort> number_text(const sockaddr* address, socklen_t size) {
   std::array<char, NI_MAXHOST> host{};
   std::array<char, NI_MAXSERV> port{};
@@ -155,8 +140,10 @@ bool is_self_connected(int fd) {
 
 FileDescriptor listen_on(std::string& address, const std::function<bool()>& should_stop) {
   HostPort where = parse_address(address);
-  FileDescriptor fd = bind_to(where, should_stop);
-  if (listen(fd.get(), SOMAXCONN) != 0) fail_listen(address, errno);
+  FileDescriptor fd;
+  const int error = listen_once(*resolve_to_listen(where, should_stop), fd);
+  if (!fd.is_open()) fail("socket", error);
+  if (error != 0) fail_listen(where.to_string(), error);
   const auto local = SocketAddress::local(fd.get());
   if (!local) fail("getsockname", errno);
   where.port = std::to_string(port_of(local->get()));
@@ -170,13 +157,11 @@ void check_all_free(const addrinfo& addresses, const HostPort& where) {
 
 std::vector<FileDescriptor> listen_on_all(std::string& address,
                                           const std::function<bool()>& should_stop) {
-  HostPort where = parse_address(address);
+  const HostPort where = parse_address(address);
   if (where.port != "0") return listen_on_each(*resolve_to_listen(where, should_stop), where);
   // The port of the first address is used for the others.
-  std::string chosen = address;
   std::vector<FileDescriptor> listening;
-  listening.push_back(listen_on(chosen, should_stop));
-  address = chosen;
+  listening.push_back(listen_on(address, should_stop));
   return listening;
 }
 
@@ -198,12 +183,11 @@ int connected_error(int fd) {
 
 void tune(int fd, Unacknowledged limit) {
   keep_from_children(fd);
-  const KeepAlive keep_alive = net::keep_alive();
   set_option(fd, IPPROTO_TCP, TCP_NODELAY, 1);
   set_option(fd, SOL_SOCKET, SO_KEEPALIVE, 1);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive.idle);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive.interval);
-  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive.count);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPIDLE, keep_alive_of_all[0]);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPINTVL, keep_alive_of_all[1]);
+  set_option(fd, IPPROTO_TCP, TCP_KEEPCNT, keep_alive_of_all[2]);
   if (limit == Unacknowledged::for_a_minute) set_option(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, 60'000);
 }
 
@@ -257,12 +241,6 @@ void set_keep_alive(const KeepAlive& keep_alive) {
   keep_alive_of_all[0] = keep_alive.idle;
   keep_alive_of_all[1] = keep_alive.interval;
   keep_alive_of_all[2] = keep_alive.count;
-}
-
-KeepAlive keep_alive() {
-  return {.idle = keep_alive_of_all[0],
-          .interval = keep_alive_of_all[1],
-          .count = keep_alive_of_all[2]};
 }
 
 }  // namespace cohort::net

@@ -43,6 +43,16 @@ enum class Unacknowledged : std::uint8_t { no_limit, for_a_minute };
 // bytes are unacknowledged, only with a limit for them.
 void tune(int fd, Unacknowledged limit);
 
+// The system asks the host at the other end of a connection that was idle for `idle` seconds, and
+// again every `interval` seconds. It takes it for lost when `count` questions had no answer.
+struct KeepAlive {
+  int idle = 15;
+  int interval = 5;
+  int count = 4;
+};
+// For tests: of the connections that are made from now on. Thread-safe.
+void set_keep_alive(const KeepAlive& keep_alive);
+
 // One found address as numbers.
 HostPort numeric_address(const addrinfo& address);
 // The other end's address: "127.0.0.1:51344".

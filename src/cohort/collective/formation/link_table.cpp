@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/formation/link_table.h"
 
-#include <fcntl.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <utility>
 
@@ -19,23 +15,6 @@ namespace {
 constexpr std::size_t kArrivedMax = 4096;
 
 }  // namespace
-
-bool LinkTable::OpenSocket::is(int other) const {
-  struct stat found {};
-  return ::fstat(other, &found) == 0 && S_ISSOCK(found.st_mode) && found.st_dev == device &&
-         found.st_ino == inode;
-}
-
-void LinkTable::OpenSocket::shut_down() const {
-  if (!is(fd)) return;
-  // The owner may close it just now. The duplicate cannot become another file.
-  const FileDescriptor same(::fcntl(fd, F_DUPFD_CLOEXEC, 0));
-  if (same.is_open()) {
-    if (is(same.get())) ::shutdown(same.get(), SHUT_RDWR);
-  } else {
-    ::shutdown(fd, SHUT_RDWR);  // there are no descriptors left, so none is opened meanwhile
-  }
-}
 
 std::string LinkTable::why_ended(std::uint64_t group) const {
   const std::string number = "group " + std::to_string(group);
@@ -91,7 +70,7 @@ void LinkTable::forget_old() {
 }
 
 void LinkTable::end() {
-  std::vector<OpenSocket> open;
+  std::vector<net::OpenSocket> open;
   {
     const Lock lock(mutex_);
     ended_ = std::max(ended_, std::exchange(current_, 0));
@@ -99,7 +78,7 @@ void LinkTable::end() {
     open.swap(open_);
     wake_all();
   }
-  for (const OpenSocket& socket : open) socket.shut_down();
+  for (const net::OpenSocket& socket : open) socket.shut_down();
 }
 
 void LinkTable::check_open(std::uint64_t group) {
@@ -109,16 +88,14 @@ void LinkTable::check_open(std::uint64_t group) {
 }
 
 void LinkTable::add(std::uint64_t group, const FileDescriptor& socket) {
-  struct stat found {};
-  COHORT_CHECK(::fstat(socket.get(), &found) == 0, ErrorCode::internal,
+  const net::OpenSocket opened(socket.get());
+  COHORT_CHECK(opened.is_open(), ErrorCode::internal,
                "[collective.open] expected an open connection");
   const Lock lock(mutex_);
   COHORT_CHECK(group == current_, ErrorCode::aborted,
                "[collective.open] expected the current group, got an old one: ", why_ended(group));
-  open_.push_back({socket.get(), found.st_dev, found.st_ino});
-  if (open_.size() < prunes_at_) return;
-  std::erase_if(open_, [](const OpenSocket& one) { return !one.is(one.fd); });
-  prunes_at_ = 2 * open_.size() + 64;
+  sweep_open_(open_, [](const net::OpenSocket& one) { return !one.is_open(); });
+  open_.push_back(opened);
 }
 
 void LinkTable::add_waker(net::Waker& waker) {

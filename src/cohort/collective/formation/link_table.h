@@ -2,9 +2,6 @@
 // The connections of this process to the members of its group.
 #pragma once
 
-#include <sys/types.h>
-
-#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -14,8 +11,10 @@
 #include <vector>
 
 #include "cohort/collective/formation/message.h"
+#include "cohort/core/amortized_sweep.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/mutex.h"
+#include "cohort/net/open_socket.h"
 #include "cohort/net/waker.h"
 
 namespace cohort::collective::formation {
@@ -56,16 +55,6 @@ class LinkTable {
   bool is_given_up();
 
  private:
-  // Identifies an open socket. Its owner may close it at any time, and its number may be another
-  // file's then; the number of the inode tells.
-  struct OpenSocket {
-    int fd = -1;
-    dev_t device = 0;
-    ino_t inode = 0;
-
-    bool is(int other) const;
-    void shut_down() const;
-  };
   using Key = std::tuple<std::uint64_t, SplitPath, int, int>;  // group, path, lane, task
 
   std::string why_ended(std::uint64_t group) const COHORT_REQUIRES(mutex_);
@@ -77,8 +66,8 @@ class LinkTable {
   std::uint64_t current_ COHORT_GUARDED_BY(mutex_) = 0;  // 0: none
   std::uint64_t ended_ COHORT_GUARDED_BY(mutex_) = 0;    // this group and all before it
   std::map<Key, ArrivedLink> arrived_ COHORT_GUARDED_BY(mutex_);
-  std::vector<OpenSocket> open_ COHORT_GUARDED_BY(mutex_);
-  std::size_t prunes_at_ COHORT_GUARDED_BY(mutex_) = 64;
+  std::vector<net::OpenSocket> open_ COHORT_GUARDED_BY(mutex_);
+  internal::AmortizedSweep sweep_open_ COHORT_GUARDED_BY(mutex_);
   std::set<net::Waker*> wakers_ COHORT_GUARDED_BY(mutex_);
   std::vector<Member> missed_ COHORT_GUARDED_BY(mutex_);
   bool is_given_up_ COHORT_GUARDED_BY(mutex_) = false;
