@@ -24,9 +24,9 @@
 #include "bench/gloo_peer.h"
 #include "bench/python_peer.h"
 #include "bench/report.h"
-#include "cohort/collective/backends/hierarchical/join.h"
-#include "cohort/collective/backends/shared_memory/join.h"
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/hierarchical/member.h"
+#include "cohort/collective/backends/shared_memory/member.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/testing/forked_links.h"
 
 namespace cohort::bench {
@@ -130,8 +130,9 @@ Way way_of(const std::string& name, const std::shared_ptr<Group>& group) {
 void run(const Bench& bench, Sockets& sockets, int rank, int size,
          [[maybe_unused]] const std::string& store) {  // for Gloo
   using testing::ForkedLinks;
-  const auto shared_memory =
-      collective::shared_memory::join(std::make_shared<ForkedLinks>(sockets.shared_memory, rank));
+  const auto shared_memory = std::make_shared<collective::shared_memory::Member>(
+      std::make_shared<collective::shared_memory::Memory>(
+          std::make_shared<ForkedLinks>(sockets.shared_memory, rank)));
   const auto tcp = collective::tcp::join(std::make_shared<ForkedLinks>(sockets.tcp, rank));
   std::vector<Way> ways = {way_of("shared_memory", shared_memory), way_of("tcp", tcp)};
   if (size == 4) {

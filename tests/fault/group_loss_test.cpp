@@ -20,8 +20,8 @@
 #include <thread>
 #include <vector>
 
-#include "cohort/collective/backends/hierarchical/join.h"
-#include "cohort/collective/backends/shared_memory/join.h"
+#include "cohort/collective/backends/hierarchical/member.h"
+#include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/forked_links.h"
 #include "cohort/testing/test_seed.h"

@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/socket_pairs.h"
 #include "cohort/testing/test_seed.h"

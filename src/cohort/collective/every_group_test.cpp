@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "cohort/collective/backends/shared_memory/join.h"
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/shared_memory/member.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/collective/formation/on_backend.h"
 #include "cohort/collective/group.h"
 #include "cohort/collective/groups/every_group_fixture.h"

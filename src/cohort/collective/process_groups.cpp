@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/process_groups.h"
 
+#include <c10/util/ScopeExit.h>
 #include <torch/version.h>
 #include <unistd.h>
 
@@ -9,15 +10,14 @@
 #include <set>
 #include <utility>
 
-#include "cohort/collective/ended_group.h"
 #include "cohort/collective/formation/formation.h"
 #include "cohort/collective/formation/former.h"
 #include "cohort/collective/formation/lack.h"
 #include "cohort/collective/formation/link_table.h"
 #include "cohort/collective/formation/listener.h"
 #include "cohort/collective/formation/on_backend.h"
-#include "cohort/collective/formation/own_host.h"
 #include "cohort/collective/formation/process_links.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -113,13 +113,10 @@ class ProcessGroups::State {
     const std::vector<Member> missed = table_->missed();
     formation_.look();
     table_->end();
-    struct Stop {
-      State& state;
-      ~Stop() {
-        state.formation_.stop();
-        state.is_forming_ = false;
-      }
-    } const stop{*this};
+    const auto stop = c10::make_scope_exit([this] {
+      formation_.stop();
+      is_forming_ = false;
+    });
     const formation::PastGroup last = formation_.last();
     formation::Former former(options_.tasks, self_, formation_,
                              {.last = last,
@@ -132,16 +129,12 @@ class ProcessGroups::State {
                               .addresses = addresses_,
                               .is_given_up = is_given_up},
                              deadline, return_wait, silent_, [this] { listener_.settle(); });
-    struct Remember {
-      State& state;
-      const formation::Former& former;
-      ~Remember() {
-        state.heard_ = std::max(state.heard_, former.join().number_max);
-        state.proposed_ = former.join().proposed_max;
-        state.pending_ = former.join().pending;
-        state.silent_ = former.silent();
-      }
-    } const remember{*this, former};
+    const auto remember = c10::make_scope_exit([&] {
+      heard_ = std::max(heard_, former.join().number_max);
+      proposed_ = former.join().proposed_max;
+      pending_ = former.join().pending;
+      silent_ = former.silent();
+    });
     return enter(former.run(), last, deadline);
   }
 

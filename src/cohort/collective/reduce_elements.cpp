@@ -139,21 +139,17 @@ bool is_added_as_float(at::ScalarType dtype) {
 
 void widen(at::ScalarType dtype, const std::byte* from, float* to, std::int64_t count) noexcept {
   if (dtype == at::ScalarType::Half) {
-    std::transform(values<c10::Half>(from), values<c10::Half>(from) + count, to,
-                   [](c10::Half value) { return static_cast<float>(value); });
+    std::copy_n(values<c10::Half>(from), count, to);
   } else {
-    std::transform(values<c10::BFloat16>(from), values<c10::BFloat16>(from) + count, to,
-                   [](c10::BFloat16 value) { return static_cast<float>(value); });
+    std::copy_n(values<c10::BFloat16>(from), count, to);
   }
 }
 
 void round_to(at::ScalarType dtype, const float* from, std::byte* to, std::int64_t count) noexcept {
   if (dtype == at::ScalarType::Half) {
-    std::transform(from, from + count, values<c10::Half>(to),
-                   [](float value) { return static_cast<c10::Half>(value); });
+    std::copy_n(from, count, values<c10::Half>(to));
   } else {
-    std::transform(from, from + count, values<c10::BFloat16>(to),
-                   [](float value) { return static_cast<c10::BFloat16>(value); });
+    std::copy_n(from, count, values<c10::BFloat16>(to));
   }
 }
 

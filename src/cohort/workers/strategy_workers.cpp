@@ -6,7 +6,7 @@
 #include <sstream>
 #include <utility>
 
-#include "cohort/collective/ended_group.h"
+#include "cohort/collective/links.h"
 #include "cohort/core/call_site.h"
 #include "cohort/core/error_bytes.h"
 #include "cohort/workers/worker_groups.h"

@@ -166,9 +166,7 @@ bool Conversation::read() {
     reply_ = {.kind = ReplyKind::refused,
               .code = ErrorCode::failed_precondition,
               .text = error.message()};
-    socket_ = FileDescriptor();
-    step_ = Step::none;
-    state_ = State::answered;
+    end(State::answered, {});
   }
   return false;
 }

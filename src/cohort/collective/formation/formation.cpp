@@ -85,11 +85,7 @@ Reply Formation::answer_join(const Request& request, std::uint64_t connection) {
   if (role_ == Role::none) return {.kind = ReplyKind::not_forming};
   if (role_ != Role::leading || is_committed) return {.kind = ReplyKind::try_again};
   roster_->join(member, request.join, connection, Clock::system().now());
-  Reply reply{.kind = ReplyKind::waiting,
-              .missing = roster_->missing(),
-              .left_behind = roster_->left_behind(),
-              .obstacle = roster_->obstacle(member.task),
-              .is_final = roster_->is_final(member.task)};
+  Reply reply{.kind = ReplyKind::waiting, .lack = roster_->lack(member.task)};
   if (roster_->is_proposed(member)) {
     reply.kind = ReplyKind::prepare;
     reply.proposal = roster_->proposal();
@@ -104,7 +100,7 @@ void Formation::closed(std::uint64_t connection) {
 
 void Formation::look() {
   const Lock lock(mutex_);
-  role_ = Role::looking;
+  role_ = Role::joining;
   roster_.reset();
 }
 
@@ -112,11 +108,6 @@ void Formation::lead(const Join& own) {
   const Lock lock(mutex_);
   role_ = Role::leading;
   roster_.emplace(static_cast<int>(names_.size()), self_.self, own, Clock::system().now(), rules_);
-}
-
-void Formation::follow() {
-  const Lock lock(mutex_);
-  role_ = Role::following;
 }
 
 void Formation::enter(std::uint64_t number) {
@@ -145,10 +136,7 @@ Formation::Progress Formation::update(const Absent& absent, TimePoint now) {
   COHORT_ASSERT(role_ == Role::leading && roster_);
   roster_->update(absent, now);
   Progress progress{.phase = roster_->phase(),
-                    .missing = roster_->missing(),
-                    .left_behind = roster_->left_behind(),
-                    .obstacle = roster_->obstacle(self_.self.task),
-                    .is_final = roster_->is_final(self_.self.task),
+                    .lack = roster_->lack(self_.self.task),
                     .proposal = roster_->proposal(),
                     .have_all_been_told = roster_->have_all_been_told()};
   for (int task = 0; task < static_cast<int>(names_.size()); ++task) {

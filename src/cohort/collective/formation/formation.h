@@ -27,11 +27,10 @@ class Formation {
   std::optional<Reply> answer(const Request& request, std::uint64_t connection);
   void closed(std::uint64_t connection);
 
-  // The phases of forming a group: look for a leader, lead, or follow; and the end, without a new
-  // group if it failed.
+  // The phases of forming a group: look for a leader and follow it, or lead; and the end, without a
+  // new group if it failed.
   void look();
   void lead(const Join& own);
-  void follow();
   // Tells the other members that this process has entered the group.
   void enter(std::uint64_t number);
   // From here on this process counts as one that has the values of the group.
@@ -54,11 +53,8 @@ class Formation {
 
   struct Progress {
     Roster::Phase phase = Roster::Phase::gathering;
-    std::vector<int> missing = {};
+    Lack lack = {};
     std::vector<int> absent = {};  // all tasks that have not joined
-    std::uint64_t left_behind = 0;
-    Obstacle obstacle = Obstacle::none;
-    bool is_final = false;
     Proposal proposal = {};
     bool have_all_been_told = false;
   };
@@ -66,7 +62,7 @@ class Formation {
   Progress update(const Absent& absent, TimePoint now);
 
  private:
-  enum class Role : std::uint8_t { none, looking, leading, following };
+  enum class Role : std::uint8_t { none, joining, leading };
 
   Reply answer_join(const Request& request, std::uint64_t connection) COHORT_REQUIRES(mutex_);
   void note_refused(const Request& request);

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <utility>
 
+#include "cohort/collective/formation/lack.h"
 #include "cohort/core/log.h"
 #include "cohort/net/waker.h"
 
@@ -217,7 +218,7 @@ std::optional<Proposal> Former::lead() {
       tell_left_out(progress.proposal);
       return std::move(progress.proposal);
     }
-    note({std::move(progress.missing), progress.left_behind, progress.obstacle, progress.is_final});
+    note(std::move(progress.lack));
     check_may_wait();
     std::erase_if(absent_, [&](const auto& one) {
       return !one.second.was_silent && std::find(progress.absent.begin(), progress.absent.end(),
@@ -255,7 +256,6 @@ void Former::tell_left_out(const Proposal& group) {
 }
 
 std::optional<Proposal> Former::follow(int leader) {
-  formation_.follow();
   Conversation& conversation = with(leader);
   Proposal accepted;
   join_.accepted = 0;
@@ -276,7 +276,7 @@ std::optional<Proposal> Former::follow(int leader) {
     heard(leader, conversation);
     switch (reply.kind) {
       case ReplyKind::waiting:
-        note({reply.missing, reply.left_behind, reply.obstacle, reply.is_final});
+        note(reply.lack);
         join_.accepted = 0;
         break;
       case ReplyKind::prepare:

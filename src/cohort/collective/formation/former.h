@@ -10,7 +10,6 @@
 
 #include "cohort/collective/formation/conversation.h"
 #include "cohort/collective/formation/formation.h"
-#include "cohort/collective/formation/lack.h"
 #include "cohort/collective/formation/message.h"
 #include "cohort/collective/process_groups.h"
 #include "cohort/core/clock.h"

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The reason why a process cannot form a group yet, and the error that reports it.
+// The error that reports why a process cannot form a group yet.
 #pragma once
 
-#include <cstdint>
 #include <set>
 #include <string>
 #include <vector>
@@ -12,14 +11,6 @@
 #include "cohort/core/error.h"
 
 namespace cohort::collective::formation {
-
-// The reason why a process waits, as the process that leads reports it.
-struct Lack {
-  std::vector<int> missing = {};
-  std::uint64_t left_behind = 0;
-  Obstacle obstacle = Obstacle::none;
-  bool is_final = false;
-};
 
 // "worker:1 (host:port)"
 std::string name_of(const WorkerTask& task);

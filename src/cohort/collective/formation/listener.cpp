@@ -69,13 +69,13 @@ class Listener::Connections {
           if (!std::exchange(has_warned_, true))
             log_warn("[collective.listen] cannot accept connections of other workers: ",
                      text_of_errno(errno));
-          drop_oldest(true);
+          drop_oldest_stranger();
           accepts_again_ = Clock::system().now() + kAcceptPause;
         }
         return;
       }
       net::tune(socket.get(), net::Unacknowledged::no_limit);
-      if (count(true) >= options_.strangers_max) drop_oldest(true);
+      if (count(true) >= options_.strangers_max) drop_oldest_stranger();
       Connected& added = all_[next_id_++];
       added.socket = std::move(socket);
       added.expires = Clock::system().now() + kStrangerTimeout;
@@ -123,10 +123,9 @@ class Listener::Connections {
     }));
   }
   // Ids grow, so the first is the oldest.
-  void drop_oldest(bool stranger) {
-    const auto found = std::find_if(all_.begin(), all_.end(), [&](const auto& one) {
-      return one.second.is_stranger == stranger;
-    });
+  void drop_oldest_stranger() {
+    const auto found = std::find_if(all_.begin(), all_.end(),
+                                    [](const auto& one) { return one.second.is_stranger; });
     if (found != all_.end()) close(found);
   }
   void close(All::iterator at) {

@@ -1,15 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/formation/message.h"
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 #include <string_view>
 #include <utility>
 
 #include "cohort/collective/formation/on_backend.h"
-#include "cohort/collective/formation/own_host.h"
 #include "cohort/core/crc32c.h"
 #include "cohort/core/fields.h"
+#include "cohort/core/random.h"
+#include "cohort/net/host_proof.h"
 
 namespace cohort::collective::formation {
 
@@ -69,13 +74,18 @@ void fields(Codec& codec, Request& request) {
 }
 
 template <class Codec>
+void fields(Codec& codec, Lack& lack) {
+  codec(lack.missing, Fixed{lack.left_behind},
+        Choice(lack.obstacle, Obstacle::given_up, "an obstacle"), lack.is_final);
+}
+
+template <class Codec>
 void fields(Codec& codec, Reply& reply) {
   codec(
       Choice(reply.kind, ReplyKind::linked, "a kind of reply", ReplyKind::refused),
       Fixed{reply.incarnation}, Fixed{reply.number}, Fixed{reply.last},
       Choice(reply.code, ErrorCode::unauthenticated, "the code of an error", ErrorCode::cancelled),
-      reply.text, reply.missing, Fixed{reply.left_behind},
-      Choice(reply.obstacle, Obstacle::given_up, "an obstacle"), reply.is_final, reply.proposal);
+      reply.text, reply.lack, reply.proposal);
 }
 
 namespace {
@@ -92,6 +102,8 @@ Bytes with_header(const Bytes& body) {
   std::memcpy(message.data() + Header::kBytes, body.data(), body.size());
   return message;
 }
+
+std::uint64_t host_hash(std::string_view host) { return mix_seed(0, host); }
 
 std::vector<std::string> parts_of(std::string_view text, char separator) {
   std::vector<std::string> parts;
@@ -140,6 +152,17 @@ Header Header::decode(std::span<const std::byte, kBytes> bytes, std::size_t byte
 void Header::check(std::span<const std::byte> body) const {
   COHORT_CHECK(crc32c(body) == checksum, ErrorCode::data_loss,
                "[collective.form] expected the bytes that were sent, got others (CRC-32C)");
+}
+
+std::string own_host() {
+  return net::boot_id() + "/" + net::namespace_id("pid") + "/" + net::namespace_id("user") + "/" +
+         std::to_string(::geteuid());
+}
+
+bool has_ended(const Place& place) {
+  static const std::uint64_t here = host_hash(own_host());
+  return place.host == here && place.process > 0 &&
+         ::kill(static_cast<pid_t>(place.process), 0) != 0 && errno == ESRCH;
 }
 
 PastGroup past_group_of(const Proposal& proposal) {

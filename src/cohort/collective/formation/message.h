@@ -58,6 +58,12 @@ struct Place {
   std::vector<std::uint64_t> addresses = {};  // at which it listens: address_hash()
 };
 
+// Equal for two processes if they run on one host, by one user and in the same namespaces, so that
+// they can open each other's files in /proc. Different for each process if the system does not say.
+std::string own_host();
+// Whether it was a process of this host and has ended. False if it is not known.
+bool has_ended(const Place& place);
+
 // A group that a process was in, so that it has its values; the first group has number 1.
 struct PastGroup {
   std::uint64_t number = 0;
@@ -134,12 +140,24 @@ enum class Obstacle : std::uint8_t {
   given_up = 3,     // the others of its last group go on without this process, and have not come
 };
 
+// The reason why a process waits, as the process that leads reports it.
+struct Lack {
+  std::vector<int> missing = {};  // the expected tasks that have not joined
+  // The number of the group that others are in without this process and all that have joined; 0 if
+  // there is none.
+  std::uint64_t left_behind = 0;
+  Obstacle obstacle = Obstacle::none;  // to a group with this process
+  // Whether nobody can come who would remove the obstacle, so that this process must end. One that
+  // was in no group goes on waiting for all.
+  bool is_final = false;
+};
+
 enum class ReplyKind : std::uint8_t {
   refused = 1,  // error_code and text
   not_forming = 2,
   forming = 3,    // the answer to probe
   try_again = 4,  // the process does not lead
-  waiting = 5,    // for the tasks `missing`
+  waiting = 5,    // because of `lack`
   prepare = 6,    // `proposal`
   committed = 7,  // the group that the asking process has accepted
   linked = 8,
@@ -152,10 +170,7 @@ struct Reply {
   std::uint64_t last = 0;         // of the group whose values it has
   ErrorCode code = ErrorCode::unavailable;
   std::string text = {};
-  std::vector<int> missing = {};
-  std::uint64_t left_behind = 0;  // Roster::left_behind()
-  Obstacle obstacle = Obstacle::none;
-  bool is_final = false;  // nobody can come who would remove the obstacle
+  Lack lack = {};
   Proposal proposal = {};
 };
 

@@ -89,10 +89,10 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
       .last = 3,
       .code = ErrorCode::aborted,
       .text = "why",
-      .missing = {1, 3},
-      .left_behind = 4,
-      .obstacle = Obstacle::minority,
-      .is_final = true,
+      .lack = {.missing = {1, 3},
+               .left_behind = 4,
+               .obstacle = Obstacle::minority,
+               .is_final = true},
       .proposal = {7, 2, {{{0, 5}, "here", 12, {19}, true}, {{1, 6}, "there", 13, {}, false}}}};
   const Reply reply = decode_reply(body_of(encode(sent)));
   EXPECT_EQ(reply.kind, sent.kind);
@@ -101,10 +101,10 @@ TEST(FormationMessage, RepliesArriveAsTheyWereSent) {
   EXPECT_EQ(reply.last, 3u);
   EXPECT_EQ(reply.code, ErrorCode::aborted);
   EXPECT_EQ(reply.text, "why");
-  EXPECT_EQ(reply.missing, sent.missing);
-  EXPECT_EQ(reply.left_behind, 4u);
-  EXPECT_EQ(reply.obstacle, Obstacle::minority);
-  EXPECT_TRUE(reply.is_final);
+  EXPECT_EQ(reply.lack.missing, sent.lack.missing);
+  EXPECT_EQ(reply.lack.left_behind, 4u);
+  EXPECT_EQ(reply.lack.obstacle, Obstacle::minority);
+  EXPECT_TRUE(reply.lack.is_final);
   EXPECT_EQ(reply.proposal.number, 7u);
   EXPECT_EQ(reply.proposal.last, 2u);
   ASSERT_EQ(reply.proposal.members.size(), 2u);

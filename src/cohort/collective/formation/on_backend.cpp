@@ -4,9 +4,9 @@
 #include <array>
 #include <utility>
 
-#include "cohort/collective/backends/hierarchical/join.h"
-#include "cohort/collective/backends/shared_memory/join.h"
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/hierarchical/member.h"
+#include "cohort/collective/backends/shared_memory/member.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::formation {

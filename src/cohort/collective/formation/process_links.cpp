@@ -107,9 +107,12 @@ class ProcessLinks::Opening {
   LinkHello hello(int lane) const { return {links_.number_, path_, lane, lanes_}; }
   bool is_lower(const Contact& contact) const { return contact.rank < links_.rank_; }
   bool is_done(const Contact& contact) {
-    if (is_lower(contact)) return socket(contact.rank, contact.lane).is_open();
+    return is_lower(contact) ? socket(contact.rank, contact.lane).is_open()
+                             : are_all_open(contact.rank);
+  }
+  bool are_all_open(int rank) {
     for (int lane = 0; lane < lanes_; ++lane) {
-      if (!socket(contact.rank, lane).is_open()) return false;
+      if (!socket(rank, lane).is_open()) return false;
     }
     return true;
   }
@@ -210,23 +213,18 @@ class ProcessLinks::Opening {
 
   [[noreturn]] void fail_ended(const Contact& contact, const std::string& why) {
     links_.missed(contact.rank, why);
-    const LinkMember& member = links_.member(contact.rank);
-    try {
-      cohort::internal::throw_error(ErrorCode::unavailable, "[collective.open] expected ",
-                                    member.task.name, " (", member.task.address, ") in group ",
-                                    links_.number_, ", but ", why, "; form a new group");
-    } catch (Error& error) {
-      throw std::move(error).because(ErrorCause::peer_lost).at(member.task.name);
-    }
+    const WorkerTask& task = links_.member(contact.rank).task;
+    throw Error(ErrorCode::unavailable,
+                "[collective.open] expected " + name_of(task) + " in group " +
+                    std::to_string(links_.number_) + ", but " + why + "; form a new group",
+                ErrorCause::peer_lost)
+        .at(task.name);
   }
 
   [[noreturn]] void fail_deadline() {
     std::string missing, first;
     for (int rank = 0; rank < links_.size(); ++rank) {
-      bool is_missing = false;
-      for (int lane = 0; lane < lanes_ && rank != links_.rank_; ++lane)
-        is_missing = is_missing || !socket(rank, lane).is_open();
-      if (!is_missing) continue;
+      if (rank == links_.rank_ || are_all_open(rank)) continue;
       links_.missed(rank, "it has not connected in time");
       const WorkerTask& task = links_.member(rank).task;
       if (first.empty()) first = task.name;

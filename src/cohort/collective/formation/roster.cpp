@@ -121,20 +121,20 @@ PastGroup Roster::newest() const {
 }
 
 void Roster::find_missing(const PastGroup& last, const Absent& absent) {
-  missing_.clear();
-  left_behind_ = 0;
+  lack_ = {};
   for (const auto& [task, state] : absent) {
-    if (state.number > last.number) left_behind_ = std::max(left_behind_, state.number);
+    if (state.number > last.number) lack_.left_behind = std::max(lack_.left_behind, state.number);
   }
   // Also after all members of that group have ended: values of an earlier one must not replace
   // theirs.
   for (const auto& [task, joined] : joined_) {
     const std::uint64_t heard = joined.join.number_max;
-    if (last.number != 0 && heard > last.number) left_behind_ = std::max(left_behind_, heard);
+    if (last.number != 0 && heard > last.number)
+      lack_.left_behind = std::max(lack_.left_behind, heard);
   }
   if (last.number == 0) {
     for (int task = 0; task < num_tasks_; ++task) {
-      if (!has_joined(task)) missing_.push_back(task);
+      if (!has_joined(task)) lack_.missing.push_back(task);
     }
     return;
   }
@@ -146,7 +146,7 @@ void Roster::find_missing(const PastGroup& last, const Absent& absent) {
     const bool is_missed = std::any_of(joined_.begin(), joined_.end(), [&](const auto& one) {
       return is_same(one.second.join.last, last) && contains(one.second.join.missed, member);
     });
-    if (!is_missed) missing_.push_back(member.task);
+    if (!is_missed) lack_.missing.push_back(member.task);
   }
 }
 
@@ -188,16 +188,15 @@ bool Roster::has_most(const PastGroup& group, const Absent& absent,
 }
 
 void Roster::find_obstacle(const PastGroup& last, const Absent& absent) {
-  obstacle_ = left_behind_ != 0 ? Obstacle::left_behind : Obstacle::none;
-  is_final_ = false;
+  lack_.obstacle = lack_.left_behind != 0 ? Obstacle::left_behind : Obstacle::none;
   shut_out_.clear();
-  if (obstacle_ != Obstacle::none) {
+  if (lack_.obstacle != Obstacle::none) {
     int num_absent = num_tasks_ - static_cast<int>(joined_.size());
     for (const auto& [task, state] : absent)
       num_absent -= state.kind == AbsentTask::Kind::dead && !has_joined(task) ? 1 : 0;
-    is_final_ = num_absent == 0;  // nobody has the values of the newer group
+    lack_.is_final = num_absent == 0;  // nobody has the values of the newer group
   }
-  if (last.number == 0 || obstacle_ != Obstacle::none) return;
+  if (last.number == 0 || lack_.obstacle != Obstacle::none) return;
   std::vector<int> absent_members;
   bool is_enough = has_most(last, absent, absent_members);
   bool has_survivor = false;
@@ -206,9 +205,9 @@ void Roster::find_obstacle(const PastGroup& last, const Absent& absent) {
     has_survivor = has_survivor || (is_same(joined.join.last, last) && !shut_out_.contains(task));
   }
   if (!has_survivor || shut_out_.contains(leader_.task)) {
-    obstacle_ = Obstacle::given_up;
-    is_final_ = absent_members.empty();
-    missing_ = std::move(absent_members);
+    lack_.obstacle = Obstacle::given_up;
+    lack_.is_final = absent_members.empty();
+    lack_.missing = std::move(absent_members);
     return;
   }
   for (const auto& [task, joined] : joined_) {
@@ -217,31 +216,30 @@ void Roster::find_obstacle(const PastGroup& last, const Absent& absent) {
       is_enough = has_most(pending, absent, absent_members) && is_enough;
   }
   if (is_enough || rules_.allow_minority) return;
-  obstacle_ = Obstacle::minority;
+  lack_.obstacle = Obstacle::minority;
   std::sort(absent_members.begin(), absent_members.end());
   absent_members.erase(std::unique(absent_members.begin(), absent_members.end()),
                        absent_members.end());
-  missing_ = std::move(absent_members);
+  lack_.missing = std::move(absent_members);
 }
 
-Obstacle Roster::obstacle(int task) const {
-  if (obstacle_ == Obstacle::left_behind || obstacle_ == Obstacle::minority) return obstacle_;
-  return shut_out_.contains(task) ? Obstacle::given_up : Obstacle::none;
-}
-
-bool Roster::is_final(int task) const {
+Lack Roster::lack(int task) const {
+  Lack lack = lack_;
+  if (lack.obstacle != Obstacle::left_behind && lack.obstacle != Obstacle::minority)
+    lack.obstacle = shut_out_.contains(task) ? Obstacle::given_up : Obstacle::none;
   const auto found = joined_.find(task);
-  return is_final_ && found != joined_.end() && found->second.join.last.number != 0;
+  lack.is_final = lack_.is_final && found != joined_.end() && found->second.join.last.number != 0;
+  return lack;
 }
 
 bool Roster::may_begin(const PastGroup& last, const Absent& absent, TimePoint now) {
-  if (obstacle_ != Obstacle::none) {
+  if (lack_.obstacle != Obstacle::none) {
     complete_since_.reset();
     return false;
   }
-  if (last.number == 0) return missing_.empty();
+  if (last.number == 0) return lack_.missing.empty();
   if (is_out_of_time(last, now)) return true;
-  if (!missing_.empty()) {
+  if (!lack_.missing.empty()) {
     complete_since_.reset();
     return false;
   }

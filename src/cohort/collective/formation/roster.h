@@ -68,16 +68,8 @@ class Roster {
   const Proposal& proposal() const { return proposal_; }
   bool is_proposed(const Member& member) const;
   bool has_joined(int task) const { return joined_.contains(task); }
-  // The expected tasks that have not joined.
-  const std::vector<int>& missing() const { return missing_; }
-  // The number of the group that others are in without this process and all that have joined; 0 if
-  // there is none.
-  std::uint64_t left_behind() const { return left_behind_; }
   // Why no group is formed with the process of a task that has joined.
-  Obstacle obstacle(int task) const;
-  // Whether nobody can come who would remove it, so that this process must end. One that was in no
-  // group goes on waiting for all.
-  bool is_final(int task) const;
+  Lack lack(int task) const;
   // That the member knows of the commit.
   void note_told(const Member& member) { told_.insert(member.task); }
   bool have_all_been_told() const;
@@ -114,11 +106,8 @@ class Roster {
   std::map<int, Joined> joined_;
   std::vector<Member> lost_;  // joined and left again
   Phase phase_ = Phase::gathering;
-  std::vector<int> missing_;
-  std::uint64_t left_behind_ = 0;
-  Obstacle obstacle_ = Obstacle::none;  // for all
-  std::set<int> shut_out_;              // tasks for which it is given_up
-  bool is_final_ = false;
+  Lack lack_;               // for all
+  std::set<int> shut_out_;  // tasks for which the obstacle is given_up
   std::optional<TimePoint> complete_since_;
   std::uint64_t number_max_ = 0;
   Proposal proposal_;

@@ -48,7 +48,7 @@ TEST(Roster, WaitsForAllTheFirstTime) {
   roster.join(member(2), {}, 1, kStart);
   roster.update({{1, {Kind::dead}}}, kStart + 1h);
   EXPECT_EQ(roster.phase(), Phase::gathering);
-  EXPECT_THAT(roster.missing(), ElementsAre(1, 2));  // 2 was silent for too long
+  EXPECT_THAT(roster.lack(0).missing, ElementsAre(1, 2));  // 2 was silent for too long
   roster.join(member(1), {}, 2, kStart + 1h);
   roster.join(member(2), {}, 1, kStart + 1h);
   roster.update({}, kStart + 1h);
@@ -91,16 +91,16 @@ TEST(Roster, WaitsForMembersThatNobodyMisses) {
   Roster roster(3, member(0), join, kStart);
   roster.join(member(1), join, 1, kStart);
   roster.update({{2, {Kind::idle, 4}}}, kStart);
-  EXPECT_THAT(roster.missing(), ElementsAre(2));
+  EXPECT_THAT(roster.lack(0).missing, ElementsAre(2));
   Join missing = join;
   missing.missed = {member(2, 7)};  // another process of that task
   roster.join(member(1), missing, 1, kStart);
   roster.update({{2, {Kind::idle, 4}}}, kStart);
-  EXPECT_THAT(roster.missing(), ElementsAre(2));
+  EXPECT_THAT(roster.lack(0).missing, ElementsAre(2));
   missing.missed = {member(2)};
   roster.join(member(1), missing, 1, kStart);
   roster.update({{2, {Kind::idle, 4}}}, kStart);
-  EXPECT_THAT(roster.missing(), IsEmpty());
+  EXPECT_THAT(roster.lack(0).missing, IsEmpty());
   EXPECT_EQ(roster.phase(), Phase::gathering);  // it may be about to join
   roster.join(member(1), missing, 1, kStart + 1s);
   roster.update({{2, {Kind::idle, 4}}}, kStart + 1s);
@@ -128,7 +128,7 @@ TEST(Roster, IsLeftBehindByANewerGroup) {
   Roster roster(3, member(0), join, kStart);
   const Absent others{{1, {Kind::idle, 5}}, {2, {Kind::idle, 5}}};
   roster.update(others, kStart + 1h);
-  EXPECT_EQ(roster.left_behind(), 5u);
+  EXPECT_EQ(roster.lack(0).left_behind, 5u);
   EXPECT_EQ(roster.phase(), Phase::gathering);
   roster.join(member(1), survivor_of(past(5, {1, 2})), 1, kStart + 1h);
   roster.join(member(2), survivor_of(past(5, {1, 2})), 2, kStart + 1h);
@@ -145,7 +145,7 @@ TEST(Roster, DoesNotUseANumberAgainThatWasProposed) {
   Roster roster(3, member(1), join, kStart);
   roster.join(member(2), survivor_of(past(2, {1, 2})), 1, kStart);
   roster.update({{0, {Kind::dead}}}, kStart);
-  EXPECT_EQ(roster.left_behind(), 0u);  // no group 3 is known
+  EXPECT_EQ(roster.lack(0).left_behind, 0u);  // no group 3 is known
   EXPECT_EQ(roster.proposal().number, 4u);
   EXPECT_EQ(roster.proposal().last, 2u);
   EXPECT_THAT(is_new(roster.proposal()), ElementsAre(false, false));
@@ -159,7 +159,7 @@ TEST(Roster, AMemberThatCouldNotConnectIsNewAgain) {
   Roster roster(3, member(0), behind, kStart);
   roster.update({{1, {Kind::dead}}, {2, {Kind::dead}}}, kStart + 1h);
   EXPECT_EQ(roster.phase(), Phase::gathering);
-  EXPECT_EQ(roster.left_behind(), 2u);
+  EXPECT_EQ(roster.lack(0).left_behind, 2u);
   Join join = survivor_of(past(2, {1, 2}));
   join.proposed_max = 3;
   roster.join(member(1), join, 1, kStart + 1h);
@@ -201,7 +201,8 @@ TEST(Roster, FormsNoGroupThatMayBeTheSmallerSideOfADividedNetwork) {
     Roster roster = roster_of(past(3, all), here);
     roster.update({}, kStart);
     roster.update({}, kStart + 1s);
-    EXPECT_EQ(roster.obstacle(here.front()) == Obstacle::none, roster.phase() != Phase::gathering);
+    EXPECT_EQ(roster.lack(here.front()).obstacle == Obstacle::none,
+              roster.phase() != Phase::gathering);
     return roster.phase() != Phase::gathering;
   };
   EXPECT_TRUE(can_go_on({0, 1, 2}, {1, 2}));
@@ -282,8 +283,8 @@ TEST(Roster, CountsAGroupThatMayHaveBeenFormed) {
   join.pending = past(4, {0, 2});
   roster.join(member(2), join, 1, kStart);
   roster.update({}, kStart);
-  EXPECT_EQ(roster.obstacle(1), Obstacle::minority);
-  EXPECT_THAT(roster.missing(), ElementsAre(0));
+  EXPECT_EQ(roster.lack(1).obstacle, Obstacle::minority);
+  EXPECT_THAT(roster.lack(0).missing, ElementsAre(0));
 }
 
 // It may have formed a newer group, trained on, and ended then.
@@ -297,7 +298,7 @@ TEST(Roster, AMemberThatEndedAfterItWasSilentCounts) {
                      .was_silent = was_silent,
                      .addresses = {100}}}},
                   kStart);
-    return roster.obstacle(1);
+    return roster.lack(1).obstacle;
   };
   const auto ended = [](const Place& place) { return place.process == 11; };
   EXPECT_EQ(obstacle({}, false, true), Obstacle::none);
@@ -323,13 +324,13 @@ TEST(Roster, AGivenUpProcessFormsNoGroupWithoutThoseWhoGaveItUp) {
   Roster roster(3, member(2), told, kStart);
   Absent absent{{0, {.kind = Kind::dead, .addresses = {100}}}};
   roster.update(absent, kStart + 1h);
-  EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
-  EXPECT_FALSE(roster.is_final(2));                                 // worker 1 may come
+  EXPECT_EQ(roster.lack(2).obstacle, Obstacle::given_up);
+  EXPECT_FALSE(roster.lack(2).is_final);                            // worker 1 may come
   roster.join(member(1, 2), {.addresses = {101}}, 1, kStart + 1h);  // it has started again
   roster.update(absent, kStart + 1h);
-  EXPECT_EQ(roster.obstacle(2), Obstacle::given_up);
-  EXPECT_TRUE(roster.is_final(2));
-  EXPECT_FALSE(roster.is_final(1));
+  EXPECT_EQ(roster.lack(2).obstacle, Obstacle::given_up);
+  EXPECT_TRUE(roster.lack(2).is_final);
+  EXPECT_FALSE(roster.lack(1).is_final);
   EXPECT_EQ(roster.phase(), Phase::gathering);
 }
 
@@ -338,12 +339,12 @@ TEST(Roster, AMemberLeftBehindEndsWhenNobodyHasTheNewerValues) {
   behind.number_max = 2;
   Roster roster(3, member(0), behind, kStart);
   roster.update({{1, {Kind::idle, 2}}, {2, {Kind::dead}}}, kStart);
-  EXPECT_FALSE(roster.is_final(0));
+  EXPECT_FALSE(roster.lack(0).is_final);
   roster.join(member(1, 2), {}, 1, kStart);  // it has started again
   roster.update({{2, {Kind::dead}}}, kStart);
-  EXPECT_EQ(roster.obstacle(0), Obstacle::left_behind);
-  EXPECT_TRUE(roster.is_final(0));
-  EXPECT_FALSE(roster.is_final(1));
+  EXPECT_EQ(roster.lack(0).obstacle, Obstacle::left_behind);
+  EXPECT_TRUE(roster.lack(0).is_final);
+  EXPECT_FALSE(roster.lack(1).is_final);
 }
 
 TEST(Roster, AGivenUpProcessJoinsWhoGaveItUp) {

@@ -3,9 +3,11 @@
 
 #include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "cohort/collective/reduce_elements.h"
 #include "cohort/core/random.h"
@@ -14,10 +16,6 @@ namespace cohort::collective {
 namespace {
 
 constexpr std::int64_t kPartAlignment = 16;  // of the largest element, a complex128
-
-std::int64_t aligned(std::int64_t bytes) {
-  return (bytes + kPartAlignment - 1) / kPartAlignment * kPartAlignment;
-}
 
 // Whether the values lie in row-major order, as they are read.
 bool is_plain(const at::Tensor& tensor) {
@@ -97,7 +95,7 @@ void Call::add(const at::Tensor& tensor) {
     if (reads_tensors()) part.copy.copy_(tensor);
     part.data = static_cast<std::byte*>(part.copy.data_ptr());
   }
-  payload_bytes = aligned(part.offset + part.bytes);
+  payload_bytes = rounded_up(part.offset + part.bytes, kPartAlignment);
   if (kind == CallKind::reduce_scatter) {
     std::vector<std::int64_t> sizes = tensor.sizes().vec();
     const auto [first, last] = rows_of(sizes.front(), rank);
@@ -137,13 +135,18 @@ void Call::write_payload(std::byte* to) const noexcept {
   }
 }
 
-c10::SmallVector<const std::byte*, 8> Call::sum_inputs(
-    std::span<const std::byte* const> of_members) const {
-  if (tree == nullptr) return {of_members.begin(), of_members.end()};
-  c10::SmallVector<const std::byte*, 8> inputs(static_cast<std::size_t>(tree->size), nullptr);
-  for (std::size_t i = 0; i < of_members.size(); ++i)
-    inputs[static_cast<std::size_t>(tree->places[i])] = of_members[i];
-  return inputs;
+void Call::reduce(const Part& part, std::span<const std::byte* const> inputs,
+                  std::span<std::byte* const> outputs, std::int64_t bytes) const noexcept {
+  c10::SmallVector<const std::byte*, 8> in_tree;
+  if (tree != nullptr) {
+    in_tree.resize(static_cast<std::size_t>(tree->size), nullptr);
+    for (std::size_t i = 0; i < inputs.size(); ++i)
+      in_tree[static_cast<std::size_t>(tree->places[i])] = inputs[i];
+    inputs = in_tree;
+  }
+  const auto each = static_cast<std::int64_t>(c10::elementSize(part.dtype));
+  reduce_elements(
+      {.dtype = part.dtype, .op = op, .inputs = inputs, .outputs = outputs, .count = bytes / each});
 }
 
 std::pair<std::int64_t, std::int64_t> Call::rows_of(std::int64_t rows, int of) const {
@@ -155,16 +158,14 @@ std::pair<std::int64_t, std::int64_t> Call::rows_of(std::int64_t rows, int of) c
 
 void Call::allocate_gathered(std::span<const std::int64_t> sizes) {
   std::vector<std::int64_t> of_result = parts.front().tensor->sizes().vec();
-  std::int64_t& along = of_result[static_cast<std::size_t>(axis)];
-  along = 0;
-  for (const std::int64_t length : sizes) along += length;
+  of_result[static_cast<std::size_t>(axis)] =
+      std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   result = at::empty(of_result, parts.front().dtype);
 }
 
 void Call::gather(const std::byte* from, std::int64_t before, std::int64_t length) noexcept {
   if (length == 0 || result.numel() == 0) return;
-  std::int64_t outer = 1;
-  for (std::int64_t d = 0; d < axis; ++d) outer *= result.size(d);
+  const std::int64_t outer = c10::numelements_to_dim(static_cast<int>(axis), result.sizes());
   const std::int64_t row_bytes =
       static_cast<std::int64_t>(result.nbytes()) / (outer * result.size(axis));
   auto* to = static_cast<std::byte*>(result.data_ptr()) + before * row_bytes;
@@ -181,26 +182,21 @@ void Call::combine(std::span<const std::byte* const> payloads) noexcept {
   for (const Part& part : parts) {
     std::int64_t first = part.offset;
     std::byte* output = part.data;
-    std::int64_t count = part.count;
+    std::int64_t bytes = part.bytes;
     if (kind == CallKind::broadcast) {
-      if (part.bytes > 0)
+      if (bytes > 0)
         std::memcpy(output, payloads[static_cast<std::size_t>(root)] + first,
-                    static_cast<std::size_t>(part.bytes));
+                    static_cast<std::size_t>(bytes));
       continue;
     }
-    if (kind == CallKind::reduce_scatter && count > 0) {
+    if (kind == CallKind::reduce_scatter && bytes > 0) {
       const std::int64_t rows = part.tensor->size(0);
       first += rows_of(rows, rank).first * (part.bytes / rows);
       output = static_cast<std::byte*>(result.data_ptr());
-      count = result.numel();
+      bytes = static_cast<std::int64_t>(result.nbytes());
     }
     for (std::size_t i = 0; i < inputs.size(); ++i) inputs[i] = payloads[i] + first;
-    const auto summed = sum_inputs({inputs.data(), inputs.size()});
-    reduce_elements({.dtype = part.dtype,
-                     .op = op,
-                     .inputs = {summed.data(), summed.size()},
-                     .outputs = {&output, 1},
-                     .count = count});
+    reduce(part, inputs, {&output, 1}, bytes);
   }
 }
 

@@ -74,6 +74,13 @@ struct Part {
   at::ScalarType dtype = at::ScalarType::Float;
 };
 
+// Bytes of the payload of a call, or of a part of it.
+struct Range {
+  std::int64_t begin = 0;
+  std::int64_t end = 0;
+  std::int64_t length() const { return end - begin; }
+};
+
 // Lives on the stack of the member that makes the call, and refers to the caller's tensors. Used
 // only from that thread, but for what a backend publishes to the other members.
 struct Call {
@@ -100,9 +107,9 @@ struct Call {
   std::uint64_t fingerprint() const;
   CallSpec spec() const;
   void write_payload(std::byte* to) const noexcept;
-  // The inputs of reduce_elements(), for the values of each member.
-  c10::SmallVector<const std::byte*, 8> sum_inputs(
-      std::span<const std::byte* const> of_members) const;
+  // Reduces so many bytes of a part. `inputs`: those of each member; `outputs`: as of Reduction.
+  void reduce(const Part& part, std::span<const std::byte* const> inputs,
+              std::span<std::byte* const> outputs, std::int64_t bytes) const noexcept;
   // The rows [first, last) that member `of` gets of reduce_scatter's argument of `rows` rows.
   std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t rows, int of) const;
   // Makes all_gather's result, from the sizes of all members' tensors along the axis.
@@ -120,17 +127,22 @@ struct Call {
   void check(const at::Tensor& tensor) const;
 };
 
-// Calls run(part, from, to) for each part that has bytes from `begin` to `end` of the payload; from
-// and to are bytes of the part.
+// The smallest multiple of `step` that is not smaller.
+inline std::int64_t rounded_up(std::int64_t bytes, std::int64_t step) {
+  return (bytes + step - 1) / step * step;
+}
+
+// Calls run(part, from, to) for each part that has bytes in this range of the payload; from and to
+// are bytes of the part.
 template <class Run>
-void for_parts(const Call& call, std::int64_t begin, std::int64_t end, const Run& run) {
+void for_parts(const Call& call, const Range& range, const Run& run) {
   const Part* part =
-      std::upper_bound(call.parts.begin(), call.parts.end(), begin,
+      std::upper_bound(call.parts.begin(), call.parts.end(), range.begin,
                        [](std::int64_t at, const Part& other) { return at < other.offset; });
   if (part != call.parts.begin()) --part;
-  for (; part != call.parts.end() && part->offset < end; ++part) {
-    const std::int64_t from = std::max<std::int64_t>(0, begin - part->offset);
-    const std::int64_t to = std::min(part->bytes, end - part->offset);
+  for (; part != call.parts.end() && part->offset < range.end; ++part) {
+    const std::int64_t from = std::max<std::int64_t>(0, range.begin - part->offset);
+    const std::int64_t to = std::min(part->bytes, range.end - part->offset);
     if (from < to) run(*part, from, to);
   }
 }

@@ -8,16 +8,18 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/collective/groups/call.h"
+#include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective {
 
-// `what` is the name of the content.
+// For errors. `what` is the name of the content; `call` counts the calls that users make.
 struct Caller {
   const Group& member;
   std::uint64_t call = 0;
   CallKind kind = CallKind::barrier;
   std::string_view what = {};
+  Deadline deadline = {};  // in shared memory
 };
 
 // "[collective.NAME] expected "

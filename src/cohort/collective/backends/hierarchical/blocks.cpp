@@ -3,8 +3,6 @@
 
 #include <bit>
 
-#include "cohort/collective/backends/hierarchical/join.h"
-
 namespace cohort::collective::hierarchical {
 namespace {
 
@@ -29,12 +27,6 @@ std::vector<Block> blocks_of(const Links& links) {
   std::vector<Block> blocks;
   divide(links, {0, links.size()}, blocks);
   return blocks;
-}
-
-std::vector<int> leaders_of(const std::vector<Block>& blocks) {
-  std::vector<int> leaders;
-  for (const Block& block : blocks) leaders.push_back(block.first);
-  return leaders;
 }
 
 bool is_useful(const Links& links) {

@@ -21,7 +21,7 @@ struct Block {
 // neighbours are on different hosts, each member is a block.
 std::vector<Block> blocks_of(const Links& links);
 
-// The ranks of the leaders.
-std::vector<int> leaders_of(const std::vector<Block>& blocks);
+// Whether sums of these members can be made on their hosts first. Equal on all of them.
+bool is_useful(const Links& links);
 
 }  // namespace cohort::collective::hierarchical

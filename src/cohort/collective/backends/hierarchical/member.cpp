@@ -9,8 +9,6 @@
 #include <numeric>
 #include <utility>
 
-#include "cohort/collective/backends/hierarchical/join.h"
-#include "cohort/collective/backends/tcp/sockets.h"
 #include "cohort/collective/reduce_elements.h"
 #include "cohort/core/error.h"
 
@@ -87,19 +85,14 @@ Deadline later(Deadline deadline, std::chrono::milliseconds by) {
   return deadline.is_infinite() ? deadline : Deadline(deadline.time() + by);
 }
 
-std::shared_ptr<tcp::FrameMember> on_sockets(std::shared_ptr<Links> links, SumTree tree = {}) {
-  auto sockets = std::make_shared<tcp::Sockets>(links);
-  return std::make_shared<tcp::FrameMember>(std::move(links), std::move(sockets), SplitPath(),
-                                            std::move(tree));
-}
-
 }  // namespace
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline) {
   const int size = links->size();
   const int rank = links->rank();
   const std::vector<Block> blocks = blocks_of(*links);
-  const std::vector<int> leaders = leaders_of(blocks);
+  std::vector<int> leaders;
+  for (const Block& block : blocks) leaders.push_back(block.first);
   const int mine = block_of(blocks, rank);
   const Block& block = blocks[static_cast<std::size_t>(mine)];
   const auto divided = std::make_shared<DividedLinks>(std::move(links));
@@ -109,13 +102,13 @@ std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline) {
   const std::vector<int> everyone = ranks_of({0, size});
   divided->open({}, deadline);
   Member::Parts parts;
-  parts.all = on_sockets(part(Part::all, everyone));
+  parts.all = tcp::join(part(Part::all, everyone));
   if (block.first == rank) {
     SumTree tree{.size = size, .places = leaders};
-    parts.leaders = on_sockets(part(Part::leaders, leaders), std::move(tree));
+    parts.leaders = tcp::join(part(Part::leaders, leaders), std::move(tree));
   }
   // In a group of its own, so that the calls of `all` are those of the user.
-  const auto forming = on_sockets(part(Part::forming, everyone));
+  const auto forming = tcp::join(part(Part::forming, everyone));
   exchange_result(
       *forming,
       [&] {
@@ -236,14 +229,11 @@ void Member::give_to_block(const Tensors& values, Deadline deadline) {
 }
 
 void Member::fail(const Call& call, const Error& error) {
-  const auto end_parts = [&] {
-    if (parts_.leaders) parts_.leaders->leave();
-    if (parts_.block) parts_.block->abandon();
-  };
   try {
     parts_.all->fail(call.kind, error);
   } catch (...) {
-    end_parts();
+    if (parts_.leaders) parts_.leaders->leave();
+    if (parts_.block) parts_.block->abandon();
     throw;
   }
 }

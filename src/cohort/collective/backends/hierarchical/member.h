@@ -11,7 +11,6 @@
 #include "cohort/collective/backends/hierarchical/part_links.h"
 #include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/collective/backends/tcp/member.h"
-#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
 #include "cohort/core/mutex.h"
 
@@ -79,5 +78,9 @@ class Member final : public Group, public EndedGroup {
   Mutex split_mutex_;  // so that the splits of all parts have the same number
   std::uint64_t num_splits_ COHORT_GUARDED_BY(split_mutex_) = 0;
 };
+
+// The group of all members of `links`, for which is_useful(). Connects them at once. If one member
+// cannot take part, all throw its error.
+std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline);
 
 }  // namespace cohort::collective::hierarchical

@@ -133,21 +133,12 @@ void Member::throw_disagreement(const Turns& turns, std::uint64_t number) {
 }
 
 void Member::perform(Call& call, Deadline deadline) {
-  switch (call.kind) {
-    case CallKind::barrier:
-      meet(call, name_of(call.kind), deadline);
-      return;
-    case CallKind::all_gather:
-      return gather(call, meet(call, name_of(call.kind), deadline));
-    case CallKind::reduce_scatter:
-      return reduce_scatter(call, meet(call, name_of(call.kind), deadline));
-    case CallKind::all_reduce:
-    case CallKind::reduce:
-    case CallKind::broadcast:
-      return replace_values(call, meet(call, name_of(call.kind), deadline));
-    default:
-      return Group::perform(call, deadline);
-  }
+  if (call.kind == CallKind::exchange || call.kind > kLastCallKind)
+    return Group::perform(call, deadline);
+  const Turns turns = meet(call, name_of(call.kind), deadline);
+  if (call.kind == CallKind::all_gather) return gather(call, turns);
+  if (call.kind == CallKind::reduce_scatter) return reduce_scatter(call, turns);
+  if (call.kind != CallKind::barrier) replace_values(call, turns);
 }
 
 void Member::replace_values(Call& call, const Turns& turns) {
@@ -195,3 +186,19 @@ void Member::share_work(const Call& call, const Turns& turns) {
 }
 
 }  // namespace cohort::collective::in_process
+
+namespace cohort {
+
+InProcessWorkers::InProcessWorkers(int num_workers) {
+  COHORT_CHECK(num_workers > 0, ErrorCode::invalid_argument,
+               "[collective.workers] expected num_workers > 0, got ", num_workers);
+  splits_ = std::make_shared<collective::in_process::Splits>(num_workers);
+}
+
+std::shared_ptr<collective::Group> InProcessWorkers::group(int rank) const {
+  COHORT_CHECK(rank >= 0 && rank < splits_->size(), ErrorCode::invalid_argument,
+               "[collective.workers] expected a rank in [0, ", splits_->size(), "), got ", rank);
+  return std::make_shared<collective::in_process::Member>(splits_, rank);
+}
+
+}  // namespace cohort

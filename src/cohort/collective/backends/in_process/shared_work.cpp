@@ -4,8 +4,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "cohort/collective/reduce_elements.h"
-
 namespace cohort::collective::in_process {
 namespace {
 
@@ -22,15 +20,11 @@ std::byte* data_of(const Turn& turn, std::int64_t part) {
 }
 
 void reduce_range(const Call& call, const Part& part, Pointers& tensors, std::int64_t bytes) {
-  std::span<std::byte* const> outputs(tensors.data(), tensors.size());
+  std::span<std::byte* const> outputs(tensors);
   if (call.kind == CallKind::reduce)
     outputs = outputs.subspan(static_cast<std::size_t>(call.root), 1);
   const c10::SmallVector<const std::byte*, 8> inputs(tensors.begin(), tensors.end());
-  reduce_elements({.dtype = part.dtype,
-                   .op = call.op,
-                   .inputs = {inputs.data(), inputs.size()},
-                   .outputs = outputs,
-                   .count = bytes * part.count / part.bytes});
+  call.reduce(part, inputs, outputs, bytes);
 }
 
 void broadcast_range(const Call& call, const Pointers& tensors, std::int64_t bytes) {
@@ -44,17 +38,16 @@ void broadcast_range(const Call& call, const Pointers& tensors, std::int64_t byt
 
 Chunks::Chunks(const Call& call) : size_(call.size), payload_bytes_(call.payload_bytes) {
   const std::int64_t wanted = payload_bytes_ / (size_ * kChunksEach);
-  const std::int64_t rounded = (wanted + kChunkBytesMin - 1) / kChunkBytesMin * kChunkBytesMin;
-  chunk_bytes_ = std::clamp(rounded, kChunkBytesMin, kChunkBytesMax);
+  chunk_bytes_ = std::clamp(rounded_up(wanted, kChunkBytesMin), kChunkBytesMin, kChunkBytesMax);
   count_ = (payload_bytes_ + chunk_bytes_ - 1) / chunk_bytes_;
 }
 
 void Chunks::compute(std::int64_t chunk, const Call& mine,
                      std::span<Turn* const> turns) const noexcept {
   const std::int64_t begin = chunk * chunk_bytes_;
-  const std::int64_t end = std::min(payload_bytes_, begin + chunk_bytes_);
+  const Range range{begin, std::min(payload_bytes_, begin + chunk_bytes_)};
   Pointers tensors(turns.size());
-  for_parts(mine, begin, end, [&](const Part& part, std::int64_t from, std::int64_t to) {
+  for_parts(mine, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
     for (std::size_t rank = 0; rank < turns.size(); ++rank)
       tensors[rank] = data_of(*turns[rank], &part - mine.parts.begin()) + from;
     if (mine.kind == CallKind::broadcast) {

@@ -9,7 +9,7 @@
 
 #include "cohort/collective/backends/mpi/mpi_channel.h"
 #include "cohort/collective/backends/mpi/world.h"
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/collective/links.h"
 #include "cohort/collective/mpi_group.h"
 #include "cohort/core/error.h"
@@ -113,8 +113,9 @@ std::shared_ptr<Group> mpi_group(const MpiTasks& tasks, Deadline deadline) {
   std::vector<std::string> names = mpi::names_of(tasks, world);
   world.connect(deadline);
   static std::atomic<std::uint64_t> num_groups = 0;
-  return tcp::join(std::make_shared<mpi::MpiLinks>(world, std::move(names)),
-                   std::make_shared<mpi::MpiCarrier>(world), {num_groups++});
+  return std::make_shared<tcp::FrameMember>(
+      std::make_shared<mpi::MpiLinks>(world, std::move(names)),
+      std::make_shared<mpi::MpiCarrier>(world), SplitPath{num_groups++});
 }
 
 }  // namespace cohort::collective

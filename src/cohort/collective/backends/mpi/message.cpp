@@ -32,13 +32,7 @@ struct Orphans {
 
 Message::Message(std::size_t capacity) : capacity_(capacity), slot_(std::make_unique<Slot>()) {}
 
-Message::Message(Message&& other) noexcept
-    : capacity_(other.capacity_),
-      slot_(std::move(other.slot_)),
-      state_(other.state_),
-      is_receive_(other.is_receive_),
-      length_(other.length_),
-      source_(other.source_) {}
+Message::Message(Message&&) noexcept = default;
 
 Message::~Message() {
   if (!slot_ || !is_under_way()) return;

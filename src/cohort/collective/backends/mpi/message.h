@@ -15,7 +15,7 @@ class Message {
  public:
   explicit Message(std::size_t capacity);
   ~Message();
-  Message(Message&& other) noexcept;
+  Message(Message&&) noexcept;
   Message& operator=(Message&&) = delete;
 
   std::byte* data();

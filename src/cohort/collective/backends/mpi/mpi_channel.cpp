@@ -6,6 +6,8 @@
 #include <span>
 #include <utility>
 
+#include "cohort/collective/backends/tcp/transfer.h"
+
 namespace cohort::collective::mpi {
 namespace {
 
@@ -33,7 +35,7 @@ bool MpiChannel::is_sending() const {
                      [](const Message& message) { return message.is_under_way(); });
 }
 
-bool MpiChannel::send(tcp::Traffic& traffic) {
+bool MpiChannel::send(tcp::Transfer& transfer) {
   if (has_ended_) return false;
   bool has_moved = false;
   Message* unused = nullptr;
@@ -45,7 +47,7 @@ bool MpiChannel::send(tcp::Traffic& traffic) {
   if (unused == nullptr || has_ended_) return has_moved;
   frame_.header = tcp::FrameHeader();
   frame_.payload.clear();
-  if (!traffic.next_frame(peer_, frame_)) return has_moved;
+  if (!transfer.next_frame(peer_, frame_)) return has_moved;
   write(*unused);
   // Few bytes are sent at once.
   has_ended_ = !unused->is_done() && unused->has_failed();
@@ -82,7 +84,7 @@ bool MpiChannel::has_met_peer() {
   return true;
 }
 
-bool MpiChannel::receive(tcp::Traffic& traffic) {
+bool MpiChannel::receive(tcp::Transfer& transfer) {
   if (!fault_.empty() || has_ended_ || !has_met_peer()) return false;
   Message& message = in_[next_in_];
   if (!message.is_done()) {
@@ -92,7 +94,7 @@ bool MpiChannel::receive(tcp::Traffic& traffic) {
   if (!has_header_ && !begin_frame(message, message.data())) return false;
   frame_.payload.clear();
   tcp::Pieces& into = frame_.payload;
-  const tcp::Acceptance acceptance = traffic.accept(peer_, header_, into);
+  const tcp::Acceptance acceptance = transfer.accept(peer_, header_, into);
   if (acceptance == tcp::Acceptance::hold) return false;
   if (acceptance == tcp::Acceptance::refuse) {
     fault_ = "a frame that does not belong to the call";
@@ -107,7 +109,7 @@ bool MpiChannel::receive(tcp::Traffic& traffic) {
   num_frames_in_ += 1;
   message.receive(peer_, *peer_tags_);
   next_in_ = (next_in_ + 1) % in_.size();
-  if (!traffic.received(peer_, header_)) fault_ = "a frame with a wrong content";
+  if (!transfer.received(peer_, header_)) fault_ = "a frame with a wrong content";
   return true;
 }
 

@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "cohort/collective/backends/mpi/message.h"
@@ -19,16 +18,14 @@ class MpiChannel final : public tcp::Channel {
   // `tags`: of what this process sends.
   MpiChannel(World& world, SplitPath path, int peer, int tags);
 
-  bool send(tcp::Traffic& traffic) override;
-  bool receive(tcp::Traffic& traffic) override;
+  bool send(tcp::Transfer& transfer) override;
+  bool receive(tcp::Transfer& transfer) override;
   void look_for_farewell(int size) override;
   void close_with(const tcp::Farewell& farewell) noexcept override;
   bool is_sending() const override;
   bool has_ended() const override { return has_ended_; }
   // A process that has ended says nothing.
   bool has_farewell_ended() const override { return has_ended_; }
-  const std::string& fault() const override { return fault_; }
-  const std::optional<tcp::Farewell>& farewell() const override { return farewell_; }
 
  private:
   void write(Message& message);
@@ -50,8 +47,6 @@ class MpiChannel final : public tcp::Channel {
   std::uint64_t num_frames_out_ = 0;
   std::uint64_t num_frames_in_ = 0;
   bool has_ended_ = false;
-  std::optional<tcp::Farewell> farewell_ = {};
-  std::string fault_ = {};
 };
 
 }  // namespace cohort::collective::mpi

@@ -10,7 +10,6 @@
 #include <chrono>
 #include <ctime>
 
-#include "cohort/collective/groups/caller.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::shared_memory {
@@ -35,11 +34,11 @@ bool sleep_on(std::atomic<std::uint32_t>& word, std::uint32_t value, Duration ti
 // The error of a call that fails because of the members `names`, as the member `by` found out.
 // `is_first`: it is the first call to learn that others have missed a deadline. `is_late`: its own
 // deadline, too.
-Error error_of(Ending ending, bool is_first, bool is_late, const Meeting::Caller& caller,
+Error error_of(Ending ending, bool is_first, bool is_late, const Caller& caller,
                const std::string& names, const std::string& by) {
   const std::string start = prefix(caller.kind);
   const std::string part = " to take part in " + std::string(caller.what);
-  const std::string call = " call " + std::to_string(caller.number);
+  const std::string call = " call " + std::to_string(caller.call);
   const std::string remedy = "; begin a new group on all workers";
   switch (ending) {
     case Ending::missed:

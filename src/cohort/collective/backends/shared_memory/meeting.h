@@ -21,13 +21,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/room.h"
-#include "cohort/collective/group.h"
-#include "cohort/collective/groups/call.h"
+#include "cohort/collective/groups/caller.h"
 #include "cohort/core/spin.h"
 
 namespace cohort::collective::shared_memory {
@@ -46,15 +44,7 @@ class Meeting {
   Meeting(const Meeting&) = delete;
   Meeting& operator=(const Meeting&) = delete;
 
-  // For errors: who makes which call, of those that users count.
-  struct Caller {
-    std::uint64_t number = 0;
-    CallKind kind = CallKind::barrier;
-    std::string_view what = {};
-    Deadline deadline = {};
-  };
   const Room& room() const { return joined_.room; }
-  int rank() const { return rank_; }
   int size() const { return size_; }
   // The number of the current meeting.
   std::uint64_t sequence() const { return sequence_; }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/shared_memory/member.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <cstring>
 #include <utility>
 
-#include "cohort/collective/backends/shared_memory/join.h"
 #include "cohort/core/error.h"
 
 namespace cohort::collective::shared_memory {
@@ -19,24 +20,7 @@ static_assert(kFewBytesOfTwo <= kBufferBytes && kFewBytesOfMany <= kBufferBytes)
 
 bool has_values(const Call& call) { return !call.refusal && call.reads_tensors(); }
 
-// One row of all_gather's result: the bytes of a unit of length along the axis, in one of the
-// `outer` places where the axis begins anew.
-std::int64_t bytes_along(const at::Tensor& tensor, std::int64_t axis) {
-  auto bytes = static_cast<std::int64_t>(tensor.element_size());
-  for (std::int64_t d = axis + 1; d < tensor.dim(); ++d) bytes *= tensor.size(d);
-  return bytes;
-}
-std::int64_t times_along(const at::Tensor& tensor, std::int64_t axis) {
-  std::int64_t times = 1;
-  for (std::int64_t d = 0; d < axis; ++d) times *= tensor.size(d);
-  return times;
-}
-
 }  // namespace
-
-std::shared_ptr<Group> join(std::shared_ptr<Links> links) {
-  return std::make_shared<Member>(std::make_shared<Memory>(std::move(links)));
-}
 
 std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline) {
   const auto member = std::make_shared<Member>(std::make_shared<Memory>(std::move(links)));
@@ -123,37 +107,30 @@ void Member::in_call(const Run& run) {
   }
 }
 
-bool Member::meet_turns(std::uint64_t fingerprint, bool is_refused, std::int64_t length,
-                        const Meeting::Caller& caller, Lengths& lengths) {
-  const Room& room = meeting_->room();
-  Turn& mine = room.turn(rank_, meeting_->sequence());
-  mine.fingerprint = fingerprint;
-  mine.is_refused = is_refused ? 1 : 0;
-  mine.length = length;
-  meeting_->meet(caller);
-  bool is_agreed = !is_refused;
-  for (int rank = 0; rank < size_; ++rank) {
-    const Turn& turn = room.turn(rank, meeting_->sequence());
-    lengths.push_back(turn.length);
-    is_agreed = is_agreed && turn.is_refused == 0 && turn.fingerprint == fingerprint;
-  }
-  return is_agreed;
-}
-
 Member::Lengths Member::meet(const Call& call, std::int64_t length,
-                             std::span<const std::byte> values, const Meeting::Caller& caller) {
+                             std::span<const std::byte> values, const Caller& caller) {
   meeting_->check_open(caller);
   const auto bytes = static_cast<std::int64_t>(values.size());
   if (bytes > 0 && is_few(bytes)) std::memcpy(place(rank_, bytes), values.data(), values.size());
+  const Room& room = meeting_->room();
+  Turn& mine = room.turn(rank_, meeting_->sequence());
+  mine.fingerprint = call.fingerprint();
+  mine.is_refused = call.refusal ? 1 : 0;
+  mine.length = length;
+  meeting_->meet(caller);
   Lengths lengths;
-  const bool is_agreed =
-      meet_turns(call.fingerprint(), call.refusal.has_value(), length, caller, lengths);
+  bool is_agreed = !call.refusal;
+  for (int rank = 0; rank < size_; ++rank) {
+    const Turn& turn = room.turn(rank, meeting_->sequence());
+    lengths.push_back(turn.length);
+    is_agreed = is_agreed && turn.is_refused == 0 && turn.fingerprint == mine.fingerprint;
+  }
   num_calls_ += 1;
   if (!is_agreed) throw_disagreement(call, caller);
   return lengths;
 }
 
-void Member::throw_disagreement(const Call& call, const Meeting::Caller& caller) {
+void Member::throw_disagreement(const Call& call, const Caller& caller) {
   std::vector<CallSpec> specs;
   in_call([&] {
     meeting_->advance();
@@ -164,7 +141,7 @@ void Member::throw_disagreement(const Call& call, const Meeting::Caller& caller)
   });
   // An unknown kind cannot be read, so a member's own call is not.
   specs[static_cast<std::size_t>(rank_)] = call.spec();
-  std::optional<Error> error = disagreement(specs, *this, caller.number);
+  std::optional<Error> error = disagreement(specs, *this, caller.call);
   COHORT_ASSERT(error.has_value());
   throw std::move(*error);
 }
@@ -178,11 +155,12 @@ std::vector<Bytes> Member::exchange(Bytes mine, std::string_view what, Deadline 
   open(deadline);
   const Call call{.kind = CallKind::exchange, .rank = rank_, .size = size_};
   return exchange_bytes(
-      call, mine, {.number = num_calls_, .kind = call.kind, .what = what, .deadline = deadline});
+      call, mine,
+      {.member = *this, .call = num_calls_, .kind = call.kind, .what = what, .deadline = deadline});
 }
 
 std::vector<Bytes> Member::exchange_bytes(const Call& call, std::span<const std::byte> mine,
-                                          const Meeting::Caller& caller) {
+                                          const Caller& caller) {
   const Lengths lengths = meet(call, static_cast<std::int64_t>(mine.size()), mine, caller);
   std::vector<Bytes> all(static_cast<std::size_t>(size_));
   in_call([&] {
@@ -221,12 +199,15 @@ void Member::perform(Call& call, Deadline deadline) {
     return Group::perform(call, deadline);
   }
   open(deadline);
-  const Meeting::Caller caller{
-      .number = num_calls_, .kind = call.kind, .what = name_of(call.kind), .deadline = deadline};
+  const Caller caller{.member = *this,
+                      .call = num_calls_,
+                      .kind = call.kind,
+                      .what = name_of(call.kind),
+                      .deadline = deadline};
   call.kind == CallKind::all_gather ? gather(call, caller) : perform_shared(call, caller);
 }
 
-void Member::perform_shared(Call& call, const Meeting::Caller& caller) {
+void Member::perform_shared(Call& call, const Caller& caller) {
   const std::int64_t bytes = call.payload_bytes;
   meeting_->check_open(caller);
   if (has_values(call) && is_few(bytes)) call.write_payload(place(rank_, bytes));
@@ -244,7 +225,7 @@ void Member::perform_shared(Call& call, const Meeting::Caller& caller) {
   meeting_->advance();
 }
 
-void Member::gather(Call& call, const Meeting::Caller& caller) {
+void Member::gather(Call& call, const Caller& caller) {
   std::span<const std::byte> mine;
   std::int64_t length = 0;
   if (!call.refusal) {
@@ -255,8 +236,12 @@ void Member::gather(Call& call, const Meeting::Caller& caller) {
   const Lengths lengths = meet(call, length, mine, caller);
   in_call([&] {
     const at::Tensor& tensor = *call.parts.front().tensor;
-    const std::int64_t row_bytes = bytes_along(tensor, call.axis);
-    const std::int64_t times = times_along(tensor, call.axis);
+    // A row has the bytes of a unit of length along the axis, in one of the places where the axis
+    // begins anew.
+    const auto axis = static_cast<int>(call.axis);
+    const std::int64_t row_bytes = c10::numelements_from_dim(axis + 1, tensor.sizes()) *
+                                   static_cast<std::int64_t>(tensor.element_size());
+    const std::int64_t times = c10::numelements_to_dim(axis, tensor.sizes());
     call.allocate_gathered({lengths.data(), lengths.size()});
     const bool is_short = are_few(lengths, row_bytes * times);
     std::vector<std::int64_t> before;

@@ -15,8 +15,8 @@
 #include "cohort/collective/backends/shared_memory/meeting.h"
 #include "cohort/collective/backends/shared_memory/memory.h"
 #include "cohort/collective/backends/shared_memory/stream.h"
-#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
+#include "cohort/collective/links.h"
 
 namespace cohort::collective::shared_memory {
 
@@ -56,16 +56,13 @@ class Member final : public Group, public EndedGroup, public std::enable_shared_
 
   // Meets the others; throws if their calls differ. `values` fit into the turn or the buffer.
   Lengths meet(const Call& call, std::int64_t length, std::span<const std::byte> values,
-               const Meeting::Caller& caller);
-  // As meet() does, for any turn.
-  bool meet_turns(std::uint64_t fingerprint, bool is_refused, std::int64_t length,
-                  const Meeting::Caller& caller, Lengths& lengths);
-  [[noreturn]] void throw_disagreement(const Call& call, const Meeting::Caller& caller);
-  void perform_shared(Call& call, const Meeting::Caller& caller);
-  void gather(Call& call, const Meeting::Caller& caller);
+               const Caller& caller);
+  [[noreturn]] void throw_disagreement(const Call& call, const Caller& caller);
+  void perform_shared(Call& call, const Caller& caller);
+  void gather(Call& call, const Caller& caller);
   // Meets and exchanges bytes of any size.
   std::vector<Bytes> exchange_bytes(const Call& call, std::span<const std::byte> mine,
-                                    const Meeting::Caller& caller);
+                                    const Caller& caller);
   // Where a member's values lie in the current meeting, if they are few.
   std::byte* place(int rank, std::int64_t bytes) const;
   bool is_few(std::int64_t bytes) const;
@@ -85,5 +82,10 @@ class Member final : public Group, public EndedGroup, public std::enable_shared_
   std::uint64_t num_calls_ = 0;
   std::atomic<std::uint64_t> num_splits_ = 0;
 };
+
+// The group of all members of `links`. Connects them at once, so that one that is destroyed without
+// a call is noticed. Throws what Links::open() throws, and failed_precondition if the members
+// cannot share memory.
+std::shared_ptr<Group> join(std::shared_ptr<Links> links, Deadline deadline);
 
 }  // namespace cohort::collective::shared_memory

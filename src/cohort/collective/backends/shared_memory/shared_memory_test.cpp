@@ -22,7 +22,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/shared_memory/join.h"
+#include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"
@@ -53,6 +53,11 @@ class SharedMemory : public ::testing::Test {
     groups = on_workers<std::shared_ptr<Group>>(size, [&](int rank) {
       return join(std::make_shared<testing::PairedLinks>(sockets, rank), in_a_minute());
     });
+  }
+  // The first call connects it.
+  std::shared_ptr<Group> unconnected(int rank) const {
+    return std::make_shared<Member>(
+        std::make_shared<Memory>(std::make_shared<testing::PairedLinks>(sockets, rank)));
   }
   Group& member(int rank) { return *groups[static_cast<std::size_t>(rank)]; }
   template <class R = at::Tensor, class Run>
@@ -189,8 +194,7 @@ TEST_F(SharedMemory, RoomsOfSplitsThatAreOverAreUsedAgain) {
 
 TEST_F(SharedMemory, TheFirstCallConnectsTheMembers) {
   sockets = std::make_shared<testing::PairedSockets>(2);
-  for (int rank = 0; rank < 2; ++rank)
-    groups.push_back(join(std::make_shared<testing::PairedLinks>(sockets, rank)));
+  for (int rank = 0; rank < 2; ++rank) groups.push_back(unconnected(rank));
   on_members<int>([&](int, Group& group) {
     const Groups both = {group.split(), group.split()};
     on_workers<int>(2, [&](int i) {
@@ -204,7 +208,7 @@ TEST_F(SharedMemory, TheFirstCallConnectsTheMembers) {
 
 TEST_F(SharedMemory, MembersThatNeverConnectEndTheGroup) {
   sockets = std::make_shared<testing::PairedSockets>(2);
-  const auto group = join(std::make_shared<testing::PairedLinks>(sockets, 0));
+  const auto group = unconnected(0);
   EXPECT_THAT([&] { group->barrier(in_a_moment()); },
               throws_error(ErrorCode::deadline_exceeded, "worker:1"));
   EXPECT_THAT([&] { group->barrier(in_a_minute()); },
@@ -240,7 +244,8 @@ TEST_F(SharedMemory, AFirstMemberThatEndsBeforeOthersOpenItsMemoryIsLost) {
 TEST_F(SharedMemory, WorkersOfSeveralHostsAreRefused) {
   sockets = std::make_shared<testing::PairedSockets>(2);
   const std::vector<std::string> hosts = {"a", "b"};
-  const auto group = join(std::make_shared<testing::PairedLinks>(sockets, 0, hosts));
+  const auto group = std::make_shared<Member>(
+      std::make_shared<Memory>(std::make_shared<testing::PairedLinks>(sockets, 0, hosts)));
   EXPECT_THAT([&] { group->barrier(in_a_minute()); },
               throws_error(ErrorCode::invalid_argument,
                            "expected all workers on one host, got worker:0 on a and worker:1 on b; "

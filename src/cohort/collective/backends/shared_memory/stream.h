@@ -18,9 +18,9 @@
 
 namespace cohort::collective::shared_memory {
 
-// A member's work on round `round` of a call. `slices` are those of all members, in the order of
-// ranks.
-using OnSlices = std::function<void(std::int64_t round, std::span<std::byte* const> slices)>;
+// A member's work on a slice of the bytes of a call. `slices` are those of all members, in the
+// order of ranks.
+using OnSlices = std::function<void(const Range& range, std::span<std::byte* const> slices)>;
 
 struct Stages {
   OnSlices fill = {};
@@ -33,8 +33,8 @@ class Stream {
  public:
   explicit Stream(Meeting& meeting) : meeting_(meeting) {}
 
-  // All members pass the same number of rounds, and either all or none reduce.
-  void run(std::int64_t num_rounds, const Stages& stages, const Meeting::Caller& caller);
+  // All members pass the same number of bytes, and either all or none reduce.
+  void run(std::int64_t bytes, const Stages& stages, const Caller& caller);
 
  private:
   c10::SmallVector<std::byte*, 8> slices(std::uint64_t number) const;
@@ -44,9 +44,9 @@ class Stream {
 };
 
 // all_reduce, reduce or broadcast of tensors in place.
-void stream_in_place(Stream& stream, const Call& call, const Meeting::Caller& caller);
+void stream_in_place(Stream& stream, const Call& call, const Caller& caller);
 // The caller's rows of reduce_scatter.
-void stream_rows(Stream& stream, const Call& call, const Meeting::Caller& caller);
+void stream_rows(Stream& stream, const Call& call, const Caller& caller);
 // The bytes of each member to all others. `mine` are this member's, `sizes` those of all. `consume`
 // gets the bytes of member `rank` from `begin` on.
 struct Gathering {
@@ -54,7 +54,6 @@ struct Gathering {
   std::span<const std::int64_t> sizes = {};
   std::function<void(int rank, std::int64_t begin, std::span<const std::byte> bytes)> consume = {};
 };
-void stream_bytes(Stream& stream, const Gathering& gathering, int rank,
-                  const Meeting::Caller& caller);
+void stream_bytes(Stream& stream, const Gathering& gathering, int rank, const Caller& caller);
 
 }  // namespace cohort::collective::shared_memory

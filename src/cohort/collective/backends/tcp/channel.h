@@ -29,19 +29,7 @@ struct Frame {
 
 enum class Acceptance : std::uint8_t { take, hold, refuse };
 
-// The frames that one call sends and receives. Used only from the thread that makes the call.
-class Traffic {
- public:
-  virtual ~Traffic() = default;
-  // The next frame for a member; false if there is none now. The memory of the payload must not
-  // change before the next call of this for the same member.
-  virtual bool next_frame(int to, Frame& frame) = 0;
-  // Appends where the payload of this frame goes, exactly header.length bytes. `hold`: this frame
-  // and those after it wait.
-  virtual Acceptance accept(int from, const FrameHeader& header, Pieces& into) = 0;
-  // The payload is there, and its checksum is right. False if its content is wrong.
-  virtual bool received(int from, const FrameHeader& header) = 0;
-};
+class Transfer;  // the frames that one call sends and receives
 
 // Between this member and another one. Nothing blocks. Thread-compatible.
 class Channel {
@@ -49,8 +37,8 @@ class Channel {
   virtual ~Channel() = default;
   // Both return whether bytes moved. send() returns after a frame at the latest, receive() after
   // one system call.
-  virtual bool send(Traffic& traffic) = 0;
-  virtual bool receive(Traffic& traffic) = 0;
+  virtual bool send(Transfer& transfer) = 0;
+  virtual bool receive(Transfer& transfer) = 0;
   // Reads the farewell of the other member, if it is there.
   virtual void look_for_farewell(int size) = 0;
   // Sends this member's farewell and closes the channel.
@@ -62,8 +50,12 @@ class Channel {
   virtual bool has_ended() const = 0;
   virtual bool has_farewell_ended() const = 0;
   // The fault in the bytes of the other member; empty if nothing.
-  virtual const std::string& fault() const = 0;
-  virtual const std::optional<Farewell>& farewell() const = 0;
+  const std::string& fault() const { return fault_; }
+  const std::optional<Farewell>& farewell() const { return farewell_; }
+
+ protected:
+  std::string fault_ = {};
+  std::optional<Farewell> farewell_ = {};
 };
 
 // In the order of ranks; nullptr for this member itself.
@@ -87,8 +79,8 @@ class Carrier {
     sleep(channels, Clock::system().now(), until);
   }
   // Tells the others that this member leaves the group of this path, which it has not connected;
-  // unless they notice it anyway.
-  virtual void leave(const SplitPath& path) noexcept = 0;
+  // unless they notice it anyway, as by sockets.
+  virtual void leave(const SplitPath& /*path*/) noexcept {}
 
  private:
   // If the member for which this one waits has to run on the same core, each spin is lost: on a

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <utility>
 
+#include "cohort/collective/backends/tcp/transfer.h"
+
 namespace cohort::collective::tcp {
 namespace {
 
@@ -42,12 +44,12 @@ Connection::Connection(int self, int peer, FileDescriptor frames, FileDescriptor
   ::setsockopt(farewell_socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-bool Connection::send(Traffic& traffic) {
+bool Connection::send(Transfer& transfer) {
   if (cannot_send_) return false;
   if (!is_sending_) {
     out_.header = FrameHeader();
     out_.payload.clear();
-    if (!traffic.next_frame(peer_, out_)) return false;
+    if (!transfer.next_frame(peer_, out_)) return false;
     out_.header.sender = static_cast<std::uint32_t>(self_);
     out_.header.frame = num_frames_out_++;
     seal(out_.header, out_.payload);
@@ -75,20 +77,20 @@ bool Connection::send(Traffic& traffic) {
   return has_moved;
 }
 
-bool Connection::receive(Traffic& traffic) {
+bool Connection::receive(Transfer& transfer) {
   if (!fault_.empty()) return false;
-  if (consume_inbox(traffic)) return true;
+  if (consume_inbox(transfer)) return true;
   if (is_holding() || has_ended_ || !fault_.empty()) return false;
   if (!read_socket()) return false;
-  consume_inbox(traffic);
+  consume_inbox(transfer);
   return true;
 }
 
 // Returns whether frames were completed.
-bool Connection::consume_inbox(Traffic& traffic) {
+bool Connection::consume_inbox(Transfer& transfer) {
   bool has_moved = false;
   while (fault_.empty()) {
-    if (!is_receiving_ && !begin_payload(traffic)) break;
+    if (!is_receiving_ && !begin_payload(transfer)) break;
     while (inbox_begin_ < inbox_end_ && num_filled_pieces_ < missing_.size()) {
       const iovec& piece = missing_[num_filled_pieces_];
       const std::size_t bytes = std::min(piece.iov_len, inbox_end_ - inbox_begin_);
@@ -97,13 +99,13 @@ bool Connection::consume_inbox(Traffic& traffic) {
       num_filled_pieces_ = advance(missing_, num_filled_pieces_, bytes);
     }
     if (num_filled_pieces_ < missing_.size()) break;
-    if (!finish_frame(traffic)) break;
+    if (!finish_frame(transfer)) break;
     has_moved = true;
   }
   return has_moved;
 }
 
-bool Connection::begin_payload(Traffic& traffic) {
+bool Connection::begin_payload(Transfer& transfer) {
   if (!has_header_) {
     if (inbox_end_ - inbox_begin_ < kHeaderBytes) return false;
     std::memcpy(&header_, inbox_.get() + inbox_begin_, kHeaderBytes);
@@ -115,7 +117,7 @@ bool Connection::begin_payload(Traffic& traffic) {
     has_header_ = true;
   }
   into_.clear();
-  switch (traffic.accept(peer_, header_, into_)) {
+  switch (transfer.accept(peer_, header_, into_)) {
     case Acceptance::hold:
       return false;
     case Acceptance::refuse:
@@ -130,7 +132,7 @@ bool Connection::begin_payload(Traffic& traffic) {
   return true;
 }
 
-bool Connection::finish_frame(Traffic& traffic) {
+bool Connection::finish_frame(Transfer& transfer) {
   if (checksum_of(into_) != header_.payload_checksum) {
     fault_ = "values with a wrong checksum";
     return false;
@@ -138,7 +140,7 @@ bool Connection::finish_frame(Traffic& traffic) {
   is_receiving_ = false;
   has_header_ = false;
   num_frames_in_ += 1;
-  if (!traffic.received(peer_, header_)) fault_ = "a frame with a wrong content";
+  if (!transfer.received(peer_, header_)) fault_ = "a frame with a wrong content";
   return fault_.empty();
 }
 

@@ -5,8 +5,6 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
 
 #include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/backends/tcp/frame.h"
@@ -23,26 +21,24 @@ class Connection final : public Channel {
  public:
   Connection(int self, int peer, FileDescriptor frames, FileDescriptor farewell);
 
-  bool send(Traffic& traffic) override;
-  bool receive(Traffic& traffic) override;
+  bool send(Transfer& transfer) override;
+  bool receive(Transfer& transfer) override;
   void look_for_farewell(int size) override;
   void close_with(const Farewell& farewell) noexcept override;
 
   bool is_sending() const override { return is_sending_; }
-  // Whether a frame waits for Traffic to accept it.
+  // Whether a frame waits for Transfer to accept it.
   bool is_holding() const { return has_header_ && !is_receiving_; }
   bool has_ended() const override { return has_ended_ || is_unreachable_; }
   bool has_farewell_ended() const override { return has_farewell_ended_; }
-  const std::string& fault() const override { return fault_; }
-  const std::optional<Farewell>& farewell() const override { return farewell_; }
   int frames_fd() const { return frames_.get(); }
   int farewell_fd() const { return farewell_socket_.get(); }
 
  private:
-  bool consume_inbox(Traffic& traffic);
-  bool begin_payload(Traffic& traffic);
+  bool consume_inbox(Transfer& transfer);
+  bool begin_payload(Transfer& transfer);
   bool read_socket();
-  bool finish_frame(Traffic& traffic);
+  bool finish_frame(Transfer& transfer);
 
   const int self_;
   const int peer_;
@@ -69,10 +65,8 @@ class Connection final : public Channel {
   bool has_ended_ = false;
 
   Bytes farewell_bytes_ = {};
-  std::optional<Farewell> farewell_ = {};
   bool has_farewell_ended_ = false;
   bool is_unreachable_ = false;  // the socket for the farewell broke
-  std::string fault_ = {};
 };
 
 }  // namespace cohort::collective::tcp

@@ -4,19 +4,14 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/collective/backends/tcp/join.h"
 #include "cohort/collective/backends/tcp/sockets.h"
 
 namespace cohort::collective::tcp {
 
-std::shared_ptr<Group> join(std::shared_ptr<Links> links) {
+std::shared_ptr<FrameMember> join(std::shared_ptr<Links> links, SumTree tree) {
   auto sockets = std::make_shared<Sockets>(links);
-  return join(std::move(links), std::move(sockets), SplitPath());
-}
-
-std::shared_ptr<Group> join(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,
-                            SplitPath path) {
-  return std::make_shared<FrameMember>(std::move(links), std::move(carrier), std::move(path));
+  return std::make_shared<FrameMember>(std::move(links), std::move(sockets), SplitPath(),
+                                       std::move(tree));
 }
 
 FrameMember::FrameMember(std::shared_ptr<Links> links, std::shared_ptr<Carrier> carrier,

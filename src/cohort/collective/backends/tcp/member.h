@@ -14,7 +14,6 @@
 #include "cohort/collective/backends/tcp/channel.h"
 #include "cohort/collective/backends/tcp/session.h"
 #include "cohort/collective/backends/tcp/transfer.h"
-#include "cohort/collective/ended_group.h"
 #include "cohort/collective/group.h"
 #include "cohort/collective/groups/call.h"
 #include "cohort/collective/links.h"
@@ -74,5 +73,9 @@ class FrameMember final : public Group,
   std::uint64_t num_calls_ = 0;
   std::atomic<std::uint64_t> num_splits_ = 0;
 };
+
+// The group of all members of `links`, over sockets. Its first call connects the members. `tree`:
+// what its sums are of.
+std::shared_ptr<FrameMember> join(std::shared_ptr<Links> links, SumTree tree = {});
 
 }  // namespace cohort::collective::tcp

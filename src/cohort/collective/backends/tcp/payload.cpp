@@ -3,8 +3,6 @@
 
 #include <algorithm>
 
-#include "cohort/collective/reduce_elements.h"
-
 namespace cohort::collective::tcp {
 namespace {
 
@@ -13,10 +11,6 @@ constexpr std::int64_t kSegmentsEach = 4;  // so that sending, adding and receiv
 constexpr std::int64_t kShareAlignment = 64;
 // More are copied into one piece.
 constexpr std::size_t kInlinePartsMax = 8;
-
-std::int64_t aligned_share(std::int64_t bytes) {
-  return (bytes + kShareAlignment - 1) / kShareAlignment * kShareAlignment;
-}
 
 }  // namespace
 
@@ -37,8 +31,8 @@ bool fits_offer(const Call& call, std::int64_t message_bytes) {
 
 std::int64_t segment_bytes(const Call& call) {
   const std::int64_t owners = call.kind == CallKind::reduce ? 1 : call.size;
-  return std::clamp(aligned_share(call.payload_bytes / owners / kSegmentsEach), kSegmentBytesMin,
-                    kSegmentBytesMax);
+  return std::clamp(rounded_up(call.payload_bytes / owners / kSegmentsEach, kShareAlignment),
+                    kSegmentBytesMin, kSegmentBytesMax);
 }
 
 Range share_of(const Call& call, int rank) {
@@ -51,18 +45,17 @@ Range share_of(const Call& call, int rank) {
     return {first * (part.bytes / rows), last * (part.bytes / rows)};
   }
   const auto begin = [&](std::int64_t of) {
-    return std::min(all, aligned_share(all / call.size * of));
+    return std::min(all, rounded_up(all / call.size * of, kShareAlignment));
   };
   return {begin(rank), rank + 1 == call.size ? all : begin(rank + 1)};
 }
 
 void add_pieces(const Call& call, Range range, Pieces& pieces, std::byte* memory) {
-  for_parts(
-      call, range.begin, range.end, [&](const Part& part, std::int64_t from, std::int64_t to) {
-        std::byte* const data =
-            memory != nullptr ? memory + (part.offset + from - range.begin) : part.data + from;
-        pieces.push_back(piece_of(data, to - from));
-      });
+  for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
+    std::byte* const data =
+        memory != nullptr ? memory + (part.offset + from - range.begin) : part.data + from;
+    pieces.push_back(piece_of(data, to - from));
+  });
 }
 
 void add_all(const Call& call, Scratch& scratch, Pieces& pieces, std::byte* memory) {
@@ -78,23 +71,17 @@ void add_all(const Call& call, Scratch& scratch, Pieces& pieces, std::byte* memo
 void reduce_range(Call& call, Range range, Scratch& scratch) {
   const std::int64_t share_begin = share_of(call, call.rank).begin;
   c10::SmallVector<const std::byte*, 8> inputs(static_cast<std::size_t>(call.size));
-  for_parts(call, range.begin, range.end,
-            [&](const Part& part, std::int64_t from, std::int64_t to) {
-              std::byte* const own = part.data + from;
-              const std::int64_t begin = part.offset + from;
-              for (int rank = 0; rank < call.size; ++rank)
-                inputs[static_cast<std::size_t>(rank)] =
-                    rank == call.rank ? own : scratch.of(rank) + (begin - range.begin);
-              std::byte* output = own;
-              if (call.kind == CallKind::reduce_scatter)
-                output = static_cast<std::byte*>(call.result.data_ptr()) + (begin - share_begin);
-              const auto summed = call.sum_inputs({inputs.data(), inputs.size()});
-              reduce_elements({.dtype = part.dtype,
-                               .op = call.op,
-                               .inputs = {summed.data(), summed.size()},
-                               .outputs = {&output, 1},
-                               .count = (to - from) * part.count / part.bytes});
-            });
+  for_parts(call, range, [&](const Part& part, std::int64_t from, std::int64_t to) {
+    std::byte* const own = part.data + from;
+    const std::int64_t begin = part.offset + from;
+    for (int rank = 0; rank < call.size; ++rank)
+      inputs[static_cast<std::size_t>(rank)] =
+          rank == call.rank ? own : scratch.of(rank) + (begin - range.begin);
+    std::byte* output = own;
+    if (call.kind == CallKind::reduce_scatter)
+      output = static_cast<std::byte*>(call.result.data_ptr()) + (begin - share_begin);
+    call.reduce(part, inputs, {&output, 1}, to - from);
+  });
 }
 
 }  // namespace cohort::collective::tcp

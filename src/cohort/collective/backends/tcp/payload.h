@@ -27,13 +27,6 @@ class Scratch {
   std::vector<std::unique_ptr<Line[]>> members_;
 };
 
-// Bytes of the payload of a call.
-struct Range {
-  std::int64_t begin = 0;
-  std::int64_t end = 0;
-  std::int64_t length() const { return end - begin; }
-};
-
 // Whether a member sends its values with its offer. `message_bytes`: of exchange().
 bool fits_offer(const Call& call, std::int64_t message_bytes);
 // The part of the payload that this member sums, in segments of so many bytes.

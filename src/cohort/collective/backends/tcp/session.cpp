@@ -5,6 +5,8 @@
 #include <thread>
 #include <utility>
 
+#include "cohort/collective/backends/tcp/transfer.h"
+
 namespace cohort::collective::tcp {
 namespace {
 
@@ -112,10 +114,10 @@ void Session::connect(const Caller& caller, Deadline deadline) {
   }
 }
 
-void Session::run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline) {
+void Session::run(Transfer& transfer, const Caller& caller, Deadline deadline) {
   const Use use(is_in_use_);
   try {
-    run_until_complete(traffic, caller, deadline);
+    run_until_complete(transfer, caller, deadline);
   } catch (...) {
     if (!has_ended_) {
       // A failure of this member itself, for example a lack of memory.
@@ -129,36 +131,37 @@ void Session::run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadli
   num_calls_ = caller.call + 1;
 }
 
-void Session::run_until_complete(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline) {
+void Session::run_until_complete(Transfer& transfer, const Caller& caller, Deadline deadline) {
   TimePoint moved_at = {};
   bool has_grace = false;
   lost_at_.reset();
   while (true) {
-    const bool has_moved = move(traffic, caller);
-    if (traffic.must_decide()) {
+    const bool has_moved = move(transfer, caller);
+    if (transfer.must_decide()) {
       // One of them may have given up since it began the call.
       look_for_farewells(caller);
-      traffic.decide();
+      transfer.decide();
       continue;
     }
     if (has_moved) {
       moved_at = {};
       continue;
     }
-    if (traffic.is_complete() && is_sent()) return;
-    check_lost(traffic, caller);
+    if (transfer.is_complete() && is_sent()) return;
+    check_lost(transfer, caller);
     const TimePoint now = Clock::system().now();
     if (moved_at == TimePoint()) moved_at = now;
     if (now >= deadline.time()) {
       look_for_farewells(caller);
       // If several members have not begun, some may wait for another one in the call before, whose
       // deadline passes at about this time; and if several owe values, some may be slow.
-      const auto beginning = late(traffic, Awaited::beginning);
+      const auto beginning = late(transfer, Awaited::beginning);
       const bool is_sure = beginning.size() == 1 ||
-                           (beginning.empty() && late(traffic, Awaited::values).size() == 1);
+                           (beginning.empty() && late(transfer, Awaited::values).size() == 1);
       if (is_sure || has_grace) {
-        look_elsewhere(caller, [&](int from) { return traffic.awaited(from) != Awaited::nothing; });
-        give_up(traffic, caller);
+        look_elsewhere(caller,
+                       [&](int from) { return transfer.awaited(from) != Awaited::nothing; });
+        give_up(transfer, caller);
       }
       has_grace = true;
       deadline = Deadline(now + kGrace);
@@ -183,15 +186,15 @@ void Session::look_at_watch() {
   }
 }
 
-bool Session::move(AwaitedTraffic& traffic, const Caller& caller) {
+bool Session::move(Transfer& transfer, const Caller& caller) {
   bool has_moved = false;
   for (const auto& connection : connections_) {
-    if (connection) has_moved = connection->send(traffic) || has_moved;
+    if (connection) has_moved = connection->send(transfer) || has_moved;
   }
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     Channel* const connection = connections_[i].get();
     if (!connection) continue;
-    has_moved = connection->receive(traffic) || has_moved;
+    has_moved = connection->receive(transfer) || has_moved;
     if (!connection->fault().empty()) check_fault(*connection, caller, static_cast<int>(i));
   }
   return has_moved;
@@ -216,50 +219,54 @@ void Session::fail(const Farewell& farewell, bool follows, const Caller& caller)
   end(farewell);
 }
 
-void Session::check_lost(const AwaitedTraffic& traffic, const Caller& caller) {
+void Session::check_lost(const Transfer& transfer, const Caller& caller) {
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     const Channel* const connection = connections_[i].get();
     if (!connection || !connection->has_ended()) continue;
     const int rank = static_cast<int>(i);
-    if (traffic.awaited(rank) == Awaited::nothing && !connection->is_sending()) continue;
+    if (transfer.awaited(rank) == Awaited::nothing && !connection->is_sending()) continue;
     look_for_farewells(caller);
     const TimePoint now = Clock::system().now();
     if (!lost_at_) lost_at_ = now;
     if (!connection->has_farewell_ended() && now < *lost_at_ + kFarewellTime) return;
     look_elsewhere(caller, [&](int from) { return from == rank; });
     const std::string& name = links_->member_name(rank);
-    reason_ = links_->member_name(links_->rank()) + " has lost the connection to " + name;
-    end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
-    links_->missed(rank, reason_);
-    throw Error(ErrorCode::unavailable,
-                prefix(caller.kind) + name + " to take part in " + in_call(caller) +
-                    ", got the end of its connection; start it again, and "
-                    "begin a new group on all",
-                ErrorCause::peer_lost)
-        .at(name);
+    lose(caller, rank, "has lost the connection to " + name,
+         name + " to take part in " + in_call(caller) +
+             ", got the end of its connection; start it again, and begin a new group on all");
   }
 }
 
-std::vector<int> Session::late(const AwaitedTraffic& traffic, Awaited reason) const {
+void Session::lose(const Caller& caller, int rank, const std::string& what,
+                   const std::string& expected) {
+  reason_ = links_->member_name(links_->rank()) + " " + what;
+  end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
+  links_->missed(rank, reason_);
+  throw Error(ErrorCode::unavailable, prefix(caller.kind) + expected, ErrorCause::peer_lost)
+      .at(links_->member_name(rank));
+}
+
+std::vector<int> Session::late(const Transfer& transfer, Awaited reason) const {
   std::vector<int> ranks;
   for (std::size_t i = 0; i < connections_.size(); ++i) {
     if (!connections_[i]) continue;
-    const Awaited awaited = traffic.awaited(static_cast<int>(i));
+    const Awaited awaited = transfer.awaited(static_cast<int>(i));
     const bool is_unsent = reason == Awaited::results && connections_[i]->is_sending();
     if (awaited == reason || is_unsent) ranks.push_back(static_cast<int>(i));
   }
   return ranks;
 }
 
-void Session::give_up(const AwaitedTraffic& traffic, const Caller& caller) {
+void Session::give_up(const Transfer& transfer, const Caller& caller) {
   std::vector<int> culprits;
   bool has_begun = false;
   for (const Awaited reason : {Awaited::beginning, Awaited::values, Awaited::results}) {
-    culprits = late(traffic, reason);
+    culprits = late(transfer, reason);
     if (!culprits.empty()) break;
     has_begun = true;
   }
-  const std::string names = names_of(culprits);
+  std::string names;
+  for (const int rank : culprits) names += (names.empty() ? "" : ", ") + links_->member_name(rank);
   reason_ = links_->member_name(links_->rank()) + " has waited in vain for " + names;
   end({.call = caller.call,
        .culprits = culprits,
@@ -280,15 +287,10 @@ void Session::look_elsewhere(const Caller& caller, const std::function<bool(int 
 void Session::check_fault(const Channel& connection, const Caller& caller, int rank) {
   const std::string& name = links_->member_name(rank);
   const std::string fault = connection.fault();
-  reason_ = links_->member_name(links_->rank()) + " got " + fault + " from " + name;
   // As the loss of the connection: nobody knows what the other member has sent.
-  end({.call = caller.call, .culprits = {rank}, .code = ErrorCode::unavailable, .why = reason_});
-  links_->missed(rank, reason_);
-  throw Error(ErrorCode::unavailable,
-              prefix(caller.kind) + "what " + name + " sent in " + in_call(caller) + ", got " +
-                  fault + "; begin a new group on all",
-              ErrorCause::peer_lost)
-      .at(name);
+  lose(caller, rank, "got " + fault + " from " + name,
+       "what " + name + " sent in " + in_call(caller) + ", got " + fault +
+           "; begin a new group on all");
 }
 
 void Session::check(const Caller& caller) {
@@ -358,12 +360,6 @@ void Session::refuse(const Caller& caller) const {
   Error error = ended_error(ErrorCode::aborted, caller, reason_);
   if (culprit_ < 0) throw error;
   throw std::move(error).at(links_->member_name(culprit_));
-}
-
-std::string Session::names_of(const std::vector<int>& ranks) const {
-  std::string names;
-  for (const int rank : ranks) names += (names.empty() ? "" : ", ") + links_->member_name(rank);
-  return names;
 }
 
 }  // namespace cohort::collective::tcp

@@ -23,18 +23,6 @@ namespace cohort::collective::tcp {
 // in any case, but results only when it has the values of others, for which it may wait itself.
 enum class Awaited : std::uint8_t { nothing, beginning, values, results };
 
-// The traffic of a call that can be waited for.
-class AwaitedTraffic : public Traffic {
- public:
-  // Whether all members have begun the call, and decide() has not been called.
-  virtual bool must_decide() const = 0;
-  // Compares the calls of the members. Only after it the call may write to tensors.
-  virtual void decide() = 0;
-  // All that this member needs has arrived.
-  virtual bool is_complete() const = 0;
-  virtual Awaited awaited(int from) const = 0;
-};
-
 class Session;
 
 // One member's sessions of a group and of its splits. A member that fails in one of these groups
@@ -79,30 +67,33 @@ class Session {
   const std::shared_ptr<Siblings>& siblings() const { return siblings_; }
   // Called about every 50 ms while run() waits. If it throws, this member leaves.
   void set_watch(std::function<void()> watch) { watch_ = std::move(watch); }
-  // Sends and receives until the traffic is complete and sent. If that fails, the group ends.
-  void run(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
+  // Sends and receives until the transfer is complete and sent. If that fails, the group ends.
+  void run(Transfer& transfer, const Caller& caller, Deadline deadline);
 
  private:
   void connect(const Caller& caller, Deadline deadline);
   void leave_now() noexcept;
   void look_for_farewells(const Caller& caller);
-  bool move(AwaitedTraffic& traffic, const Caller& caller);
+  bool move(Transfer& transfer, const Caller& caller);
   bool is_sent() const;
-  void run_until_complete(AwaitedTraffic& traffic, const Caller& caller, Deadline deadline);
+  void run_until_complete(Transfer& transfer, const Caller& caller, Deadline deadline);
   // Throws if a member that the call needs has closed its connection.
-  void check_lost(const AwaitedTraffic& traffic, const Caller& caller);
-  [[noreturn]] void give_up(const AwaitedTraffic& traffic, const Caller& caller);
+  void check_lost(const Transfer& transfer, const Caller& caller);
+  [[noreturn]] void give_up(const Transfer& transfer, const Caller& caller);
   // Throws what a member that is asked has told in another group about why that has ended.
   void look_elsewhere(const Caller& caller, const std::function<bool(int from)>& is_asked);
   void look_at_watch();
-  std::vector<int> late(const AwaitedTraffic& traffic, Awaited reason) const;
+  std::vector<int> late(const Transfer& transfer, Awaited reason) const;
   void apply(int from, const Farewell& farewell, const Caller& caller);
-  void check_fault(const Channel& connection, const Caller& caller, int rank);
+  [[noreturn]] void check_fault(const Channel& connection, const Caller& caller, int rank);
+  // Ends the group because of a member that is lost, and throws. `what` this member has found out;
+  // `expected`: the rest of the error.
+  [[noreturn]] void lose(const Caller& caller, int rank, const std::string& what,
+                         const std::string& expected);
 
   // Tells all others, and closes the connections.
   void end(const Farewell& farewell) noexcept;
   [[noreturn]] void refuse(const Caller& caller) const;
-  std::string names_of(const std::vector<int>& ranks) const;
 
   const std::shared_ptr<Links> links_;
   const std::shared_ptr<Carrier> carrier_;

@@ -34,6 +34,24 @@ void do_not_pace(const FileDescriptor& socket) {
   ::setsockopt(socket.get(), IPPROTO_TCP, TCP_CONGESTION, kEverywhere.data(), kEverywhere.size());
 }
 
+// Until something has come, frames or only farewells.
+void sleep_on(const Channels& channels, bool has_frames, TimePoint until) {
+  c10::SmallVector<pollfd, 16> sockets;
+  for (const auto& channel : channels) {
+    const auto* const connection = static_cast<const Connection*>(channel.get());
+    if (!connection) continue;
+    // A socket whose events nobody wants is left out: it would report its end all the time.
+    if (has_frames && !connection->has_ended()) {
+      const int in = connection->is_holding() ? 0 : POLLIN;
+      const int events = in | (connection->is_sending() ? POLLOUT : 0);
+      if (events != 0) sockets.push_back({connection->frames_fd(), static_cast<short>(events), 0});
+    }
+    if (!connection->has_farewell_ended() && !connection->farewell())
+      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
+  }
+  ::poll(sockets.data(), sockets.size(), net::poll_milliseconds(Deadline(until)));
+}
+
 }  // namespace
 
 Sockets::Sockets(std::shared_ptr<Links> links)
@@ -55,28 +73,11 @@ Channels Sockets::connect(const SplitPath& path, Deadline deadline) {
 }
 
 void Sockets::sleep(const Channels& channels, TimePoint, TimePoint until) {
-  c10::SmallVector<pollfd, 16> sockets;
-  for (const auto& channel : channels) {
-    const auto* const connection = static_cast<const Connection*>(channel.get());
-    if (!connection) continue;
-    // A socket whose events nobody wants is left out: it would report its end all the time.
-    const int in = connection->is_holding() || connection->has_ended() ? 0 : POLLIN;
-    const int events = in | (connection->is_sending() && !connection->has_ended() ? POLLOUT : 0);
-    if (events != 0) sockets.push_back({connection->frames_fd(), static_cast<short>(events), 0});
-    if (!connection->has_farewell_ended() && !connection->farewell())
-      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
-  }
-  ::poll(sockets.data(), sockets.size(), net::poll_milliseconds(Deadline(until)));
+  sleep_on(channels, /*has_frames=*/true, until);
 }
 
 void Sockets::sleep_for_farewell(const Channels& channels, TimePoint until) {
-  c10::SmallVector<pollfd, 16> sockets;
-  for (const auto& channel : channels) {
-    const auto* const connection = static_cast<const Connection*>(channel.get());
-    if (connection && !connection->has_farewell_ended() && !connection->farewell())
-      sockets.push_back({connection->farewell_fd(), POLLIN, 0});
-  }
-  ::poll(sockets.data(), sockets.size(), net::poll_milliseconds(Deadline(until)));
+  sleep_on(channels, /*has_frames=*/false, until);
 }
 
 }  // namespace cohort::collective::tcp

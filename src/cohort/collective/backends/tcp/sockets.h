@@ -17,8 +17,6 @@ class Sockets final : public Carrier {
   Channels connect(const SplitPath& path, Deadline deadline) override;
   void sleep(const Channels& channels, TimePoint idle_since, TimePoint until) override;
   void sleep_for_farewell(const Channels& channels, TimePoint until) override;
-  // The others see it by the links.
-  void leave(const SplitPath&) noexcept override {}
 
  private:
   const std::shared_ptr<Links> links_;

@@ -20,7 +20,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/collective/backends/tcp/join.h"
+#include "cohort/collective/backends/tcp/member.h"
 #include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
 #include "cohort/testing/on_workers.h"

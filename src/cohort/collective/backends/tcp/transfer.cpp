@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/collective/backends/tcp/transfer.h"
 
+#include <c10/util/accumulate.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -256,10 +258,7 @@ void Transfer::prepare_values() {
 }
 
 bool Transfer::is_gathered_in_place() const {
-  for (std::int64_t d = 0; d < call_.axis; ++d) {
-    if (call_.result.size(d) != 1) return false;
-  }
-  return true;
+  return c10::numelements_to_dim(static_cast<int>(call_.axis), call_.result.sizes()) == 1;
 }
 
 void Transfer::allocate_gathered() {

@@ -25,18 +25,28 @@ namespace cohort::collective::tcp {
 // If the calls differ, all members notice it by the offers. Each ends its frame, sends its whole
 // call as the last one, and drops values until it has those of all others: so the connections are
 // as before the call.
-class Transfer final : public AwaitedTraffic {
+//
+// Used only from the thread that makes the call.
+class Transfer {
  public:
   // `message` is that of exchange(). Without values, members only find out whether they agree.
   Transfer(Call& call, std::uint64_t number, Scratch& scratch, Bytes message, bool has_values);
 
-  bool next_frame(int to, Frame& frame) override;
-  Acceptance accept(int from, const FrameHeader& header, Pieces& into) override;
-  bool received(int from, const FrameHeader& header) override;
-  bool must_decide() const override { return num_begun_ == call_.size && !is_decided_; }
-  void decide() override;
-  bool is_complete() const override;
-  Awaited awaited(int from) const override;
+  // The next frame for a member; false if there is none now. The memory of the payload must not
+  // change before the next call of this for the same member.
+  bool next_frame(int to, Frame& frame);
+  // Appends where the payload of this frame goes, exactly header.length bytes. `hold`: this frame
+  // and those after it wait.
+  Acceptance accept(int from, const FrameHeader& header, Pieces& into);
+  // The payload is there, and its checksum is right. False if its content is wrong.
+  bool received(int from, const FrameHeader& header);
+  // Whether all members have begun the call, and decide() has not been called.
+  bool must_decide() const { return num_begun_ == call_.size && !is_decided_; }
+  // Compares the calls of the members. Only after it the call may write to tensors.
+  void decide();
+  // All that this member needs has arrived.
+  bool is_complete() const;
+  Awaited awaited(int from) const;
 
   // After the end: whether the calls agreed, and if not, the calls in the order of ranks.
   bool is_agreed() const { return is_agreed_; }
