@@ -9,8 +9,8 @@
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/error.h"
-#include "cohort/parameter_server_strategy/dataset_function_scope.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
+#include "cohort/parameter_server_strategy/server_variables.h"
 
 namespace cohort {
 namespace coordinator {

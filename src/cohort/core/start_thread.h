@@ -4,6 +4,8 @@
 #include <functional>
 #include <string_view>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "cohort/core/export.h"
 
@@ -20,5 +22,23 @@ COHORT_API std::thread start_thread(std::string_view purpose, std::function<void
 // The same, with all signals blocked in it, since signals are for the program's own threads.
 COHORT_API std::thread start_thread_without_signals(std::string_view purpose,
                                                     std::function<void()> body);
+
+// Joins its threads when it is destroyed. Used only from one thread.
+class JoinedThreads {
+ public:
+  JoinedThreads() = default;
+  ~JoinedThreads() { join(); }
+  JoinedThreads(const JoinedThreads&) = delete;
+  JoinedThreads& operator=(const JoinedThreads&) = delete;
+
+  void add(std::thread thread) { threads_.push_back(std::move(thread)); }
+  void join() {
+    for (std::thread& thread : threads_) thread.join();
+    threads_.clear();
+  }
+
+ private:
+  std::vector<std::thread> threads_;
+};
 
 }  // namespace cohort

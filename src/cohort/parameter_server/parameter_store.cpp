@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
-#include "cohort/rpc/violation.h"
+#include "cohort/rpc/task_errors.h"
 #include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {

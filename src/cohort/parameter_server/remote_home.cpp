@@ -10,31 +10,13 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/rpc/lost_server.h"
+#include "cohort/rpc/task_errors.h"
 #include "cohort/variable/eager_step.h"
 
 namespace cohort {
+namespace {
 
 using parameter_server::ParameterClient;
-
-rpc::Placement RemoteHome::places_of(std::span<const Variable> variables) const {
-  std::vector<std::uint64_t> ids;
-  for (const Variable& variable : variables) ids.push_back(RemoteVariable::of(variable).id());
-  return placement_.find(ids);
-}
-
-ParameterClient::Describe RemoteHome::describe(std::span<const Variable> variables,
-                                               const std::string& what) {
-  return [variables, what](std::span<const std::uint64_t> ids, bool) {
-    const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
-    std::vector<Variable> asked;
-    for (const Variable& variable : variables)
-      if (wanted.contains(RemoteVariable::of(variable).id())) asked.push_back(variable);
-    return what + (asked.size() == 1 ? " variable " : " variables ") + names_of(asked);
-  };
-}
-
-namespace {
 
 // If a connection broke while the answer was awaited, the error says what to do.
 template <class Call>
@@ -49,47 +31,11 @@ void with_remedy(const Call& call) {
   }
 }
 
-}  // namespace
-
-void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Variable> variables,
-                          const std::string& what) const {
-  VariableTraffic traffic;
-  with_remedy([&] { client_.exchange(std::move(exchange), traffic, describe(variables, what)); });
-  if (EagerStep* const step = EagerStep::current()) {
-    step->traffic().pulled_bytes += traffic.pulled_bytes;
-    step->traffic().pushed_bytes += traffic.pushed_bytes;
-  }
-}
-
-std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
-  std::vector<std::size_t> positions(variables.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  const auto pulls = parameter_server::pulls_of(places_of(variables), positions);
-  std::vector<at::Tensor> values(variables.size());
-  exchange({.pulls = pulls, .values = values}, variables, "pull of");
-  for (std::size_t i = 0; i < values.size(); ++i) {
-    const Variable& variable = variables[i];
-    COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
-                 "[variable.read] expected ", variable.spec().to_string(), ", got ",
-                 TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",
-                 links_->name_of(place_of(variable).server), ")");
-  }
-  return values;
-}
-
-namespace {
-
-std::uint64_t bytes_of(const TensorSpec& spec) {
-  std::uint64_t bytes = c10::elementSize(spec.dtype);
-  for (const std::int64_t size : *spec.sizes) bytes *= static_cast<std::uint64_t>(size);
-  return bytes;
-}
-
 // The ranges of rows of a variable that have about this many bytes each; one range of all rows for
 // a smaller one.
 std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
                                        std::uint64_t chunk_bytes) {
-  const std::uint64_t bytes = bytes_of(spec);
+  const auto bytes = static_cast<std::uint64_t>(spec.byte_count());
   if (spec.sizes->empty() || bytes <= chunk_bytes) return {{.variable = id}};
   const std::int64_t all = spec.sizes->front();
   const std::uint64_t row_bytes = bytes / static_cast<std::uint64_t>(all);
@@ -119,6 +65,49 @@ constexpr int kTriesMax = 3;
 
 }  // namespace
 
+rpc::Placement RemoteHome::places_of(std::span<const Variable> variables) const {
+  std::vector<std::uint64_t> ids;
+  for (const Variable& variable : variables) ids.push_back(RemoteVariable::of(variable).id());
+  return placement_.find(ids);
+}
+
+ParameterClient::Describe RemoteHome::describe(std::span<const Variable> variables,
+                                               const std::string& what) {
+  return [variables, what](std::span<const std::uint64_t> ids, bool) {
+    const std::unordered_set<std::uint64_t> wanted(ids.begin(), ids.end());
+    std::vector<Variable> asked;
+    for (const Variable& variable : variables)
+      if (wanted.contains(RemoteVariable::of(variable).id())) asked.push_back(variable);
+    return what + (asked.size() == 1 ? " variable " : " variables ") + names_of(asked);
+  };
+}
+
+void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Variable> variables,
+                          const std::string& what) const {
+  VariableTraffic traffic;
+  with_remedy([&] { client_.exchange(std::move(exchange), traffic, describe(variables, what)); });
+  if (EagerStep* const step = EagerStep::current()) {
+    step->traffic().pulled_bytes += traffic.pulled_bytes;
+    step->traffic().pushed_bytes += traffic.pushed_bytes;
+  }
+}
+
+std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
+  std::vector<std::size_t> positions(variables.size());
+  std::iota(positions.begin(), positions.end(), 0);
+  const auto pulls = parameter_server::pulls_of(places_of(variables), positions);
+  std::vector<at::Tensor> values(variables.size());
+  exchange({.pulls = pulls, .values = values}, variables, "pull of");
+  for (std::size_t i = 0; i < values.size(); ++i) {
+    const Variable& variable = variables[i];
+    COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
+                 "[variable.read] expected ", variable.spec().to_string(), ", got ",
+                 TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",
+                 links_->name_of(place_of(variable).server), ")");
+  }
+  return values;
+}
+
 // One walk over variables of one home.
 class RemoteHome::Exporter {
  public:
@@ -136,7 +125,7 @@ class RemoteHome::Exporter {
         continue;
       }
       together_.push_back(i);
-      bytes += bytes_of(variables_[i].spec());
+      bytes += static_cast<std::uint64_t>(variables_[i].spec().byte_count());
       if (bytes < walk_.chunk_bytes) continue;
       export_together();
       bytes = 0;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <future>
 #include <optional>
 #include <sstream>
 #include <utility>
@@ -10,10 +11,11 @@
 #include "cohort/cluster/validation.h"
 #include "cohort/core/address_room.h"
 #include "cohort/core/blas.h"
+#include "cohort/core/log.h"
 #include "cohort/core/random.h"
-#include "cohort/parameter_server_strategy/start_up.h"
-#include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/refusal.h"
+#include "cohort/core/start_thread.h"
+#include "cohort/parameter_server_strategy/awaited.h"
+#include "cohort/rpc/process_room.h"
 
 namespace cohort {
 namespace {
@@ -24,12 +26,7 @@ constexpr std::size_t kOwnDescriptors = 8;
 // The stacks of gRPC's threads and of ours, and what the first calls need.
 constexpr std::size_t kOwnAddressBytes = std::size_t{128} << 20;
 
-// "60", "0.5"
-std::string seconds_of(Duration duration) {
-  std::ostringstream text;
-  text << std::chrono::duration<double>(duration).count();
-  return text.str();
-}
+double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 ClusterOptions checked(ClusterOptions options) {
   COHORT_CHECK(options.timeout > Duration::zero(), ErrorCode::invalid_argument,
@@ -39,11 +36,6 @@ ClusterOptions checked(ClusterOptions options) {
                "[strategy.construct] expected ClusterOptions::data_timeout > 0, got ",
                seconds_of(options.data_timeout), " s");
   return options;
-}
-
-// The task may still be starting.
-bool may_come(const Error& error) {
-  return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
 bool is_up(const std::string& address, const std::string& task) {
@@ -215,7 +207,10 @@ void ClusterConnection::connect_workers(const WorkerHandlers& handlers) {
 struct ClusterConnection::StartUp {
   std::atomic<bool> is_hopeless{false};  // one has met an error that does not pass
   internal::Awaited awaited;
-  internal::FirstTask first;
+  // Whether the first task of the cluster has accepted the coordinator; until then its other tasks
+  // are not taken.
+  std::promise<bool> first = {};
+  const std::shared_future<bool> is_first_taken = first.get_future().share();
 };
 
 // The result of a thread's look at its task.
@@ -230,7 +225,6 @@ struct ClusterConnection::Outcome {
 // decided for itself, each coordinator could lose another task, and both would end. The first
 // permanent error ends the attempts of the other threads.
 void ClusterConnection::connect(const TaskList& missing) {
-  using internal::FirstTask;
   check_can_coordinate(self_.task);
   validate_addresses(spec_);
   if (missing.empty()) return;
@@ -242,17 +236,21 @@ void ClusterConnection::connect(const TaskList& missing) {
   std::vector<Outcome> outcomes(missing.size());
   std::set<std::string> all;
   for (const Task* task : missing) all.insert(task->name);
-  // It is the first of the list, so that its thread is there before others wait for it.
-  const bool must_wait = missing.front() == &first_task();
-  StartUp start{
-      .awaited = internal::Awaited(std::move(all)),
-      .first = FirstTask(must_wait ? FirstTask::State::awaited : FirstTask::State::taken)};
-  internal::ConnectingThreads threads(start.is_hopeless);
-  for (std::size_t i = 0; i < missing.size(); ++i) {
-    threads.start([&, i] {
-      start_with(*missing[i], start, outcomes[i]);
-      start.awaited.has_come(missing[i]->name);
-    });
+  StartUp start{.awaited = internal::Awaited(std::move(all))};
+  // If it is missing, it is the first of the list, so that its thread is there before others wait
+  // for it.
+  if (missing.front() != &first_task()) start.first.set_value(true);
+  JoinedThreads threads;
+  try {
+    for (std::size_t i = 0; i < missing.size(); ++i) {
+      threads.add(start_thread("for each task to connect to", [&, i] {
+        start_with(*missing[i], start, outcomes[i]);
+        start.awaited.has_come(missing[i]->name);
+      }));
+    }
+  } catch (...) {  // the system has no more threads
+    start.is_hopeless = true;
+    throw;
   }
   start.awaited.wait();
   threads.join();
@@ -260,7 +258,6 @@ void ClusterConnection::connect(const TaskList& missing) {
 }
 
 void ClusterConnection::start_with(const Task& task, StartUp& start, Outcome& outcome) {
-  using State = internal::FirstTask::State;
   const bool is_first = &task == &first_task();
   const Deadline deadline = control_deadline();
   try {
@@ -271,25 +268,24 @@ void ClusterConnection::start_with(const Task& task, StartUp& start, Outcome& ou
     keep(task, connect_to(task, options));
   } catch (...) {
     outcome.error = current_error();
-    if (!may_come(*outcome.error)) start.is_hopeless = true;
+    if (!rpc::may_come_up(*outcome.error)) start.is_hopeless = true;
   }
-  if (is_first) start.first.end(outcome.error ? State::failed : State::taken);
-  if (outcome.error && may_come(*outcome.error) && !start.is_hopeless)
+  if (is_first) start.first.set_value(!outcome.error);
+  if (outcome.error && rpc::may_come_up(*outcome.error) && !start.is_hopeless)
     outcome.is_refused = rpc::is_refusing(task.address, Deadline::after(rpc::kRefusalTimeout));
 }
 
 // Returns whether the first task was taken, and so `task` may be. Until then the task is only asked
 // whether it is up, because the log and the errors name those that are not; throws if it is not.
 bool ClusterConnection::await_first_task(const Task& task, StartUp& start) {
-  using State = internal::FirstTask::State;
   bool has_answered = false;
-  State state = State::awaited;
-  while (true) {
-    state = start.first.wait(Deadline::after(kProbePause));
-    if (state == State::taken || start.is_hopeless) return state == State::taken;
+  bool has_ended = false;
+  while (!has_ended) {
+    has_ended = start.is_first_taken.wait_for(kProbePause) == std::future_status::ready;
+    const bool is_taken = has_ended && start.is_first_taken.get();
+    if (is_taken || start.is_hopeless) return is_taken;
     if (!has_answered) has_answered = is_up(task.address, task.name);
     if (has_answered) start.awaited.has_come(task.name);
-    if (state == State::failed) break;
   }
   if (has_answered) return false;
   throw Error(ErrorCode::unavailable, "[strategy.connect] " + task.name + " does not answer",
@@ -298,41 +294,37 @@ bool ClusterConnection::await_first_task(const Task& task, StartUp& start) {
 
 void ClusterConnection::throw_if_failed(const TaskList& missing,
                                         const std::vector<Outcome>& outcomes) const {
-  Unanswered unanswered;
+  // Names of tasks, separated by commas.
+  std::string silent;        // they do not answer at all
+  std::string without_data;  // they answer control calls, but not at their data address
+  std::string refused;       // those of `silent` whose host refuses the connection
   for (std::size_t i = 0; i < missing.size(); ++i) {
     const Outcome& outcome = outcomes[i];
     if (!outcome.error) continue;
-    if (!may_come(*outcome.error)) throw *outcome.error;
+    if (!rpc::may_come_up(*outcome.error)) throw *outcome.error;
     const std::string name = missing[i]->name + " (" + missing[i]->address;
-    std::string& names = outcome.data_address.empty() ? unanswered.silent : unanswered.without_data;
+    std::string& names = outcome.data_address.empty() ? silent : without_data;
     names += (names.empty() ? "" : ", ") + name;
     if (!outcome.data_address.empty()) names += ", for tensors " + outcome.data_address;
     names += ")";
-    if (outcome.is_refused)
-      unanswered.refused += (unanswered.refused.empty() ? "" : ", ") + missing[i]->name;
+    if (outcome.is_refused) refused += (refused.empty() ? "" : ", ") + missing[i]->name;
   }
-  throw_if_unanswered(unanswered);
-}
-
-void ClusterConnection::throw_if_unanswered(const Unanswered& tasks) const {
-  const auto& [silent, without_data, refused] = tasks;
   if (silent.empty() && without_data.empty()) return;
-  std::string text = "[strategy.connect] no answer within " + seconds_of(options_.timeout) + " s";
+  std::ostringstream text;
+  text << "[strategy.connect] no answer within " << seconds_of(options_.timeout) << " s";
   if (!silent.empty()) {
-    text += " from " + silent +
-            "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
+    text << " from " << silent
+         << "; start these tasks, each with a \"task\" of its own in TF_CONFIG, or correct their "
             "addresses there";
-    if (!refused.empty()) text += " (nobody listens at the address of " + refused + ")";
-    text += "; if `cohort launch` started them, its log says why they ended";
+    if (!refused.empty()) text << " (nobody listens at the address of " << refused << ")";
+    text << "; if `cohort launch` started them, its log says why they ended";
   }
   if (!without_data.empty()) {
-    text +=
-        (silent.empty() ? "" : "; nor") + std::string(" at the address for tensors of ") +
-        without_data +
-        "; control is answered there: let tensors through to that address, and see in the log of "
-        "these tasks whether they have too few open files (ulimit -n)";
+    text << (silent.empty() ? "" : "; nor") << " at the address for tensors of " << without_data
+         << "; control is answered there: let tensors through to that address, and see in the log "
+            "of these tasks whether they have too few open files (ulimit -n)";
   }
-  throw Error(ErrorCode::unavailable, text, ErrorCause::peer_lost);
+  throw Error(ErrorCode::unavailable, text.str(), ErrorCause::peer_lost);
 }
 
 ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
@@ -353,6 +345,26 @@ ClusterConnection::WorkerLink ClusterConnection::reconnect_worker(
     std::swap(worker_links_[worker].connection, old);
   }
   return {std::move(made), epoch};
+}
+
+// The server may have lost only its connections, or may be starting again, so this waits for it.
+rpc::Connection ClusterConnection::connect_server(const rpc::Member& server) {
+  rpc::ConnectionOptions options = options_for(ps_.at(server.id), 0, control_deadline());
+  options.on_retry = [&](const Error& error) {
+    log_warn("no connection to ", server.task, ": a call that needs its variables waits for it, ",
+             seconds_of(options_.timeout), " s at most (ClusterOptions::timeout); ",
+             error.message());
+  };
+  return connect_to(ps_.at(server.id), options);
+}
+
+rpc::Connection ClusterConnection::ps(std::uint32_t ps) {
+  try {
+    return servers_->get(ps);
+  } catch (const Error& error) {
+    if (error.cause() != ErrorCause::peer_lost) throw;
+    throw rpc::as_lost_server(error);
+  }
 }
 
 ClusterConnection::WorkerLink ClusterConnection::worker(std::uint32_t worker) const {

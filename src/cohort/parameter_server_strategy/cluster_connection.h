@@ -95,13 +95,6 @@ class COHORT_API ClusterConnection {
   void start_with(const Task& task, StartUp& start, Outcome& outcome);
   static bool await_first_task(const Task& task, StartUp& start);
   void throw_if_failed(const TaskList& missing, const std::vector<Outcome>& outcomes) const;
-  // Comma-separated names of tasks.
-  struct Unanswered {
-    std::string silent;        // do not answer at all
-    std::string without_data;  // answer control calls, but not at their data address
-    std::string refused;       // those of `silent` whose host refuses the connection
-  };
-  void throw_if_unanswered(const Unanswered& tasks) const;
 
   const ClusterOptions options_;
   const ClusterSpec spec_;

@@ -7,7 +7,6 @@
 
 #include <exception>
 #include <map>
-#include <thread>
 #include <utility>
 
 #include "cohort/cluster/validation.h"
@@ -15,7 +14,6 @@
 #include "cohort/core/start_thread.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
-#include "cohort/parameter_server_strategy/modes_scope.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/variable/eager_step.h"
@@ -51,21 +49,16 @@ ClusterSpec validated(const ClusterResolver& resolver) {
 class FilledStandIns {
  public:
   FilledStandIns(const std::vector<Variable>& variables, const Initializer& initializer,
-                 std::uint64_t seed)
-      : thread_(start_thread("to compute initial values", [this, &variables, &initializer, seed] {
-          try {
-            for (const Variable& variable : variables)
-              InitializerRecipe::fill(initializer, variable.tensor().detach(), variable.name(),
-                                      seed);
-          } catch (...) {
-            error_ = std::current_exception();
-          }
-        })) {}
-  ~FilledStandIns() {
-    if (thread_.joinable()) thread_.join();
+                 std::uint64_t seed) {
+    thread_.add(start_thread("to compute initial values", [this, &variables, &initializer, seed] {
+      try {
+        for (const Variable& variable : variables)
+          InitializerRecipe::fill(initializer, variable.tensor().detach(), variable.name(), seed);
+      } catch (...) {
+        error_ = std::current_exception();
+      }
+    }));
   }
-  FilledStandIns(const FilledStandIns&) = delete;
-  FilledStandIns& operator=(const FilledStandIns&) = delete;
   void wait() {
     thread_.join();
     if (error_) std::rethrow_exception(error_);
@@ -73,7 +66,7 @@ class FilledStandIns {
 
  private:
   std::exception_ptr error_;
-  std::thread thread_;
+  JoinedThreads thread_;
 };
 
 }  // namespace
@@ -192,12 +185,12 @@ Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
   InitializerRecipe::check(initializer, spec, name);
   at::Tensor stand_in = at::empty(*spec.sizes, at::TensorOptions(spec.dtype));
   if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
-  return create_all({{std::move(name), stand_in, is_trainable}}, ps, &initializer)[0];
+  return create({{std::move(name), stand_in, is_trainable}}, ps, &initializer)[0];
 }
 
-std::vector<Variable> ParameterServerHome::create_all(
-    const std::vector<internal::NamedTensor>& wanted, std::optional<std::uint32_t> ps,
-    const Initializer* initializer) {
+std::vector<Variable> ParameterServerHome::create(const std::vector<internal::NamedTensor>& wanted,
+                                                  std::optional<std::uint32_t> ps,
+                                                  const Initializer* initializer) {
   connection_->connect_ps();
   const Lock lock(creation_);
   std::vector<Variable> made;

@@ -18,14 +18,35 @@
 #include "cohort/core/mutex.h"
 #include "cohort/parameter_server/remote_home.h"
 #include "cohort/parameter_server_strategy/cluster_connection.h"
-#include "cohort/parameter_server_strategy/coordinator_lease.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/variable_table.h"
 
 namespace cohort {
+
 class EagerStep;  // variable/eager_step.h
-}
+
+// The next free ids. Successive coordinators of a strategy use the same servers, which identify
+// functions, iterators and applied closures by number. So a coordinator continues the numbering of
+// its predecessor.
+struct CoordinatorNumbers {
+  std::uint64_t next_closure = 1;  // 0 is no closure
+  std::uint32_t next_function = 0;
+  std::uint64_t next_iterator = 1;
+  std::vector<std::uint64_t> left_iterators;  // unused, but still on the workers
+};
+
+// Ensures that a strategy has one coordinator at a time. Thread-safe.
+struct CoordinatorLease {
+  Mutex mutex;
+  Condition changed;
+  std::weak_ptr<void> coordinator COHORT_GUARDED_BY(mutex);
+  // Still true while the last coordinator shuts down.
+  bool is_taken COHORT_GUARDED_BY(mutex) = false;
+  CoordinatorNumbers numbers COHORT_GUARDED_BY(mutex);
+};
+
+}  // namespace cohort
 
 namespace cohort::detail {
 
@@ -51,11 +72,11 @@ class COHORT_API ParameterServerHome final
 
   // The variables of the strategy, in the order in which they were made.
   const VariableTable& variables() const { return variables_; }
-  // Creates all or none of the variables, on server `ps`, or round robin.
+  // Creates all or none of the variables, on server `ps`, or round robin. If there is no
+  // initializer, the content of the tensors is sent.
   std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
-                               std::optional<std::uint32_t> ps = {}) {
-    return create_all(wanted, ps, nullptr);
-  }
+                               std::optional<std::uint32_t> ps = {},
+                               const Initializer* initializer = nullptr);
   // The same for one variable, whose initial value the server computes.
   Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
                   bool is_trainable, std::optional<std::uint32_t> ps = {});
@@ -96,9 +117,6 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
-  // If there is no initializer, the content of the tensors is sent.
-  std::vector<Variable> create_all(const std::vector<internal::NamedTensor>& wanted,
-                                   std::optional<std::uint32_t> ps, const Initializer* initializer);
   Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
@@ -124,3 +142,23 @@ class COHORT_API ParameterServerHome final
 };
 
 }  // namespace cohort::detail
+
+namespace cohort {
+
+// The effect of train() and eval() inside a step ends with the step: restores the modes of all
+// replicated modules when it is destroyed. The caller holds lock_stand_ins().
+class ModesScope {
+ public:
+  explicit ModesScope(const detail::ParameterServerHome& home)
+      : home_(home), modes_(home.module_modes()) {}
+  ~ModesScope() { restore(); }
+  ModesScope(const ModesScope&) = delete;
+  ModesScope& operator=(const ModesScope&) = delete;
+  void restore() const { home_.set_module_modes(modes_); }
+
+ private:
+  const detail::ParameterServerHome& home_;
+  const std::vector<std::vector<bool>> modes_;
+};
+
+}  // namespace cohort

@@ -4,15 +4,23 @@
 #include <ATen/core/TensorBody.h>
 
 #include <optional>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
-#include "cohort/parameter_server_strategy/dataset_function_scope.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/variable/eager_step.h"
 
-namespace cohort::detail {
+namespace cohort {
+namespace {
+
+thread_local bool is_in_dataset_function = false;
+
+}  // namespace
+
+DatasetFunctionScope::DatasetFunctionScope() : is_inside_(is_in_dataset_function, true) {}
+bool DatasetFunctionScope::is_on_this_thread() { return is_in_dataset_function; }
+
+namespace detail {
 namespace {
 
 void check_can_create(const Strategy& strategy, const std::string& name) {
@@ -71,4 +79,5 @@ std::vector<std::string> ServerVariables::devices_of(const Variable& variable) c
   return {"/job:ps/task:" + std::to_string(home_->ps_of(variable)) + "/CPU:0"};
 }
 
-}  // namespace cohort::detail
+}  // namespace detail
+}  // namespace cohort

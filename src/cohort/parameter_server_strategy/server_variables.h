@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "cohort/core/tensor_spec.h"
+#include "cohort/core/thread_value.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
@@ -20,7 +21,20 @@
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
-namespace cohort::detail {
+namespace cohort {
+
+// Marks, while it exists, that this thread runs a function that makes a worker's dataset. Such a
+// function runs once per worker, so it must not create variables. Thread-compatible.
+class COHORT_API DatasetFunctionScope {
+ public:
+  DatasetFunctionScope();
+  static bool is_on_this_thread();
+
+ private:
+  const internal::ScopedValue<bool> is_inside_;
+};
+
+namespace detail {
 
 // Thread-safe.
 class ServerVariables final : public internal::StrategyVariables {
@@ -50,4 +64,5 @@ class ServerVariables final : public internal::StrategyVariables {
   std::atomic<std::uint64_t> num_modules_made_ = 0;
 };
 
-}  // namespace cohort::detail
+}  // namespace detail
+}  // namespace cohort

@@ -91,20 +91,17 @@ struct ConnectOptions {
   Deadline deadline{};
 };
 
-// One way to move frames. Thread-safe.
-class COHORT_API Backend {
- public:
-  virtual ~Backend() = default;
-  virtual std::string_view name() const = 0;
+// One way to move frames.
+struct Backend {
+  std::string_view name;
   // Throws unavailable (peer_lost) if nobody listens, deadline_exceeded if nobody answers; both
-  // errors name the peer and its address.
-  virtual std::shared_ptr<Channel> connect(const ConnectOptions& options,
-                                           Channel::Handlers handlers) = 0;
+  // errors name the peer and its address. Thread-safe.
+  std::shared_ptr<Channel> (*connect)(const ConnectOptions& options, Channel::Handlers handlers);
 };
 
 // `name` is "inprocess", "stream" or "grpc"; throws unimplemented for another one, with the list of
-// known names. Backends are never destroyed.
-COHORT_API Backend& backend_of(std::string_view name);
+// known names.
+COHORT_API const Backend& backend_of(std::string_view name);
 COHORT_API std::vector<std::string> backend_names();
 
 }  // namespace cohort::rpc

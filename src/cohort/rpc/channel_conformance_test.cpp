@@ -42,7 +42,7 @@ bool is_equal(const at::Tensor& a, const at::Tensor& b) {
 
 class ChannelConformance : public ::testing::TestWithParam<std::string> {
  protected:
-  Backend& backend() { return backend_of(GetParam()); }
+  const Backend& backend() { return backend_of(GetParam()); }
 
   // Returns `tensor` as it arrives at the other end.
   at::Tensor sent(const at::Tensor& tensor) {

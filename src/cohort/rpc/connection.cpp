@@ -10,12 +10,10 @@
 #include <utility>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/messages.h"
-#include "cohort/rpc/refusal.h"
 
 namespace cohort::rpc {
 namespace {
@@ -138,11 +136,6 @@ Connection attempt(const ConnectionOptions& options, std::string& answered) {
   return open_data(std::move(handshake), options, deadline);
 }
 
-// Nobody has answered yet: the task may still be starting.
-bool may_come_up(const Error& error) {
-  return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
-}
-
 // Checks the host once more, since the last attempt may have been too short to be refused, and gRPC
 // does not report why an attempt failed.
 bool has_nobody(const ConnectionOptions& options) {
@@ -157,21 +150,17 @@ Error final_error(const Error& error, const ConnectionOptions& options,
   // A lack of resources of this process is not the task's error.
   const bool is_own = error.code() == ErrorCode::resource_exhausted && error.origin().empty();
   if (is_own) return Error(error).during(operation);
+  Error last = error;
   if (answered.empty() && may_come_up(error) && has_nobody(options)) {
-    return Error(ErrorCode::unavailable,
+    last = Error(ErrorCode::unavailable,
                  "[rpc.connect] expected " + options.task + " (" + options.address +
                      ") to answer, got: connection refused, nobody listens there; start the task, "
-                     "or correct "
-                     "its address",
-                 ErrorCause::peer_lost)
-        .at(options.task)
-        .during(operation);
+                     "or correct its address",
+                 ErrorCause::peer_lost);
+  } else if (error.code() == ErrorCode::deadline_exceeded) {
+    last = Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost);
   }
-  if (error.code() != ErrorCode::deadline_exceeded)
-    return Error(error).at(options.task).during(operation);
-  return Error(ErrorCode::unavailable, error.message(), ErrorCause::peer_lost)
-      .at(options.task)
-      .during(operation);
+  return std::move(last).at(options.task).during(operation);
 }
 
 }  // namespace
@@ -195,6 +184,10 @@ Connection connect_task(const ConnectionOptions& options) {
     }
     std::this_thread::sleep_for(std::min<Duration>(kPause, silence_deadline(options).remaining()));
   }
+}
+
+bool may_come_up(const Error& error) {
+  return error.cause() == ErrorCause::peer_lost || error.code() == ErrorCode::deadline_exceeded;
 }
 
 std::string address_of(const Endpoint& endpoint, const std::string& dialled) {

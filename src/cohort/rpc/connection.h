@@ -51,6 +51,17 @@ struct COHORT_API Connection {
 // error names both sides.
 COHORT_API Connection connect_task(const ConnectionOptions& options);
 
+// Whether the error may mean that the task is still starting: nobody has answered yet.
+COHORT_API bool may_come_up(const Error& error);
+
+// A host that is up refuses a connection within one round trip, so a check need not wait longer.
+inline constexpr auto kRefusalTimeout = std::chrono::milliseconds(500);
+// Whether the host of "host:port" refuses connections there (ECONNREFUSED): the host is up, but
+// nobody listens. Also false if the deadline passes first, or if this process lacks descriptors.
+// Makes a connection, which a listening server counts as a stranger, so call it only after a
+// failure.
+COHORT_API bool is_refusing(const std::string& address, Deadline deadline) noexcept;
+
 // The address of `endpoint` for a caller that reached the control plane of its task at `dialled`.
 COHORT_API std::string address_of(const Endpoint& endpoint, const std::string& dialled);
 

@@ -9,18 +9,21 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/task_health.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/clock.h"
-#include "cohort/core/error.h"
 #include "cohort/core/file_fingerprint.h"
+#include "cohort/core/random.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/membership.h"
 #include "cohort/rpc/refusal_log.h"
+#include "cohort/rpc/task_errors.h"
 
 namespace cohort::rpc {
 
@@ -128,6 +131,10 @@ struct IteratorSpec {
   std::optional<std::uint64_t> epoch = {};
   // For an epoch that this worker continues: the files that it has read before (ClosureEnd::files).
   std::vector<FileFingerprint> files = {};
+
+  // The seed of the iterator on `task` ("worker:1"). It differs between workers, except for an
+  // epoch's iterator, which must shuffle alike on all.
+  std::uint64_t seed_on(std::string_view task) const { return epoch ? seed : mix_seed(seed, task); }
 };
 
 // The caller of a control method.
@@ -170,11 +177,6 @@ class COHORT_API ControlService {
   // Throws like session_of().
   virtual void shutdown(const Caller& caller, std::chrono::milliseconds grace) = 0;
 };
-
-// The error that a coordinator gets from `task` after another one has replaced it. The task accepts
-// none of its calls any more.
-COHORT_API Error replaced_error(const std::string& task);
-COHORT_API bool is_replaced(const Error& error);
 
 // Limits for connections without a handshake, for which a health call does not count. bytes_max and
 // patience are per connection.
@@ -248,8 +250,8 @@ COHORT_API std::vector<std::optional<Error>> health_of_all(
 // looks up the host's addresses again, so it also finds a task that has returned with another one.
 // The lookup ends by the deadline of the call. `task` names the peer in errors. Every call carries
 // the coordinator's incarnation; without one the server answers only handshake() and health().
-COHORT_API std::unique_ptr<ControlClient> control_client(const std::string& address,
-                                                         const std::string& task,
-                                                         std::uint64_t coordinator_incarnation = 0);
+COHORT_API std::unique_ptr<ControlClient> control_client(
+    const std::string& address, const std::string& task, std::uint64_t coordinator_incarnation = 0,
+    const net::GetAddresses& get_addresses = &::getaddrinfo);
 
 }  // namespace cohort::rpc

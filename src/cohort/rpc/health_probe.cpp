@@ -4,17 +4,16 @@
 #include <grpcpp/create_channel_posix.h>
 
 #include <exception>
-#include <thread>
 #include <utility>
 
+#include "cohort/core/start_thread.h"
 #include "cohort/net/host_port.h"
 #include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_codec.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
-#include "cohort/rpc/descriptor_room.h"
+#include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/connect.h"
-#include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
@@ -88,24 +87,6 @@ ProbeResult probe(const ProbedTask& asked, const std::string& job_id, Deadline d
                         asked, job_id);
 }
 
-// The destructor joins the threads. Used only from one thread.
-class ProbeThreads {
- public:
-  ProbeThreads() = default;
-  ~ProbeThreads() {
-    for (std::thread& thread : threads_) thread.join();
-  }
-  ProbeThreads(const ProbeThreads&) = delete;
-  ProbeThreads& operator=(const ProbeThreads&) = delete;
-  template <class Body>
-  void start(Body body) {
-    threads_.push_back(internal::start_thread(std::move(body)));
-  }
-
- private:
-  std::vector<std::thread> threads_;
-};
-
 }  // namespace
 
 std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
@@ -117,15 +98,15 @@ std::vector<ProbeResult> probe_health(const std::vector<ProbedTask>& tasks,
   std::vector<ProbeResult> results(tasks.size());
   std::vector<std::exception_ptr> errors(tasks.size());
   {
-    ProbeThreads threads;
+    JoinedThreads threads;
     for (std::size_t i = 0; i < tasks.size(); ++i) {
-      threads.start([&, i] {
+      threads.add(internal::start_thread([&, i] {
         try {
           results[i] = probe(tasks[i], job_id, deadline);
         } catch (...) {
           errors[i] = std::current_exception();
         }
-      });
+      }));
     }
   }
   for (const std::exception_ptr& error : errors) {

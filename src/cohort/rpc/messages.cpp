@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/messages.h"
 
-#include <utility>
-
 #include "cohort/core/fields.h"
 
 namespace cohort::net {
@@ -179,7 +177,7 @@ Frame ping_frame() {
 }
 
 template <class Message>
-Frame to_frame(Message message) {
+Frame Conversion<Message>::to_frame(Message message) {
   FieldWriter out;
   fields(out, message);
   return {.type = static_cast<std::uint16_t>(Message::kKind.type),
@@ -188,7 +186,7 @@ Frame to_frame(Message message) {
 }
 
 template <class Message>
-Message message_of(Frame frame) {
+Message Conversion<Message>::message_of(Frame frame) {
   const auto [type, name] = Message::kKind;
   COHORT_CHECK(frame.type == static_cast<std::uint16_t>(type), ErrorCode::data_loss,
                "[rpc.messages] expected a ", name, " (type ", static_cast<int>(type),
@@ -200,41 +198,23 @@ Message message_of(Frame frame) {
   return message;
 }
 
-template COHORT_API Frame to_frame(Hello);
-template COHORT_API Hello message_of(Frame);
-template COHORT_API Frame to_frame(HelloReply);
-template COHORT_API HelloReply message_of(Frame);
-template COHORT_API Frame to_frame(PullRequest);
-template COHORT_API PullRequest message_of(Frame);
-template COHORT_API Frame to_frame(PullReply);
-template COHORT_API PullReply message_of(Frame);
-template COHORT_API Frame to_frame(PushRequest);
-template COHORT_API PushRequest message_of(Frame);
-template COHORT_API Frame to_frame(PushReply);
-template COHORT_API PushReply message_of(Frame);
-template COHORT_API Frame to_frame(ExportRequest);
-template COHORT_API ExportRequest message_of(Frame);
-template COHORT_API Frame to_frame(ExportReply);
-template COHORT_API ExportReply message_of(Frame);
-template COHORT_API Frame to_frame(ImportRequest);
-template COHORT_API ImportRequest message_of(Frame);
-template COHORT_API Frame to_frame(EraseRequest);
-template COHORT_API EraseRequest message_of(Frame);
-template COHORT_API Frame to_frame(DoneReply);
-template COHORT_API DoneReply message_of(Frame);
-template COHORT_API Frame to_frame(RunBatch);
-template COHORT_API RunBatch message_of(Frame);
-template COHORT_API Frame to_frame(CompletedBatch);
-template COHORT_API CompletedBatch message_of(Frame);
-template COHORT_API Frame to_frame(CancelRequest);
-template COHORT_API CancelRequest message_of(Frame);
-template COHORT_API Frame to_frame(PeekRequest);
-template COHORT_API PeekRequest message_of(Frame);
-template COHORT_API Frame to_frame(PeekReply);
-template COHORT_API PeekReply message_of(Frame);
-template COHORT_API Frame to_frame(ProgramRequest);
-template COHORT_API ProgramRequest message_of(Frame);
-template COHORT_API Frame to_frame(ProgramReply);
-template COHORT_API ProgramReply message_of(Frame);
+template struct COHORT_API Conversion<Hello>;
+template struct COHORT_API Conversion<HelloReply>;
+template struct COHORT_API Conversion<PullRequest>;
+template struct COHORT_API Conversion<PullReply>;
+template struct COHORT_API Conversion<PushRequest>;
+template struct COHORT_API Conversion<PushReply>;
+template struct COHORT_API Conversion<ExportRequest>;
+template struct COHORT_API Conversion<ExportReply>;
+template struct COHORT_API Conversion<ImportRequest>;
+template struct COHORT_API Conversion<EraseRequest>;
+template struct COHORT_API Conversion<DoneReply>;
+template struct COHORT_API Conversion<RunBatch>;
+template struct COHORT_API Conversion<CompletedBatch>;
+template struct COHORT_API Conversion<CancelRequest>;
+template struct COHORT_API Conversion<PeekRequest>;
+template struct COHORT_API Conversion<PeekReply>;
+template struct COHORT_API Conversion<ProgramRequest>;
+template struct COHORT_API Conversion<ProgramReply>;
 
 }  // namespace cohort::rpc

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -221,10 +222,21 @@ struct ProgramReply {
 };
 
 COHORT_API Frame ping_frame();
+
+// Both directions for one message, which messages.cpp instantiates and exports.
 template <class Message>
-COHORT_API Frame to_frame(Message message);
+struct COHORT_API Conversion {
+  static Frame to_frame(Message message);
+  static Message message_of(Frame frame);
+};
+template <class Message>
+Frame to_frame(Message message) {
+  return Conversion<Message>::to_frame(std::move(message));
+}
 // Throws data_loss, naming the message, for a frame of another type.
 template <class Message>
-COHORT_API Message message_of(Frame frame);
+Message message_of(Frame frame) {
+  return Conversion<Message>::message_of(std::move(frame));
+}
 
 }  // namespace cohort::rpc

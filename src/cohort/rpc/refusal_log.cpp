@@ -2,7 +2,6 @@
 #include "cohort/rpc/refusal_log.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cohort/core/log.h"
 

@@ -2,14 +2,12 @@
 #include "cohort/rpc/requester.h"
 
 #include <iomanip>
-#include <optional>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
 #include <utility>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/farewell.h"
 #include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
@@ -200,7 +198,7 @@ struct Requester::State {
   }
 };
 
-std::shared_ptr<Requester> Requester::connect(Backend& backend, const ConnectOptions& options,
+std::shared_ptr<Requester> Requester::connect(const Backend& backend, const ConnectOptions& options,
                                               std::function<void(Frame)> on_one_way,
                                               std::function<void(const Error&)> on_closed) {
   auto state = std::make_shared<State>();

@@ -25,7 +25,7 @@ class COHORT_API Requester {
 
   // `on_one_way` receives frames that are not answers. `on_closed` is the channel's, and runs after
   // every request was answered.
-  static std::shared_ptr<Requester> connect(Backend& backend, const ConnectOptions& options,
+  static std::shared_ptr<Requester> connect(const Backend& backend, const ConnectOptions& options,
                                             std::function<void(Frame)> on_one_way = {},
                                             std::function<void(const Error&)> on_closed = {});
   // Closes, and waits until no handler runs (except when called from one).

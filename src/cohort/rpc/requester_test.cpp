@@ -39,7 +39,7 @@ class RequesterTest : public ::testing::TestWithParam<std::string> {
     });
   }
 
-  Backend& backend() { return backend_of(GetParam()); }
+  const Backend& backend() { return backend_of(GetParam()); }
 
   std::shared_ptr<Requester> connect(std::function<void(Frame)> on_one_way = {},
                                      std::function<void(const Error&)> on_closed = {}) {
@@ -329,7 +329,7 @@ TEST_P(RequesterTest, ManyThreadsAskWhileThePeerHangsUp) {
 
 // Regression: it only heard "it closed the connection".
 TEST(BrokenFrame, WhoSentItHearsWhyTheConnectionEnds) {
-  Backend& stream = backend_of("stream");
+  const Backend& stream = backend_of("stream");
   const auto listener = cohort::testing::listen_on_stream([](std::shared_ptr<Channel> channel) {
     return Channel::Handlers{.on_frame = [channel](const Frame&) {}};
   });

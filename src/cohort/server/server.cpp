@@ -10,7 +10,6 @@
 #include <thread>
 
 #include "cohort/cluster/address.h"
-#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/core/address_room.h"
 #include "cohort/core/blas.h"
@@ -18,8 +17,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/connection.h"
-#include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/thread_room.h"
+#include "cohort/rpc/process_room.h"
 #include "cohort/server/links/channel_table.h"
 #include "cohort/server/session/current_session.h"
 #include "cohort/server/session/end_request.h"
@@ -176,12 +174,12 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
   warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, draw_number());
-  server::CurrentSession::Options of_sessions{.self = self_,
-                                              .data_dirs = options_.data_dirs,
-                                              .data_timeout = options_.data_timeout,
-                                              .payload_checksums = options_.payload_checksums,
-                                              .errors = errors_};
-  session_ = std::make_unique<server::CurrentSession>(std::move(of_sessions));
+  session_ = std::make_unique<server::CurrentSession>(
+      server::SessionOptions{.self = self_,
+                             .data_dirs = options_.data_dirs,
+                             .data_timeout = options_.data_timeout,
+                             .payload_checksums = options_.payload_checksums,
+                             .errors = errors_});
   const int threads =
       options_.intra_op_threads > 0
           ? options_.intra_op_threads

@@ -131,7 +131,7 @@ struct ChannelPair {
     far = accepted.take();
   }
 
-  rpc::Backend& backend;
+  const rpc::Backend& backend;
   Recorder at_near;
   Recorder at_far;
   Recorder at_others;  // for further connections

@@ -22,7 +22,6 @@
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/control.h"
-#include "cohort/rpc/farewell.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/rpc/stream_listener_for_tests.h"
 

@@ -24,8 +24,6 @@
 #include "cohort/function/registered_result.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/step_scope.h"
-#include "cohort/rpc/iterator_seed.h"
-#include "cohort/rpc/sendable.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/eager_step.h"
 
@@ -101,7 +99,7 @@ class EagerSteps::Elements final : public data::ElementSource {
               questions_.ask(function, element);
             })) {
     const rpc::IteratorSpec spec = handle.spec_for(worker, job_seed);
-    const std::uint64_t seed = rpc::seed_on(spec, "worker:" + std::to_string(worker));
+    const std::uint64_t seed = spec.seed_on("worker:" + std::to_string(worker));
     source_ =
         data::load_shipped(spec.dataset, supply_).source({.seed = seed, .iteration = spec.epoch});
     supply_->start();

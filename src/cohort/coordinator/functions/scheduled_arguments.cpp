@@ -10,7 +10,6 @@
 #include "cohort/data/string_fields.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
-#include "cohort/rpc/sendable.h"
 #include "cohort/variable/eager_step.h"
 
 namespace cohort::coordinator {

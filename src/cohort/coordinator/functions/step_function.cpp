@@ -10,8 +10,6 @@
 #include "cohort/core/error.h"
 #include "cohort/function/step_scope.h"
 #include "cohort/parameter_server/parameter_client.h"
-#include "cohort/parameter_server_strategy/modes_scope.h"
-#include "cohort/rpc/sendable.h"
 
 namespace cohort::coordinator {
 

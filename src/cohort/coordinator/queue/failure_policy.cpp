@@ -5,7 +5,7 @@
 #include <charconv>
 #include <string>
 
-#include "cohort/rpc/lost_server.h"
+#include "cohort/rpc/task_errors.h"
 
 namespace cohort::coordinator {
 namespace {

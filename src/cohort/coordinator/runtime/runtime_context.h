@@ -15,7 +15,6 @@
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/parameter_server_strategy/cluster_connection.h"
-#include "cohort/parameter_server_strategy/coordinator_lease.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/error_record.h"

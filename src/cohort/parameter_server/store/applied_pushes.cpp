@@ -102,11 +102,4 @@ void AppliedPushes::finish(const rpc::PushId& push) noexcept { set(push, true); 
 
 void AppliedPushes::forget(const rpc::PushId& push) noexcept { set(push, false); }
 
-std::size_t AppliedPushes::remembered() const {
-  const Lock lock(mutex_);
-  std::size_t remembered = 0;
-  for (const auto& [number, origin] : origins_) remembered += origin.start.pushes.size();
-  return remembered;
-}
-
 }  // namespace cohort::parameter_server

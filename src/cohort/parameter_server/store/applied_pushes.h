@@ -26,7 +26,6 @@ class AppliedPushes {
   Verdict begin(const rpc::PushId& push, std::uint64_t low_watermark);
   void finish(const rpc::PushId& push) noexcept;
   void forget(const rpc::PushId& push) noexcept;
-  std::size_t remembered() const;
   // The pushes that are applied here, which another server must know if it takes variables from
   // this one. No push may be between begin() and its end.
   std::vector<rpc::AppliedRecord> record() const;

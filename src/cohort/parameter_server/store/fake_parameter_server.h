@@ -71,7 +71,7 @@ class FakeParameterServer {
   }
 
  private:
-  static rpc::Backend& backend() { return rpc::backend_of("inprocess"); }
+  static const rpc::Backend& backend() { return rpc::backend_of("inprocess"); }
 
   void answer(rpc::Channel& to, rpc::Frame frame) {
     rpc::Frame reply;

@@ -10,25 +10,20 @@
 namespace cohort::rpc {
 namespace {
 
-struct Row {
-  std::string_view name;
-  Backend& (*backend)();
-};
-
 constexpr std::array kBackends = {
-    Row{"inprocess", backends::inprocess_backend},
-    Row{"stream", backends::stream_backend},
-    Row{"grpc", backends::grpc_backend},
+    Backend{"inprocess", backends::connect_inprocess},
+    Backend{"stream", backends::connect_stream},
+    Backend{"grpc", backends::connect_grpc},
 };
 
 }  // namespace
 
-Backend& backend_of(std::string_view name) {
-  for (const Row& row : kBackends) {
-    if (row.name == name) return row.backend();
+const Backend& backend_of(std::string_view name) {
+  for (const Backend& backend : kBackends) {
+    if (backend.name == name) return backend;
   }
   std::string known;
-  for (const Row& row : kBackends) known += " " + std::string(row.name);
+  for (const Backend& backend : kBackends) known += " " + std::string(backend.name);
   throw Error(ErrorCode::unimplemented,
               "[rpc.backend] expected one of" + known + ", got '" + std::string(name) +
                   "'; correct the name in ServerOptions::backends or ClusterOptions::backend");
@@ -36,7 +31,7 @@ Backend& backend_of(std::string_view name) {
 
 std::vector<std::string> backend_names() {
   std::vector<std::string> names;
-  for (const Row& row : kBackends) names.emplace_back(row.name);
+  for (const Backend& backend : kBackends) names.emplace_back(backend.name);
   return names;
 }
 

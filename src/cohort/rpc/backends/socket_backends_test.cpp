@@ -24,7 +24,7 @@ using ::testing::HasSubstr;
 
 class SocketBackendTest : public ::testing::TestWithParam<std::string> {
  protected:
-  Backend& backend() { return backend_of(GetParam()); }
+  const Backend& backend() { return backend_of(GetParam()); }
 
   Error error_of_connecting(const std::string& address, Deadline deadline = patience()) {
     try {
@@ -183,7 +183,7 @@ TEST(StreamBackendTest, AnAnswerBeforeCloseInAHandlerLeaves) {
 
 TEST(BackendTable, EachBackendKnowsItsName) {
   EXPECT_THAT(backend_names(), ::testing::ElementsAre("inprocess", "stream", "grpc"));
-  for (const std::string& name : backend_names()) EXPECT_EQ(backend_of(name).name(), name);
+  for (const std::string& name : backend_names()) EXPECT_EQ(backend_of(name).name, name);
 }
 
 TEST(BackendTable, AnUnknownBackendIsRefusedWithTheKnownOnes) {

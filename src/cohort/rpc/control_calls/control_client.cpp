@@ -7,16 +7,12 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
-#include "cohort/net/name_lookup.h"
-#include "cohort/rpc/control.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/rpc/control_calls/checked_call.h"
-#include "cohort/rpc/control_calls/control_client.h"
 #include "cohort/rpc/control_calls/control_codec.h"
 #include "cohort/rpc/control_calls/control_connection.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/control_calls/grpc_status.h"
-#include "cohort/rpc/refusal.h"
-#include "cohort/rpc/violation.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
@@ -157,7 +153,7 @@ class GrpcControlClient final : public ControlClient {
         : client_(client),
           used_(client.connection(deadline, kAskingHealth)),
           running_(client, context_) {
-      prepare(context_, deadline);
+      context_.set_deadline(internal::grpc_time(deadline));
       reader_ = used_->stub.AsyncGetHealth(&context_, sent_, &answers);
       reader_->Finish(&answer_, &status_, this);
     }
@@ -260,7 +256,7 @@ class GrpcControlClient final : public ControlClient {
                                  proto::Answer& answer, Deadline deadline,
                                  const std::string& operation) {
     grpc::ClientContext context;
-    prepare(context, deadline);
+    context.set_deadline(internal::grpc_time(deadline));
     const Running running(*this, context);
     const grpc::Status status = (used.stub.*method.call)(&context, sent, &answer);
     return failure_of(used, status, answer, sent, operation);
@@ -291,10 +287,6 @@ class GrpcControlClient final : public ControlClient {
     }
     used.has_served = true;
     return std::nullopt;
-  }
-
-  static void prepare(grpc::ClientContext& context, Deadline deadline) {
-    if (!deadline.is_infinite()) context.set_deadline(internal::grpc_time(deadline));
   }
 
   Error named(Error error, const std::string& operation) const {
@@ -369,14 +361,8 @@ std::vector<std::optional<Error>> health_of_all(
 }
 
 std::unique_ptr<ControlClient> control_client(const std::string& address, const std::string& task,
-                                              std::uint64_t coordinator_incarnation) {
-  return internal::control_client(address, task, coordinator_incarnation, &::getaddrinfo);
-}
-
-std::unique_ptr<ControlClient> internal::control_client(const std::string& address,
-                                                        const std::string& task,
-                                                        std::uint64_t coordinator_incarnation,
-                                                        const net::GetAddresses& get_addresses) {
+                                              std::uint64_t coordinator_incarnation,
+                                              const net::GetAddresses& get_addresses) {
   return std::make_unique<GrpcControlClient>(address, task, coordinator_incarnation, get_addresses);
 }
 

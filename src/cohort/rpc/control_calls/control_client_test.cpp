@@ -8,7 +8,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/net/name_lookup.h"
-#include "cohort/rpc/control_calls/control_client.h"
+#include "cohort/rpc/control.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/throws_error.h"
@@ -55,7 +55,7 @@ class ControlClientTest : public ::testing::Test {
  protected:
   // Clients of a name, whose resolver is the test's.
   std::shared_ptr<ControlClient> client(const std::string& host, const GetAddresses& resolver) {
-    return internal::control_client(host + port_, "ps:1", 7, resolver);
+    return control_client(host + port_, "ps:1", 7, resolver);
   }
   static void ask(ControlClient& client, Deadline deadline = patience()) {
     client.health(deadline);

@@ -165,9 +165,7 @@ namespace internal {
 
 template <class Body>
 std::string encoded(const Body& body) {
-  FieldWriter out;
-  out(const_cast<Body&>(body));  // NOLINT: nothing but tensors is moved out of it
-  const Bytes bytes = out.take_bytes();
+  const Bytes bytes = encode_fields(body);
   return std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size());
 }
 

@@ -3,8 +3,6 @@
 
 #include <utility>
 
-#include "cohort/net/host_port.h"
-#include "cohort/net/name_lookup.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/sockets/connect.h"
 

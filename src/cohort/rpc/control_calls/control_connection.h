@@ -12,7 +12,6 @@
 #include "cohort/core/mutex.h"
 #include "cohort/net/host_port.h"
 #include "cohort/net/name_lookup.h"
-#include "cohort/rpc/sockets/connect.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc::internal {

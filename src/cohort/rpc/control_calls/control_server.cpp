@@ -5,7 +5,6 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 #include "cohort/rpc/backends/stream/stream_backend.h"
@@ -14,10 +13,10 @@
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_codec.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/acceptor.h"
 #include "cohort/rpc/sockets/hand_over.h"
 #include "cohort/rpc/sockets/http2_visitors.h"
-#include "cohort/rpc/thread_room.h"
 #include "control.grpc.pb.h"
 
 namespace cohort::rpc {
@@ -89,10 +88,8 @@ class Adapter final : public proto::CheckedControl::Service {
       ++adapter_.running_;
     }
     ~Running() {
-      {
-        const Lock lock(adapter_.mutex_);
-        --adapter_.running_;
-      }
+      const Lock lock(adapter_.mutex_);
+      --adapter_.running_;
       adapter_.changed_.notify_all();
     }
     Running(const Running&) = delete;
@@ -102,12 +99,13 @@ class Adapter final : public proto::CheckedControl::Service {
     Adapter& adapter_;
   };
 
-  // `body` returns the reply.
+  // `body` gets the origin of the call and returns the reply.
   template <class Body>
-  grpc::Status guarded(const proto::Call* in, proto::Answer* out, const Body& body) {
+  grpc::Status guarded(const grpc::ServerContext* context, const proto::Call* in,
+                       proto::Answer* out, const char* method, const Body& body) {
     try {
       const Running running(*this);
-      *out = internal::checked_answer(*in, encoded(body()));
+      *out = internal::checked_answer(*in, encoded(body(origin_of(*context, *in, method))));
     } catch (...) {
       *out = internal::checked_answer(*in, current_error());
     }
@@ -132,8 +130,7 @@ class Adapter final : public proto::CheckedControl::Service {
   grpc::Status on_session(const grpc::ServerContext* context, const proto::Call* in,
                           proto::Answer* out, const char* method, const char* call,
                           void (CoordinatorSession::*act)(const Argument&)) {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, method);
+    return guarded(context, in, out, method, [&](const Origin& from) {
       const auto session = admitting(from, call, [&] { return service_.session_of(from.caller); });
       (session.get()->*act)(decoded<Argument>(in->body(), method));
       return internal::Done();
@@ -142,8 +139,7 @@ class Adapter final : public proto::CheckedControl::Service {
 
   grpc::Status Handshake(grpc::ServerContext* context, const proto::Call* in,
                          proto::Answer* out) override {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, "Handshake");
+    return guarded(context, in, out, "Handshake", [&](const Origin& from) {
       const auto asked = decoded<HandshakeRequest>(in->body(), "Handshake");
       const std::string call = "handshake of '" + asked.caller.task.substr(0, kNameBytesMax) +
                                "' of " + text_of_job(asked.caller.job_id.substr(0, kNameBytesMax));
@@ -159,8 +155,7 @@ class Adapter final : public proto::CheckedControl::Service {
   // renewed connection has had no handshake.
   grpc::Status GetHealth(grpc::ServerContext* context, const proto::Call* in,
                          proto::Answer* out) override {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, "GetHealth");
+    return guarded(context, in, out, "GetHealth", [&](const Origin& from) {
       // Empty if the caller does not know the job.
       const auto job_id = decoded<std::string>(in->body(), "GetHealth");
       if (from.visitor && !from.visitor->is_admitted() && from.caller.coordinator_incarnation != 0)
@@ -204,8 +199,7 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status Release(grpc::ServerContext* context, const proto::Call* in,
                        proto::Answer* out) override {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, "Release");
+    return guarded(context, in, out, "Release", [&](const Origin& from) {
       const auto session =
           admitting(from, "a release", [&] { return service_.session_of(from.caller); });
       const auto asked = decoded<internal::ReleaseRequest>(in->body(), "Release");
@@ -216,8 +210,7 @@ class Adapter final : public proto::CheckedControl::Service {
   }
   grpc::Status Shutdown(grpc::ServerContext* context, const proto::Call* in,
                         proto::Answer* out) override {
-    return guarded(in, out, [&] {
-      const Origin from = origin_of(*context, *in, "Shutdown");
+    return guarded(context, in, out, "Shutdown", [&](const Origin& from) {
       const auto grace = decoded<std::chrono::milliseconds>(in->body(), "Shutdown");
       return admitting(from, "a shutdown", [&] {
         service_.shutdown(from.caller, grace);
@@ -288,12 +281,7 @@ class TaskServer final : public ControlServer {
   std::vector<internal::Acceptor::Port> ports(const ServeOptions& options) {
     const internal::Acceptor::Take take_http2 = [this](FileDescriptor socket, auto visitor) {
       visitors_.add(socket.get(), std::move(visitor));
-      try {
-        hand_over_.add(std::move(socket));
-      } catch (...) {
-        note_too_few_threads(current_error());
-        throw;
-      }
+      noting_lack([&] { hand_over_.add(std::move(socket)); });
     };
     internal::Acceptor::Take take_frames;
     if (stream_) {
@@ -306,8 +294,15 @@ class TaskServer final : public ControlServer {
     return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
   }
 
-  void note_too_few_threads(const Error& error) const {
-    if (on_too_few_threads_) on_too_few_threads_(error);
+  // `act` throws if threads could not be started.
+  template <class Act>
+  void noting_lack(const Act& act) const {
+    try {
+      act();
+    } catch (...) {
+      if (on_too_few_threads_) on_too_few_threads_(current_error());
+      throw;
+    }
   }
   // Started for the first connection, since it is not free while it waits: its threads take the
   // events of all that this process does over gRPC and hand them on. A coordinator is seldom asked
@@ -315,20 +310,12 @@ class TaskServer final : public ControlServer {
   grpc::Server* grpc_server() {
     const Lock lock(mutex_);
     if (!server_ && !is_closed_) {
-      check_threads();
+      noting_lack([] { check_thread_room(kGrpcThreads); });
       std::vector<grpc::Service*> services = {&adapter_};
       if (frames_) services.push_back(&frames_->service());
       server_ = internal::start_grpc_server(services);
     }
     return server_.get();
-  }
-  void check_threads() const {
-    try {
-      check_thread_room(kGrpcThreads);
-    } catch (...) {
-      note_too_few_threads(current_error());
-      throw;
-    }
   }
   // After close_http2(). Cancels the calls that have not ended at the deadline.
   void shut_down_grpc(Deadline deadline) {

@@ -7,13 +7,10 @@
 
 #include <chrono>
 
+#include "cohort/core/error.h"
 #include "cohort/core/once.h"
-#include "cohort/net/host_port.h"
-#include "cohort/net/name_lookup.h"
 #include "cohort/net/socket.h"
-#include "cohort/rpc/descriptor_room.h"
-#include "cohort/rpc/sockets/connect.h"
-#include "cohort/rpc/thread_room.h"
+#include "cohort/rpc/process_room.h"
 
 namespace cohort::rpc::internal {
 namespace {
@@ -72,13 +69,6 @@ std::string grpc_target_of(const addrinfo& addresses) {
   return target;
 }
 
-std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline) {
-  const net::HostPort where = net::parse_address(peer.address);
-  const auto found = net::look_up(where, false, deadline);
-  if (!found || !found->list) throw unresolved_error(peer, found);
-  return open_grpc_channel(where, *found->list);
-}
-
 std::shared_ptr<grpc::Channel> open_grpc_channel(const net::HostPort& where,
                                                  const addrinfo& addresses) {
   check_grpc_has_room();
@@ -98,16 +88,6 @@ std::shared_ptr<grpc::Channel> open_grpc_channel(const net::HostPort& where,
   arguments.SetMaxSendMessageSize(-1);
   return grpc::CreateCustomChannel(grpc_target_of(addresses), grpc::InsecureChannelCredentials(),
                                    arguments);
-}
-
-GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline) {
-  grpc_connectivity_state state = channel.GetState(true);
-  while (state != GRPC_CHANNEL_READY) {
-    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) return GrpcConnect::refused;
-    if (!channel.WaitForStateChange(state, grpc_time(deadline))) return GrpcConnect::expired;
-    state = channel.GetState(true);
-  }
-  return GrpcConnect::connected;
 }
 
 }  // namespace cohort::rpc::internal

@@ -14,7 +14,6 @@
 
 #include "cohort/core/clock.h"
 #include "cohort/net/host_port.h"
-#include "cohort/rpc/sockets/connect.h"
 
 namespace cohort::rpc::internal {
 
@@ -26,15 +25,9 @@ std::unique_ptr<grpc::Server> start_grpc_server(const std::vector<grpc::Service*
 // servers beyond the deadlines of calls, even if /etc/hosts has the name.
 std::shared_ptr<grpc::Channel> open_grpc_channel(const net::HostPort& where,
                                                  const addrinfo& addresses);
-// The same with the addresses that look_up() finds for the peer. Throws unresolved_error().
-std::shared_ptr<grpc::Channel> open_grpc_channel(const PeerName& peer, Deadline deadline);
 // The addresses as a target of gRPC: "ipv4:10.0.0.1:4000,10.0.0.2:4000". A target has one family:
 // next to IPv6, an IPv4 address is written as the IPv6 address that maps it.
 std::string grpc_target_of(const addrinfo& addresses);
-
-enum class GrpcConnect { connected, refused, expired };
-// Waits for one attempt to connect.
-GrpcConnect wait_connected(grpc::Channel& channel, Deadline deadline);
 
 gpr_timespec grpc_time(Deadline deadline);
 

@@ -6,7 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <utility>
+#include <memory>
 
 namespace cohort::rpc::internal {
 
@@ -29,26 +29,11 @@ class Block {
   std::atomic<std::uint64_t> owners_{1};
 };
 
-// Owns one reference to a block. Thread-compatible.
-class BlockRef {
- public:
-  BlockRef() = default;
-  explicit BlockRef(Block* block) : block_(block) {}
-  BlockRef(BlockRef&& other) noexcept : block_(std::exchange(other.block_, nullptr)) {}
-  BlockRef& operator=(BlockRef&& other) noexcept {
-    std::swap(block_, other.block_);
-    return *this;
-  }
-  ~BlockRef() {
-    if (block_ != nullptr) block_->release();
-  }
-  Block* get() const { return block_; }
-  Block* operator->() const { return block_; }
-  explicit operator bool() const { return block_ != nullptr; }
-
- private:
-  Block* block_ = nullptr;
+struct ReleaseBlock {
+  void operator()(Block* block) const noexcept { block->release(); }
 };
+// Owns one reference to a block.
+using BlockRef = std::unique_ptr<Block, ReleaseBlock>;
 
 // Returns a block of at least `bytes`. Throws resource_exhausted if there is no memory.
 // Thread-safe.

@@ -1,10 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/frames/channel_end.h"
 
-#include <pthread.h>
-#include <signal.h>
-
-#include <string>
 #include <utility>
 
 #include "cohort/core/log.h"
@@ -108,18 +104,6 @@ void ChannelEnd::check_open() const {
 
 std::thread start_thread(std::function<void()> body) {
   return start_thread_without_signals("for the connections to other tasks", std::move(body));
-}
-
-std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
-                                 std::function<void()> body) {
-  end.set_handlers(std::move(handlers));
-  try {
-    return start_thread(std::move(body));
-  } catch (...) {
-    end.set_closed(current_error());
-    end.finish();
-    throw;
-  }
 }
 
 void AcceptedChannels::add(const std::shared_ptr<Channel>& channel,

@@ -86,14 +86,11 @@ class ChannelEnd {
 // resource_exhausted if the system cannot start one.
 std::thread start_thread(std::function<void()> body);
 
-// Starts the thread of a channel. If the system cannot start one, calls on_closed, because the
-// accepting code may keep the channel until then.
-std::thread start_channel_thread(ChannelEnd& end, Channel::Handlers handlers,
-                                 std::function<void()> body);
-
 // The channels that a listener accepted, to close them with it. Thread-safe.
 class AcceptedChannels {
  public:
+  ~AcceptedChannels() { close_all(); }
+
   // Each takes a thread, so one more closes the oldest stranger.
   static constexpr std::size_t kStrangersMax = 32;
 

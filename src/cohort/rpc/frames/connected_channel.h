@@ -17,6 +17,35 @@ namespace cohort::rpc::internal {
 template <class Connection>
 class ConnectedChannel : public Channel {
  public:
+  // `visitor`: null unless the connection is a stranger's until admit().
+  explicit ConnectedChannel(std::shared_ptr<Connection> connection,
+                            std::shared_ptr<Visitor> visitor = nullptr)
+      : connection_(std::move(connection)), visitor_(std::move(visitor)) {}
+  // If a handler drops the last handle, this runs on the connection's thread, which ends after the
+  // handler.
+  ~ConnectedChannel() override {
+    connection_->close();
+    if (!thread_.joinable()) return;
+    if (connection_->end().is_own_thread()) {
+      thread_.detach();
+    } else {
+      thread_.join();
+    }
+  }
+
+  // Starts the thread that runs the connection. If the system cannot start one, calls on_closed,
+  // because the accepting code may keep the channel until then.
+  void start(Handlers handlers) {
+    connection_->end().set_handlers(std::move(handlers));
+    try {
+      thread_ = start_thread([connection = connection_] { connection->run(); });
+    } catch (...) {
+      connection_->end().set_closed(current_error());
+      connection_->end().finish();
+      throw;
+    }
+  }
+
   void send(Frame frame) override { connection_->send(std::move(frame)); }
   void close() noexcept override { connection_->close(); }
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
@@ -39,21 +68,6 @@ class ConnectedChannel : public Channel {
   }
 
  protected:
-  // `visitor`: null unless the connection is a stranger's until admit().
-  ConnectedChannel(std::shared_ptr<Connection> connection, std::shared_ptr<Visitor> visitor)
-      : connection_(std::move(connection)), visitor_(std::move(visitor)) {}
-
-  // If a handler drops the last handle, this runs on the connection's thread, which ends after the
-  // handler.
-  void end_thread() {
-    if (!thread_.joinable()) return;
-    if (connection_->end().is_own_thread()) {
-      thread_.detach();
-    } else {
-      thread_.join();
-    }
-  }
-
   // Shared with the thread that runs it, which may outlive this object.
   const std::shared_ptr<Connection> connection_;
   std::thread thread_;

@@ -5,6 +5,12 @@
 
 namespace cohort::rpc {
 
+Frame response_to(std::uint64_t id, Frame reply) {
+  reply.role = Frame::Role::response;
+  reply.id = id;
+  return reply;
+}
+
 Frame error_frame(std::uint64_t id, const Error& error) {
   ByteWriter out;
   write_error(out, error);

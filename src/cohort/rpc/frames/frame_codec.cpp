@@ -13,7 +13,6 @@
 
 #include "cohort/core/crc32c.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/rpc/sendable.h"
 
 namespace cohort::rpc::internal {
 namespace {

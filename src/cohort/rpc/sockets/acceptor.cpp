@@ -13,15 +13,13 @@
 #include <cerrno>
 #include <cstddef>
 #include <map>
-#include <optional>
 #include <utility>
 
 #include "cohort/core/log.h"
 #include "cohort/core/system_error.h"
 #include "cohort/net/socket.h"
-#include "cohort/net/waker.h"
-#include "cohort/rpc/descriptor_room.h"
 #include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/first_bytes.h"
 
 namespace cohort::rpc::internal {

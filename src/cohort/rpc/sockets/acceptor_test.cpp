@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "cohort/core/log.h"
-#include "cohort/rpc/descriptor_room.h"
 #include "cohort/rpc/frames/channel_end.h"
+#include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/connect.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/raw_socket.h"
@@ -184,16 +184,13 @@ TEST(StartThread, AChannelWithoutOneHasEnded) {
   const testing::WithoutThreads none;
   const auto held = std::make_shared<int>();
   std::vector<ErrorCode> ends;
-  ChannelEnd end({.task = "worker:0", .address = "127.0.0.1:1"});
-  EXPECT_THAT(
-      [&] {
-        start_channel_thread(
-            end,
-            {.on_frame = [held](Frame) {},
-             .on_closed = [&](const Error& error) { ends.push_back(error.code()); }},
-            [] {});
-      },
-      throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
+  const auto accept = [&](const std::shared_ptr<Channel>&) -> Channel::Handlers {
+    return {.on_frame = [held](Frame) {},
+            .on_closed = [&](const Error& error) { ends.push_back(error.code()); }};
+  };
+  const auto listener = listen_inprocess("", accept);
+  EXPECT_THAT([&] { backend_of("inprocess").connect({.address = listener->address()}, {}); },
+              throws_error(ErrorCode::resource_exhausted, "cannot start a thread"));
   EXPECT_THAT(ends, ::testing::ElementsAre(ErrorCode::resource_exhausted));
   EXPECT_EQ(held.use_count(), 1);
 }

@@ -10,7 +10,7 @@
 #include "cohort/core/system_error.h"
 #include "cohort/net/socket.h"
 #include "cohort/net/waker.h"
-#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/connection.h"
 
 namespace cohort::rpc::internal {
 namespace {

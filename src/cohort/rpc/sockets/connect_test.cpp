@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "cohort/net/socket.h"
-#include "cohort/rpc/refusal.h"
+#include "cohort/rpc/connection.h"
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/addresses_of_a_name.h"
 #include "cohort/testing/raw_socket.h"

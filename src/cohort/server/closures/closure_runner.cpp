@@ -7,7 +7,6 @@
 #include "cohort/core/start_thread.h"
 #include "cohort/data/element.h"
 #include "cohort/function/step_scope.h"
-#include "cohort/rpc/sendable.h"
 #include "cohort/server/closures/program_host.h"
 
 namespace cohort::server {
@@ -120,11 +119,9 @@ bool ClosureRunner::end(Deadline deadline) noexcept {
 int ClosureRunner::left_behind() noexcept { return threads_left; }
 
 void ClosureRunner::note_end() {
-  {
-    const Lock lock(mutex_);
-    has_ended_ = true;
-    if (is_left_) --threads_left;
-  }
+  const Lock lock(mutex_);
+  has_ended_ = true;
+  if (is_left_) --threads_left;
   changed_.notify_all();
 }
 

@@ -81,10 +81,8 @@ class ClosureRunner {
   // Drops the closures of this sender that have not started, because nobody waits for their ends
   // any more.
   void drop(const std::shared_ptr<CompletionSender>& sender);
-  // The number of closures that ended without an error.
-  std::uint64_t closures_run() const { return open_->ended_well; }
   struct Counts {
-    std::uint64_t ended_well = 0;
+    std::uint64_t ended_well = 0;  // without an error
     std::uint64_t failed = 0;
     std::uint64_t queued = 0;
     std::uint64_t running = 0;

@@ -187,7 +187,7 @@ TEST_F(ClosureRunnerTest, CountsTheClosuresThatEndedWell) {
   may_fail_ = true;
   enqueue({kConstant, kEcho, kUnknown, kPicky});
   wait_for_ends(4);
-  EXPECT_EQ(runner_->closures_run(), 2U);
+  EXPECT_EQ(runner_->counts().ended_well, 2U);
 }
 
 TEST_F(ClosureRunnerTest, WhatASenderHasLeftIsDroppedWhenItsChannelHasClosed) {

@@ -5,7 +5,6 @@
 
 #include "cohort/core/log.h"
 #include "cohort/core/start_thread.h"
-#include "cohort/data/dataset.h"
 #include "cohort/data/iterator.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/server/closures/open_count.h"
@@ -286,10 +285,5 @@ bool IteratorTable::end(Deadline deadline) noexcept {
 }
 
 int IteratorTable::left_behind() noexcept { return ending().get() + in_use().get(); }
-
-std::size_t IteratorTable::size() const {
-  const Lock lock(mutex_);
-  return iterators_.size();
-}
 
 }  // namespace cohort::server

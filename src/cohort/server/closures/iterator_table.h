@@ -101,7 +101,6 @@ class IteratorTable {
   // The number of releases in this process whose iterators have not ended yet, plus the number of
   // threads of use().
   static int left_behind() noexcept;
-  std::size_t size() const;
 
  private:
   mutable Mutex mutex_;

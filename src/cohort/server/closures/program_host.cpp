@@ -9,22 +9,10 @@ using parameter_server::Pull;
 using parameter_server::Push;
 
 void ProgramHost::exchange(parameter_server::ParameterClient::Exchange exchange) {
-  VariableTraffic traffic;
   const auto describe = [this](std::span<const std::uint64_t> ids, bool is_push) {
     return (is_push ? "push to " : "pull of ") + program_.names_of(ids);
   };
-  const auto count = [&] {
-    running_->end.pulled_bytes += traffic.pulled_bytes;
-    running_->end.pushed_bytes += traffic.pushed_bytes;
-    running_->end.pushes_dropped += traffic.pushes_dropped;
-  };
-  try {
-    client_.exchange(std::move(exchange), traffic, describe);
-  } catch (...) {
-    count();
-    throw;
-  }
-  count();
+  client_.exchange(std::move(exchange), running_->traffic, describe);
 }
 
 std::vector<at::Tensor> ProgramHost::pull() {
@@ -80,7 +68,7 @@ std::vector<at::Tensor> ProgramHost::next_segment(std::span<const std::int64_t> 
 
 void ProgramHost::push() {
   for (Push& push : take_pushes()) {
-    running_->end.pushed_bytes += push.bytes();
+    running_->traffic.pushed_bytes += push.bytes();
     ++running_->unacknowledged;
     try {
       client_.push_later(std::move(push),

@@ -24,13 +24,16 @@ void RunningClosure::acknowledge(const std::optional<Error>& error, bool was_app
   if (error) return fail(*error);
   if (was_applied) return;
   const Lock lock(mutex);
-  ++end.pushes_dropped;
+  ++traffic.pushes_dropped;
 }
 
 void RunningClosure::release() {
   if (--unacknowledged != 0) return;
   const TimePoint now = Clock::system().now();
   const bool is_short = now - started < kShortClosure;
+  end.pulled_bytes = traffic.pulled_bytes;
+  end.pushed_bytes = traffic.pushed_bytes;
+  end.pushes_dropped = traffic.pushes_dropped;
   if (files) end.files = files->take_new();
   open->note_end(end, now);
   sender->end(std::move(end), more_follow && is_short);

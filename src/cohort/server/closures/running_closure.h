@@ -10,6 +10,7 @@
 #include <string>
 
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server/parameter_client.h"
 #include "cohort/rpc/error_record.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/server/closures/completion_sender.h"
@@ -36,6 +37,7 @@ struct OpenClosures {
 // A closure that runs. It ends when the runner and all its pushes have called release().
 struct RunningClosure {
   rpc::ClosureEnd end;
+  VariableTraffic traffic;  // a part of the end, which gets it last
   std::shared_ptr<CompletionSender> sender;
   std::shared_ptr<OpenClosures> open;
   std::shared_ptr<data::OpenedFiles> files;  // of an epoch's iterator; it may outlive that

@@ -9,8 +9,7 @@
 
 #include "cohort/core/log.h"
 #include "cohort/net/host_proof.h"
-#include "cohort/rpc/farewell.h"
-#include "cohort/rpc/violation.h"
+#include "cohort/rpc/task_errors.h"
 
 namespace cohort::server {
 namespace {
@@ -31,10 +30,7 @@ void greet_back(rpc::Channel& channel, std::uint64_t id, const rpc::Hello& hello
   const bool has_sums =
       wish == PayloadChecksums::always || (wish == PayloadChecksums::between_hosts &&
                                            !net::are_on_one_host(channel.host_proof(), hello.host));
-  rpc::Frame welcome = rpc::to_frame(rpc::HelloReply{has_sums});
-  welcome.role = rpc::Frame::Role::response;
-  welcome.id = id;
-  channel.send(std::move(welcome));
+  channel.send(rpc::response_to(id, rpc::to_frame(rpc::HelloReply{has_sums})));
   channel.set_payload_checksums(has_sums);
 }
 
@@ -139,25 +135,21 @@ struct ChannelTable::Shared {
   }
 
   void note_hello(const rpc::Channel* channel, const rpc::Hello& hello, Session& session) {
-    {
-      const Lock lock(mutex);
-      session.meet(hello.task);
-      const auto found = channels.find(channel);
-      if (found != channels.end()) {
-        found->second.task = hello.task;
-        found->second.coordinator_incarnation = hello.coordinator_incarnation;
-      }
+    const Lock lock(mutex);
+    session.meet(hello.task);
+    const auto found = channels.find(channel);
+    if (found != channels.end()) {
+      found->second.task = hello.task;
+      found->second.coordinator_incarnation = hello.coordinator_incarnation;
     }
     changed.notify_all();
   }
 
   void note_answer(const rpc::Channel* channel) {
-    {
-      const Lock lock(mutex);
-      const auto found = channels.find(channel);
-      if (found == channels.end()) return;
-      ++found->second.answers;
-    }
+    const Lock lock(mutex);
+    const auto found = channels.find(channel);
+    if (found == channels.end()) return;
+    ++found->second.answers;
     changed.notify_all();
   }
 
@@ -284,10 +276,8 @@ void ChannelTable::await_coordinator(const Session& session, Deadline deadline) 
 }
 
 void ChannelTable::end_waits() noexcept {
-  {
-    const Lock lock(shared_->mutex);
-    shared_->is_waited_for = false;
-  }
+  const Lock lock(shared_->mutex);
+  shared_->is_waited_for = false;
   shared_->changed.notify_all();
 }
 

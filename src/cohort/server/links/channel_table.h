@@ -38,7 +38,7 @@ class ChannelTable {
   // it; or until the deadline, or end_waits().
   void await_coordinator(const Session& session, Deadline deadline);
   void end_waits() noexcept;
-  // The number of messages that ended their connection (violation.h).
+  // The number of messages that ended their connection (task_errors.h).
   std::uint64_t protocol_errors() const noexcept;
   // The number of connections of the job's tasks that ended without being closed here.
   std::uint64_t losses() const noexcept;

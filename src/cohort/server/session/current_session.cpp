@@ -33,16 +33,13 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
     if (session_ && session_->coordinator_incarnation() == request.coordinator_incarnation)
       return session_;
     const std::uint64_t above_old = session_ ? session_->start_order() + 1 : 0;
-    made = std::make_shared<Session>(SessionOptions{
-        .self = options_.self,
-        .coordinator = request.caller.task,
-        .coordinator_incarnation = request.coordinator_incarnation,
-        .start_order = std::max(request.start_order, above_old),
-        .data_dirs = options_.data_dirs,
-        .data_timeout =
-            request.data_timeout > Duration::zero() ? request.data_timeout : options_.data_timeout,
-        .payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums),
-        .errors = options_.errors});
+    SessionOptions options = options_;
+    options.coordinator = request.caller.task;
+    options.coordinator_incarnation = request.coordinator_incarnation;
+    options.start_order = std::max(request.start_order, above_old);
+    if (request.data_timeout > Duration::zero()) options.data_timeout = request.data_timeout;
+    options.payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums);
+    made = std::make_shared<Session>(std::move(options));
     if (session_) replaced_.insert(session_->coordinator_incarnation());
     old = std::exchange(session_, made);
   }

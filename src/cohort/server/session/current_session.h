@@ -11,7 +11,6 @@
 
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/control.h"
-#include "cohort/rpc/error_record.h"
 #include "cohort/server/links/channel_table.h"
 #include "cohort/server/session/session.h"
 
@@ -20,15 +19,9 @@ namespace cohort::server {
 // Thread-safe.
 class CurrentSession {
  public:
-  // The same in every session of the task.
-  struct Options {
-    rpc::Identity self;
-    std::vector<std::string> data_dirs;
-    Duration data_timeout;  // if the coordinator asks for none
-    PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
-    std::shared_ptr<rpc::ErrorRecord> errors;
-  };
-  explicit CurrentSession(Options options) : options_(std::move(options)) {}
+  // `options`: what the sessions of the task have in common. The data timeout is for coordinators
+  // that ask for none.
+  explicit CurrentSession(SessionOptions options) : options_(std::move(options)) {}
 
   // Throws if the caller is of another job, or expects another task, or another version.
   void check_caller(const rpc::HandshakeRequest& request) const;
@@ -65,7 +58,7 @@ class CurrentSession {
                                      const std::shared_ptr<Session>& expected,
                                      const rpc::Caller& caller, ChannelTable& channels);
 
-  const Options options_;
+  const SessionOptions options_;
   mutable Mutex mutex_;
   std::shared_ptr<Session> session_ COHORT_GUARDED_BY(mutex_);
   // The incarnations of the coordinators that were replaced by another one.

@@ -46,23 +46,19 @@ EndRequest::EndRequest(bool handles_signals)
 EndRequest::~EndRequest() = default;
 
 void EndRequest::make(std::chrono::milliseconds grace) {
-  {
-    const Lock lock(mutex_);
-    is_ending_ = true;
-    constexpr auto kMax = std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max());
-    end_by_ = Deadline::after(std::clamp(grace, std::chrono::milliseconds::zero(), kMax));
-  }
+  const Lock lock(mutex_);
+  is_ending_ = true;
+  constexpr auto kMax = std::chrono::duration_cast<std::chrono::milliseconds>(Duration::max());
+  end_by_ = Deadline::after(std::clamp(grace, std::chrono::milliseconds::zero(), kMax));
   changed_.notify_all();
 }
 
 void EndRequest::make(const Error& lack) {
-  {
-    const Lock lock(mutex_);
-    if (is_ending_) return;
-    is_ending_ = true;
-    lack_ = lack;
-    end_by_ = Deadline::after(Duration::zero());
-  }
+  const Lock lock(mutex_);
+  if (is_ending_) return;
+  is_ending_ = true;
+  lack_ = lack;
+  end_by_ = Deadline::after(Duration::zero());
   changed_.notify_all();
 }
 

@@ -5,8 +5,6 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/log.h"
-#include "cohort/rpc/iterator_seed.h"
-#include "cohort/rpc/violation.h"
 
 namespace cohort::server {
 namespace {
@@ -19,12 +17,6 @@ constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
 // How long to try a parameter server at which nobody listens: a short time, as all were there when
 // the coordinator started.
 constexpr auto kConnectTimeout = std::chrono::seconds(1);
-
-void respond(rpc::Channel& channel, std::uint64_t id, rpc::Frame reply) {
-  reply.role = rpc::Frame::Role::response;
-  reply.id = id;
-  channel.send(std::move(reply));
-}
 
 rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
   rpc::PeekReply reply;
@@ -59,20 +51,14 @@ parameter_server::ServerLinks::Options links_of(const SessionOptions& options) {
 // For a thread that has no caller to throw to.
 void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id,
                        const std::function<rpc::Frame()>& make_reply) noexcept {
-  const auto send = [&](auto make) {
-    rpc::Frame frame = make();
+  const auto send = [&](rpc::Frame frame) {
     if (const std::shared_ptr<rpc::Channel> channel = weak.lock()) channel->send(std::move(frame));
   };
   try {
     try {
-      send([&] {
-        rpc::Frame reply = make_reply();
-        reply.role = rpc::Frame::Role::response;
-        reply.id = id;
-        return reply;
-      });
+      send(rpc::response_to(id, make_reply()));
     } catch (...) {
-      send([&, error = current_error()] { return rpc::error_frame(id, error); });
+      send(rpc::error_frame(id, current_error()));
     }
   } catch (...) {
     log_debug("an answer was not sent: ", current_error().what());
@@ -114,7 +100,7 @@ void Session::place_variables(const rpc::Placement& placement) {
 }
 
 void Session::create_iterator(const rpc::IteratorSpec& iterator) {
-  const std::uint64_t seed = rpc::seed_on(iterator, options_.self.task);
+  const std::uint64_t seed = iterator.seed_on(options_.self.task);
   tables_->iterators.create(
       iterator, {.seed = seed, .iteration = iterator.epoch, .data_dirs = options_.data_dirs},
       [asker = asker_, id = iterator.id](const std::string& function, const Fields& element) {
@@ -172,25 +158,25 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
                      const std::shared_ptr<CompletionSender>& sender) {
   if (is_replaced_) throw rpc::replaced_error(options_.self.task);
   const std::uint64_t id = frame.id;
+  const auto respond = [&](rpc::Frame reply) {
+    channel->send(rpc::response_to(id, std::move(reply)));
+  };
   switch (static_cast<rpc::MessageType>(frame.type)) {
     case rpc::MessageType::pull:
       return respond(
-          *channel, id,
           rpc::to_frame(store_.pull(rpc::message_of<rpc::PullRequest>(std::move(frame)))));
     case rpc::MessageType::push:
       return respond(
-          *channel, id,
           rpc::to_frame(store_.push(rpc::message_of<rpc::PushRequest>(std::move(frame)))));
     case rpc::MessageType::export_state:
-      return respond(*channel, id,
-                     rpc::to_frame(store_.export_state(
-                         rpc::message_of<rpc::ExportRequest>(std::move(frame)))));
+      return respond(rpc::to_frame(
+          store_.export_state(rpc::message_of<rpc::ExportRequest>(std::move(frame)))));
     case rpc::MessageType::import_state:
       store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
-      return respond(*channel, id, rpc::to_frame(rpc::DoneReply()));
+      return respond(rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::erase:
       store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)).variables);
-      return respond(*channel, id, rpc::to_frame(rpc::DoneReply()));
+      return respond(rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::peek:
       return peek(rpc::message_of<rpc::PeekRequest>(std::move(frame)), id, channel);
     case rpc::MessageType::program_reply:
@@ -202,7 +188,7 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
       return runner_->enqueue(std::move(batch), sender);
     }
     case rpc::MessageType::ping:
-      return respond(*channel, id, rpc::ping_frame());
+      return respond(rpc::ping_frame());
     case rpc::MessageType::cancel:
       return runner_->cancel(rpc::message_of<rpc::CancelRequest>(std::move(frame)).closures);
     default:

@@ -13,17 +13,16 @@
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/error_record.h"
 #include "cohort/server/closures/closure_runner.h"
-#include "cohort/server/closures/function_table.h"
 #include "cohort/server/closures/iterator_table.h"
 
 namespace cohort::server {
 
 struct SessionOptions {
   rpc::Identity self;
-  std::string coordinator;  // the coordinator's task, "chief:0"
+  std::string coordinator = {};  // the coordinator's task, "chief:0"
   std::uint64_t coordinator_incarnation = 0;
   std::uint64_t start_order = 0;  // a later start of the coordinator has a higher one
-  std::vector<std::string> data_dirs;
+  std::vector<std::string> data_dirs = {};
   Duration data_timeout = std::chrono::minutes(5);
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   // Records the errors of the task, across all its sessions.

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/backends/grpc/grpc_backend.h"
 
-#include <memory>
 #include <utility>
 
 #include "cohort/rpc/backends/grpc/grpc_connection.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
 #include "cohort/rpc/control_calls/grpc_status.h"
 #include "cohort/rpc/frames/connected_channel.h"
+#include "cohort/rpc/sockets/connect.h"
 #include "frames.grpc.pb.h"
 
 namespace cohort::rpc::backends {
@@ -45,14 +45,10 @@ using ClientStream = grpc::ClientReaderWriter<proto::Chunk, proto::Chunk>;
 // Its connection runs on its own thread, or on gRPC's if it was accepted. Thread-safe.
 class GrpcChannel final : public internal::ConnectedChannel<GrpcConnection> {
  public:
-  explicit GrpcChannel(std::shared_ptr<GrpcConnection> connection,
-                       std::shared_ptr<internal::Visitor> visitor = nullptr)
-      : ConnectedChannel(std::move(connection), std::move(visitor)) {}
-
+  using ConnectedChannel::ConnectedChannel;
   ~GrpcChannel() override {
     connection_->close();
     connection_->wait_done();
-    end_thread();
   }
 
   void start(std::shared_ptr<grpc::Channel> transport) {
@@ -67,38 +63,40 @@ class GrpcChannel final : public internal::ConnectedChannel<GrpcConnection> {
   }
 };
 
-// Thread-safe.
-class GrpcBackend final : public Backend {
- public:
-  std::string_view name() const override { return "grpc"; }
-
-  std::shared_ptr<Channel> connect(const ConnectOptions& options,
-                                   Channel::Handlers handlers) override {
-    PeerName peer{options.peer, options.address, "grpc"};
-    std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(peer, options.deadline);
-    switch (internal::wait_connected(*transport, options.deadline)) {
-      case internal::GrpcConnect::connected:
-        break;
-      case internal::GrpcConnect::refused:
-        if (auto own = internal::own_lack(peer.task, peer.address)) throw Error(*own);
-        throw internal::refused_error(peer, "no connection");
-      case internal::GrpcConnect::expired:
-        throw internal::expired_error(peer);
+// Waits for one attempt to connect.
+void wait_connected(grpc::Channel& channel, const PeerName& peer, Deadline deadline) {
+  grpc_connectivity_state state = channel.GetState(true);
+  while (state != GRPC_CHANNEL_READY) {
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE) {
+      if (auto own = internal::own_lack(peer.task, peer.address)) throw Error(*own);
+      throw internal::refused_error(peer, "no connection");
     }
-    auto connection = std::make_shared<GrpcConnection>(std::move(peer), kFrameBytesMax);
-    connection->end().set_handlers(std::move(handlers));
-    auto channel = std::make_shared<GrpcChannel>(connection);
-    try {
-      channel->start(std::move(transport));
-    } catch (...) {
-      connection->abandon();
-      throw;
-    }
-    return channel;
+    if (!channel.WaitForStateChange(state, internal::grpc_time(deadline)))
+      throw internal::expired_error(peer);
+    state = channel.GetState(true);
   }
-};
+}
 
 }  // namespace
+
+std::shared_ptr<Channel> connect_grpc(const ConnectOptions& options, Channel::Handlers handlers) {
+  PeerName peer{options.peer, options.address, "grpc"};
+  const net::HostPort where = net::parse_address(options.address);
+  const auto found = net::look_up(where, false, options.deadline);
+  if (!found || !found->list) throw internal::unresolved_error(peer, found);
+  std::shared_ptr<grpc::Channel> transport = internal::open_grpc_channel(where, *found->list);
+  wait_connected(*transport, peer, options.deadline);
+  auto connection = std::make_shared<GrpcConnection>(std::move(peer), kFrameBytesMax);
+  connection->end().set_handlers(std::move(handlers));
+  auto channel = std::make_shared<GrpcChannel>(connection);
+  try {
+    channel->start(std::move(transport));
+  } catch (...) {
+    connection->abandon();
+    throw;
+  }
+  return channel;
+}
 
 // Thread-safe.
 class GrpcHost::Frames final : public proto::Frames::Service {
@@ -144,10 +142,5 @@ GrpcHost::GrpcHost(AcceptHandler accept, std::size_t stranger_bytes_max, Visitor
 GrpcHost::~GrpcHost() { close_all(); }
 grpc::Service& GrpcHost::service() { return *frames_; }
 void GrpcHost::close_all() noexcept { frames_->close_all(); }
-
-Backend& grpc_backend() {
-  static GrpcBackend& backend = *new GrpcBackend;
-  return backend;
-}
 
 }  // namespace cohort::rpc::backends

@@ -13,7 +13,7 @@
 namespace cohort::rpc::backends {
 
 // Frames in chunks over a gRPC stream: slower, for networks where only gRPC passes.
-Backend& grpc_backend();
+std::shared_ptr<Channel> connect_grpc(const ConnectOptions& options, Channel::Handlers handlers);
 
 // Channels over streams of an existing gRPC server; closes them when destroyed. Thread-safe.
 class GrpcHost {

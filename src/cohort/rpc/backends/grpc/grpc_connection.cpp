@@ -5,8 +5,6 @@
 #include <array>
 #include <utility>
 
-#include "cohort/core/log.h"
-
 namespace cohort::rpc::backends {
 namespace {
 

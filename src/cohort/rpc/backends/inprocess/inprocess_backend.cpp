@@ -125,22 +125,7 @@ class End {
   std::atomic<std::uint64_t> taken_bytes_{0};
 };
 
-// Thread-safe.
-class InprocessChannel final : public internal::ConnectedChannel<End> {
- public:
-  explicit InprocessChannel(std::shared_ptr<End> end)
-      : ConnectedChannel(std::move(end), /*visitor=*/nullptr) {}
-
-  ~InprocessChannel() override {
-    connection_->close();
-    end_thread();
-  }
-
-  void start(Handlers handlers) {
-    thread_ = internal::start_channel_thread(connection_->end(), std::move(handlers),
-                                             [end = connection_] { end->run(); });
-  }
-};
+using InprocessChannel = internal::ConnectedChannel<End>;
 
 // A name with a listener. Thread-safe.
 class Port {
@@ -229,39 +214,25 @@ class InprocessListener final : public Listener {
   const std::string address_;
 };
 
-// Thread-safe.
-class InprocessBackend final : public Backend {
- public:
-  std::string_view name() const override { return "inprocess"; }
-
-  std::shared_ptr<Channel> connect(const ConnectOptions& options,
-                                   Channel::Handlers handlers) override {
-    const PeerName peer{options.peer, options.address, "inprocess"};
-    const std::shared_ptr<Port> port = ports().find(options.address);
-    if (port == nullptr)
-      throw internal::refused_error(peer, "nobody listens there in this process");
-    auto near = std::make_shared<End>(peer);
-    auto far = std::make_shared<End>(
-        PeerName{"", options.address + "#" + std::to_string(++last_), "inprocess"});
-    near->join(far);
-    far->join(near);
-    auto channel = std::make_shared<InprocessChannel>(near);
-    if (!port->offer(std::make_shared<InprocessChannel>(far))) {
-      throw internal::refused_error(peer, "it does not accept");
-    }
-    channel->start(std::move(handlers));
-    return channel;
-  }
-
- private:
-  std::atomic<std::uint64_t> last_{0};
-};
-
 }  // namespace
 
-Backend& inprocess_backend() {
-  static InprocessBackend& backend = *new InprocessBackend;
-  return backend;
+std::shared_ptr<Channel> connect_inprocess(const ConnectOptions& options,
+                                           Channel::Handlers handlers) {
+  static std::atomic<std::uint64_t> last{0};
+  const PeerName peer{options.peer, options.address, "inprocess"};
+  const std::shared_ptr<Port> port = ports().find(options.address);
+  if (port == nullptr) throw internal::refused_error(peer, "nobody listens there in this process");
+  auto near = std::make_shared<End>(peer);
+  auto far = std::make_shared<End>(
+      PeerName{"", options.address + "#" + std::to_string(++last), "inprocess"});
+  near->join(far);
+  far->join(near);
+  auto channel = std::make_shared<InprocessChannel>(near);
+  if (!port->offer(std::make_shared<InprocessChannel>(far))) {
+    throw internal::refused_error(peer, "it does not accept");
+  }
+  channel->start(std::move(handlers));
+  return channel;
 }
 
 }  // namespace cohort::rpc::backends

@@ -7,6 +7,7 @@ namespace cohort::rpc::backends {
 
 // For tests and runs on one machine: all tasks are in one process. Addresses are names; an empty
 // one gets a new name.
-Backend& inprocess_backend();
+std::shared_ptr<Channel> connect_inprocess(const ConnectOptions& options,
+                                           Channel::Handlers handlers);
 
 }  // namespace cohort::rpc::backends

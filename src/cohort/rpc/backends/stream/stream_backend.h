@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/frames/channel_end.h"
@@ -10,16 +11,14 @@
 namespace cohort::rpc::backends {
 
 // Plain TCP. Large tensors are sent from and received into their own memory.
-Backend& stream_backend();
+std::shared_ptr<Channel> connect_stream(const ConnectOptions& options, Channel::Handlers handlers);
 
 // Channels over sockets that an Acceptor accepted; closes them when destroyed. Thread-safe.
 class StreamHost {
  public:
   // `stranger_bytes_max`: the largest frame before the channel's admit().
-  StreamHost(AcceptHandler accept, std::size_t stranger_bytes_max);
-  ~StreamHost();
-  StreamHost(const StreamHost&) = delete;
-  StreamHost& operator=(const StreamHost&) = delete;
+  StreamHost(AcceptHandler accept, std::size_t stranger_bytes_max)
+      : accept_(std::move(accept)), stranger_bytes_max_(stranger_bytes_max) {}
   void take(FileDescriptor socket, std::shared_ptr<internal::Visitor> visitor);
 
  private:

@@ -14,7 +14,6 @@
 #include "cohort/core/log.h"
 #include "cohort/core/system_error.h"
 #include "cohort/net/socket.h"
-#include "cohort/rpc/farewell.h"
 
 namespace cohort::rpc::backends {
 namespace {

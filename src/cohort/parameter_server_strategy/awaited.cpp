@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/parameter_server_strategy/start_up.h"
+#include "cohort/parameter_server_strategy/awaited.h"
 
 #include "cohort/core/log.h"
-#include "cohort/core/start_thread.h"
 
 namespace cohort::internal {
 namespace {
@@ -11,22 +10,6 @@ constexpr Duration kFirstWord = std::chrono::seconds(3);
 constexpr Duration kNextWord = std::chrono::seconds(10);
 
 }  // namespace
-
-void ConnectingThreads::start(std::function<void()> body) {
-  try {
-    threads_.push_back(start_thread("for each task to connect to", std::move(body)));
-  } catch (...) {
-    should_stop_ = true;
-    join();
-    throw;
-  }
-}
-
-void ConnectingThreads::join() {
-  for (std::thread& thread : threads_) {
-    if (thread.joinable()) thread.join();
-  }
-}
 
 void Awaited::has_come(const std::string& name) {
   const Lock lock(mutex_);
@@ -46,19 +29,6 @@ void Awaited::wait() {
 bool Awaited::is_over(Duration pause) {
   return changed_.wait(mutex_, Deadline::after(pause),
                        [this]() COHORT_REQUIRES(mutex_) { return names_.empty(); });
-}
-
-void FirstTask::end(State state) {
-  const Lock lock(mutex_);
-  state_ = state;
-  changed_.notify_all();
-}
-
-FirstTask::State FirstTask::wait(Deadline deadline) {
-  const Lock lock(mutex_);
-  changed_.wait(mutex_, deadline,
-                [this]() COHORT_REQUIRES(mutex_) { return state_ != State::awaited; });
-  return state_;
 }
 
 }  // namespace cohort::internal
