@@ -54,11 +54,9 @@ int exit_code_of(ErrorCode code) {
     case ErrorCode::cancelled:
     case ErrorCode::resource_exhausted:
       return kTryAgain;
-    case ErrorCode::unknown:
-    case ErrorCode::internal:
+    default:
       return kInternal;
   }
-  return kInternal;
 }
 
 // "Could not run 'aten::empty' with arguments from the 'CUDA' backend. This could be because the

@@ -20,46 +20,31 @@ constexpr std::uint64_t kWholeBytesMax = 8 << 20;
 constexpr std::uint64_t kBlocks = 16;
 constexpr std::uint64_t kBlockBytes = 64 << 10;
 
-class OpenFile {
- public:
-  // O_NONBLOCK, so that opening a pipe does not wait for a writer.
-  explicit OpenFile(const std::string& path)
-      : file_(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-
-  // False if it is no regular file that can be read.
-  bool stat(struct stat& status) const {
-    return file_.is_open() && ::fstat(file_.get(), &status) == 0 && S_ISREG(status.st_mode);
+// Continues `sum` with `count` bytes from `offset` on; false if there are fewer.
+bool add_to(std::uint32_t& sum, const FileDescriptor& file, std::uint64_t offset,
+            std::uint64_t count) {
+  std::vector<char> buffer(kBlockBytes);
+  while (count > 0) {
+    const ssize_t got = ::pread(file.get(), buffer.data(), std::min(count, kBlockBytes),
+                                static_cast<off_t>(offset));
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return false;
+    sum = crc32c(std::string_view(buffer.data(), static_cast<std::size_t>(got)), sum);
+    offset += static_cast<std::uint64_t>(got);
+    count -= static_cast<std::uint64_t>(got);
   }
+  return true;
+}
 
-  // Continues `sum` with `count` bytes from `offset` on; false if there are fewer.
-  bool add_to(std::uint32_t& sum, std::uint64_t offset, std::uint64_t count) {
-    buffer_.resize(kBlockBytes);
-    while (count > 0) {
-      const ssize_t got = ::pread(file_.get(), buffer_.data(), std::min(count, kBlockBytes),
-                                  static_cast<off_t>(offset));
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return false;
-      sum = crc32c(std::string_view(buffer_.data(), static_cast<std::size_t>(got)), sum);
-      offset += static_cast<std::uint64_t>(got);
-      count -= static_cast<std::uint64_t>(got);
-    }
-    return true;
-  }
-
- private:
-  FileDescriptor file_;
-  std::vector<char> buffer_;
-};
-
-std::optional<std::uint32_t> checksum_of(OpenFile& file, std::uint64_t size) {
+std::optional<std::uint32_t> checksum_of(const FileDescriptor& file, std::uint64_t size) {
   std::uint32_t sum = 0;
   if (covers_whole_file(size)) {
-    return file.add_to(sum, 0, size) ? std::optional(sum) : std::nullopt;
+    return add_to(sum, file, 0, size) ? std::optional(sum) : std::nullopt;
   }
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
     const std::uint64_t offset = (size - kBlockBytes) / (kBlocks - 1) * i;
     const bool is_last = i + 1 == kBlocks;
-    if (!file.add_to(sum, is_last ? size - kBlockBytes : offset, kBlockBytes)) return std::nullopt;
+    if (!add_to(sum, file, is_last ? size - kBlockBytes : offset, kBlockBytes)) return std::nullopt;
   }
   return sum;
 }
@@ -79,9 +64,11 @@ std::string state_of(const FileFingerprint& file) {
 bool covers_whole_file(std::uint64_t size_bytes) { return size_bytes <= kWholeBytesMax; }
 
 FileFingerprint fingerprint_of(const std::string& path, const std::string& found) {
-  OpenFile file(found);
+  // O_NONBLOCK, so that opening a pipe does not wait for a writer.
+  const FileDescriptor file(::open(found.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status {};
-  if (!file.stat(status)) return {.path = path, .is_missing = true};
+  if (!file.is_open() || ::fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    return {.path = path, .is_missing = true};
   FileFingerprint fingerprint = of_status(path, status);
   fingerprint.checksum = checksum_of(file, fingerprint.size_bytes);
   return fingerprint;

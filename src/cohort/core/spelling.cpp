@@ -30,15 +30,18 @@ constexpr std::string_view kRead[] = {"COHORT_DATA_DIRS",   "COHORT_LOG_LEVEL",
                                       "COHORT_ORIGIN_FD",   "COHORT_TEST_SERVER"};
 constexpr std::size_t kVariableDistanceMax = 2;
 
-// The variable that may be meant by one of this name; empty if it is one of them, or none is.
-std::string_view variable_meant_by(std::string_view name) {
+// The first of the known names with the smallest distance, which is at most `max`; empty if no name
+// is so near, or if `name` is one of them.
+template <class Names, class DistanceTo>
+std::string_view nearest_of(const Names& known, std::string_view name, std::size_t max,
+                            const DistanceTo& distance_to) {
   std::string_view nearest;
-  std::size_t nearest_distance = kVariableDistanceMax + 1;
-  for (const std::string_view read : kRead) {
-    if (name == read) return {};
-    const std::size_t distance = spelling_distance(name, read);
+  std::size_t nearest_distance = max + 1;
+  for (const std::string_view one : known) {
+    if (name == one) return {};
+    const std::size_t distance = distance_to(one);
     if (distance >= nearest_distance) continue;
-    nearest = read;
+    nearest = one;
     nearest_distance = distance;
   }
   return nearest;
@@ -68,16 +71,10 @@ std::size_t spelling_distance(std::string_view first, std::string_view second) {
 std::string did_you_mean(std::string_view name, const std::vector<std::string>& known) {
   if (name.empty() || name.size() > kNameMax) return "";
   const std::size_t max = std::min<std::size_t>(3, (name.size() + 2) / 3);
-  std::string nearest;
-  std::size_t nearest_distance = max + 1;
-  for (const std::string& one : known) {
-    if (name == one) return "";
-    std::size_t distance = spelling_distance(name, one);
-    if (is_beginning(name, one)) distance = std::min(distance, max);
-    if (distance >= nearest_distance) continue;
-    nearest = one;
-    nearest_distance = distance;
-  }
+  const std::string nearest(nearest_of(known, name, max, [&](std::string_view one) {
+    const std::size_t distance = spelling_distance(name, one);
+    return is_beginning(name, one) ? std::min(distance, max) : distance;
+  }));
   return nearest.empty() ? "" : "; did you mean '" + nearest + "'?";
 }
 
@@ -86,7 +83,9 @@ void warn_of_misspelled_variables() {
     const std::string_view text(*variable);
     const std::string_view name = text.substr(0, text.find('='));
     if (!name.starts_with("COHORT_")) continue;
-    const std::string_view meant = variable_meant_by(name);
+    const std::string_view meant =
+        nearest_of(kRead, name, kVariableDistanceMax,
+                   [&](std::string_view one) { return spelling_distance(name, one); });
     if (meant.empty()) continue;
     log_warn("[core.environment] expected environment variables that Cohort reads, got ", name,
              ", which it does not; did you mean ", meant, "?");

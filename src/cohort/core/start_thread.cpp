@@ -2,6 +2,7 @@
 #include "cohort/core/start_thread.h"
 
 #include <csignal>
+#include <memory>
 #include <system_error>
 #include <utility>
 
@@ -23,14 +24,9 @@ std::thread start_thread_without_signals(std::string_view purpose, std::function
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread thread = start_thread(purpose, std::move(body));
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    return thread;
-  } catch (...) {
-    ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
+  const auto restore = [](const sigset_t* mask) { ::pthread_sigmask(SIG_SETMASK, mask, nullptr); };
+  const std::unique_ptr<sigset_t, decltype(restore)> restored(&before, restore);
+  return start_thread(purpose, std::move(body));
 }
 
 }  // namespace cohort

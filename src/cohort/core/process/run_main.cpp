@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/run_main.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <exception>
+#include <new>
+#include <string_view>
 
 #include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
@@ -15,6 +19,29 @@
 
 namespace cohort {
 namespace {
+
+constexpr int kExitWithoutMemory = 75;
+constexpr std::string_view kTextWithoutMemory =
+    "error: resource_exhausted: not enough memory (std::bad_alloc) for the libraries of this "
+    "process; give it more (ulimit -v, the memory limit of its container)\n";
+
+std::terminate_handler handler_before = nullptr;
+
+// Allocates nothing.
+void end_the_process() {
+  if (const std::exception_ptr thrown = std::current_exception()) {
+    try {
+      std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+      [[maybe_unused]] const auto written =
+          ::write(STDERR_FILENO, kTextWithoutMemory.data(), kTextWithoutMemory.size());
+      ::_exit(kExitWithoutMemory);
+    } catch (...) {
+      // Not ours: the handler before reports it.
+    }
+  }
+  handler_before();
+}
 
 // Where address space is limited, threads of OpenBLAS that found too little wait for it for ever,
 // and exit() would wait for them.
@@ -32,6 +59,19 @@ void tell_origin(const Error& error) {
 }
 
 }  // namespace
+
+void open_standard_streams() noexcept {
+  int fd = 0;
+  do {
+    fd = ::open("/dev/null", O_RDWR | O_CLOEXEC);  // the lowest number that is free
+  } while (fd >= 0 && fd <= STDERR_FILENO && ::fcntl(fd, F_SETFD, 0) == 0);
+  if (fd > STDERR_FILENO) ::close(fd);
+}
+
+void end_by_name_without_memory() noexcept {
+  if (std::get_terminate() != &end_the_process)
+    handler_before = std::set_terminate(&end_the_process);
+}
 
 void prepare_process() noexcept {
   open_standard_streams();

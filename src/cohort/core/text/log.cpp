@@ -5,6 +5,7 @@
 #include <spdlog/pattern_formatter.h>
 #include <spdlog/sinks/base_sink.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstdio>
@@ -20,34 +21,13 @@ namespace {
 
 constexpr std::array<std::string_view, 5> kLevelNames = {"debug", "info", "warn", "error", "off"};
 
-spdlog::level::level_enum level_of(LogLevel level) {
-  switch (level) {
-    case LogLevel::debug:
-      return spdlog::level::debug;
-    case LogLevel::info:
-      return spdlog::level::info;
-    case LogLevel::warn:
-      return spdlog::level::warn;
-    case LogLevel::error:
-      return spdlog::level::err;
-    case LogLevel::off:
-      break;
-  }
-  return spdlog::level::off;
-}
+// The levels of LogLevel, in its order.
+constexpr std::array kSpdlogLevels = {spdlog::level::debug, spdlog::level::info,
+                                      spdlog::level::warn, spdlog::level::err, spdlog::level::off};
 
 LogLevel level_from(spdlog::level::level_enum level) {
-  switch (level) {
-    case spdlog::level::trace:
-    case spdlog::level::debug:
-      return LogLevel::debug;
-    case spdlog::level::info:
-      return LogLevel::info;
-    case spdlog::level::warn:
-      return LogLevel::warn;
-    default:
-      return LogLevel::error;
-  }
+  const auto found = std::find(kSpdlogLevels.begin(), kSpdlogLevels.end(), level);
+  return static_cast<LogLevel>(found - kSpdlogLevels.begin());
 }
 
 // Formats under the sink's lock and hands the line to the user's function or to stderr.
@@ -118,7 +98,7 @@ void write_line(LogLevel level, const std::string& text) {
     if (!log().task.empty()) line = log().task + ": ";
   }
   line += internal::one_line(text);
-  log().logger.log(level_of(level), line);
+  log().logger.log(kSpdlogLevels.at(static_cast<std::size_t>(level)), line);
 }
 
 }  // namespace

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/core/text/one_line.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 namespace cohort::internal {
@@ -19,15 +21,12 @@ std::size_t control_bytes(std::string_view text) {
 }  // namespace
 
 std::string printable(std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   std::string result;
   while (!text.empty()) {
     const std::size_t escaped = control_bytes(text);
     if (escaped == 0) result += text[0];
-    for (const char each : text.substr(0, escaped)) {
-      const auto byte = static_cast<unsigned char>(each);
-      result.append("\\x").append({kDigits[byte / 16], kDigits[byte % 16]});
-    }
+    for (const char each : text.substr(0, escaped))
+      result += fmt::format("\\x{:02x}", static_cast<unsigned char>(each));
     text.remove_prefix(std::max<std::size_t>(escaped, 1));
   }
   return result;

@@ -2,6 +2,8 @@
 #include "cohort/core/text/printing.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/TensorUtils.h>
+#include <fmt/format.h>
 
 #include <sstream>
 #include <string_view>
@@ -15,14 +17,13 @@ constexpr std::int64_t kValuesMax = 16;
 constexpr std::size_t kTextBytesMax = 64;
 
 void print_text(std::ostream& out, std::string_view text) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
   out << '"';
   for (const char c : text.substr(0, kTextBytesMax)) {
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out << '\\' << c;
     } else if (byte < ' ' || byte == 0x7f) {
-      out << "\\x" << kDigits[byte >> 4] << kDigits[byte & 15];
+      out << fmt::format("\\x{:02x}", byte);
     } else {
       out << c;
     }
@@ -54,12 +55,6 @@ void print_values(std::ostream& out, at::IntArrayRef sizes, at::IntArrayRef stri
   out << ']';
 }
 
-std::vector<std::int64_t> dense_strides(at::IntArrayRef sizes) {
-  std::vector<std::int64_t> strides(sizes.size(), 1);
-  for (std::size_t i = sizes.size(); i > 1; --i) strides[i - 2] = strides[i - 1] * sizes[i - 1];
-  return strides;
-}
-
 bool has_plain_values(const at::Tensor& tensor) {
   const at::ScalarType dtype = tensor.scalar_type();
   return tensor.is_cpu() && tensor.layout() == at::kStrided && tensor.has_storage() &&
@@ -79,7 +74,7 @@ void print_tensor(std::ostream& out, const at::Tensor& tensor) {
     if (!shows_values) return;
     const StringTensor strings = StringTensor::of(tensor);
     out << ' ';
-    print_values(out, tensor.sizes(), dense_strides(tensor.sizes()), 0,
+    print_values(out, tensor.sizes(), at::detail::defaultStrides(tensor.sizes()), 0,
                  [&](std::int64_t i) { print_text(out, strings[i]); });
     return;
   }

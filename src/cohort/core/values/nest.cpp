@@ -22,6 +22,13 @@ constexpr std::array<std::string_view, 10> kKindNames = {"null", "tensor", "int"
                                     : "; ask kind() first where several kinds may come");
 }
 
+// The content of a nest of the kind `expected`, which is that of a T.
+template <class T, class Variant>
+const T& content(const Variant& value, Nest::Kind expected) {
+  if (const auto* found = std::get_if<T>(&value)) return *found;
+  throw_kind(name_of(expected), static_cast<Nest::Kind>(value.index()));
+}
+
 // "tuple of 2", "map of {a, b}", "tensor".
 std::string describe(const Nest& nest) {
   std::string text(name_of(nest.kind()));
@@ -139,10 +146,7 @@ Nest::Kind Nest::kind() const { return static_cast<Kind>(value_.index()); }
 
 bool Nest::is_leaf() const { return kind() < Kind::list; }
 
-const at::Tensor& Nest::tensor() const {
-  if (const auto* value = std::get_if<at::Tensor>(&value_)) return *value;
-  throw_kind(name_of(Kind::tensor), kind());
-}
+const at::Tensor& Nest::tensor() const { return content<at::Tensor>(value_, Kind::tensor); }
 
 std::int64_t Nest::fitting_unsigned(std::uint64_t value) {
   COHORT_CHECK(std::in_range<std::int64_t>(value), ErrorCode::invalid_argument,
@@ -151,29 +155,16 @@ std::int64_t Nest::fitting_unsigned(std::uint64_t value) {
   return static_cast<std::int64_t>(value);
 }
 
-std::int64_t Nest::integer() const {
-  if (const auto* value = std::get_if<std::int64_t>(&value_)) return *value;
-  throw_kind(name_of(Kind::integer), kind());
-}
+std::int64_t Nest::integer() const { return content<std::int64_t>(value_, Kind::integer); }
 
-double Nest::real() const {
-  if (const auto* value = std::get_if<double>(&value_)) return *value;
-  throw_kind(name_of(Kind::real), kind());
-}
+double Nest::real() const { return content<double>(value_, Kind::real); }
 
-bool Nest::boolean() const {
-  if (const auto* value = std::get_if<bool>(&value_)) return *value;
-  throw_kind(name_of(Kind::boolean), kind());
-}
+bool Nest::boolean() const { return content<bool>(value_, Kind::boolean); }
 
-const std::string& Nest::text() const {
-  if (const auto* value = std::get_if<std::string>(&value_)) return *value;
-  throw_kind(name_of(Kind::text), kind());
-}
+const std::string& Nest::text() const { return content<std::string>(value_, Kind::text); }
 
 const std::shared_ptr<Handle>& Nest::handle() const {
-  if (const auto* value = std::get_if<std::shared_ptr<Handle>>(&value_)) return *value;
-  throw_kind(name_of(Kind::handle), kind());
+  return content<std::shared_ptr<Handle>>(value_, Kind::handle);
 }
 
 const Nest::Items& Nest::items() const& {
@@ -182,10 +173,7 @@ const Nest::Items& Nest::items() const& {
   throw_kind("list or tuple", kind());
 }
 
-const Nest::Map& Nest::entries() const& {
-  if (const auto* value = std::get_if<Map>(&value_)) return *value;
-  throw_kind(name_of(Kind::map), kind());
-}
+const Nest::Map& Nest::entries() const& { return content<Map>(value_, Kind::map); }
 
 const Nest& Nest::entry(std::string_view key) const& {
   const Map& map = entries();

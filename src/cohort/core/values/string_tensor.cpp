@@ -18,6 +18,13 @@ struct StringTensor::Storage {
     const std::uint64_t begin = i == 0 ? 0 : ends[i - 1];
     return std::string_view(bytes).substr(begin, ends[i] - begin);
   }
+  void add(std::string_view value) {
+    bytes += value;
+    ends.push_back(bytes.size());
+  }
+  void add_all(const Storage& other) {
+    for (std::size_t i = 0; i < other.ends.size(); ++i) add(other.value(i));
+  }
 };
 
 namespace {
@@ -32,17 +39,6 @@ std::int64_t count_of(std::span<const std::int64_t> sizes) {
   }
   return count;
 }
-
-// Collects values for a Storage.
-struct Packer {
-  std::string bytes;
-  std::vector<std::uint64_t> ends;
-
-  void add(std::string_view value) {
-    bytes += value;
-    ends.push_back(bytes.size());
-  }
-};
 
 }  // namespace
 
@@ -72,17 +68,14 @@ void StringTensor::attach(std::vector<std::int64_t> sizes, std::shared_ptr<const
 }
 
 StringTensor::StringTensor(std::string value) {
-  auto storage = std::make_shared<Storage>();
-  storage->ends.push_back(value.size());
-  storage->bytes = std::move(value);
-  attach({}, std::move(storage));
+  const std::uint64_t size = value.size();
+  attach({}, std::make_shared<Storage>(Storage{std::move(value), {size}}));
 }
 
 StringTensor::StringTensor(std::vector<std::int64_t> sizes, std::span<const std::string> values) {
-  Packer packer;
-  for (const std::string& value : values) packer.add(value);
-  attach(std::move(sizes),
-         std::make_shared<Storage>(Storage{std::move(packer.bytes), std::move(packer.ends)}));
+  auto storage = std::make_shared<Storage>();
+  for (const std::string& value : values) storage->add(value);
+  attach(std::move(sizes), std::move(storage));
 }
 
 StringTensor::StringTensor(std::vector<std::int64_t> sizes,
@@ -143,10 +136,10 @@ StringTensor StringTensor::slice(std::int64_t begin, std::int64_t end) const {
   std::vector<std::int64_t> cut = sizes();
   cut.front() = 1;
   const std::int64_t width = count_of(cut);
-  Packer packer;
-  for (std::int64_t i = begin * width; i < end * width; ++i) packer.add((*this)[i]);
+  Storage rows;
+  for (std::int64_t i = begin * width; i < end * width; ++i) rows.add((*this)[i]);
   cut.front() = end - begin;
-  return {std::move(cut), std::move(packer.bytes), std::move(packer.ends)};
+  return {std::move(cut), std::move(rows.bytes), std::move(rows.ends)};
 }
 
 StringTensor StringTensor::row(std::int64_t index) const {
@@ -163,23 +156,22 @@ StringTensor StringTensor::reshaped(std::vector<std::int64_t> sizes) const {
 StringTensor StringTensor::stack(std::span<const at::Tensor> rows) {
   COHORT_CHECK(!rows.empty(), ErrorCode::invalid_argument,
                "[core.string_tensor] expected at least one tensor to stack, got none");
-  Packer packer;
+  Storage all;
   for (const at::Tensor& row : rows) {
     COHORT_CHECK(row.sizes() == rows[0].sizes(), ErrorCode::invalid_argument,
                  "[core.string_tensor] expected tensors of one shape, got ",
                  TensorSpec::of(rows[0]).to_string(), " and ", TensorSpec::of(row).to_string());
-    const StringTensor strings = of(row);
-    for (std::int64_t i = 0; i < strings.numel(); ++i) packer.add(strings[i]);
+    all.add_all(*of(row).storage_);
   }
   std::vector<std::int64_t> sizes = rows[0].sizes().vec();
   sizes.insert(sizes.begin(), static_cast<std::int64_t>(rows.size()));
-  return {std::move(sizes), std::move(packer.bytes), std::move(packer.ends)};
+  return {std::move(sizes), std::move(all.bytes), std::move(all.ends)};
 }
 
 StringTensor StringTensor::concatenate(std::span<const at::Tensor> parts) {
   COHORT_CHECK(!parts.empty(), ErrorCode::invalid_argument,
                "[core.string_tensor] expected at least one tensor to concatenate, got none");
-  Packer packer;
+  Storage all;
   std::vector<std::int64_t> sizes = parts[0].sizes().vec();
   COHORT_CHECK(!sizes.empty(), ErrorCode::invalid_argument,
                "[core.string_tensor] expected tensors of at least one dimension, got a scalar");
@@ -189,11 +181,10 @@ StringTensor StringTensor::concatenate(std::span<const at::Tensor> parts) {
                  ErrorCode::invalid_argument,
                  "[core.string_tensor] expected rows of one shape, got ",
                  TensorSpec::of(parts[0]).to_string(), " and ", TensorSpec::of(part).to_string());
-    const StringTensor strings = of(part);
-    for (std::int64_t i = 0; i < strings.numel(); ++i) packer.add(strings[i]);
+    all.add_all(*of(part).storage_);
     sizes[0] += part.size(0);
   }
-  return {std::move(sizes), std::move(packer.bytes), std::move(packer.ends)};
+  return {std::move(sizes), std::move(all.bytes), std::move(all.ends)};
 }
 
 bool StringTensor::operator==(const StringTensor& other) const {

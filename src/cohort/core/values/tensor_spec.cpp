@@ -2,6 +2,11 @@
 #include "cohort/core/tensor_spec.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -12,11 +17,7 @@ TensorSpec TensorSpec::of(const at::Tensor& tensor) {
 }
 
 bool TensorSpec::is_static() const {
-  if (!sizes) return false;
-  for (const std::int64_t size : *sizes) {
-    if (size < 0) return false;
-  }
-  return true;
+  return sizes && std::ranges::none_of(*sizes, [](std::int64_t size) { return size < 0; });
 }
 
 bool TensorSpec::accepts(const TensorSpec& other) const {
@@ -33,9 +34,7 @@ std::int64_t TensorSpec::element_count() const {
   COHORT_CHECK(is_static(), ErrorCode::invalid_argument,
                "[core.tensor_spec] expected known sizes to count elements, got ", to_string(),
                "; call is_static() first");
-  std::int64_t count = 1;
-  for (const std::int64_t size : *sizes) count *= size;
-  return count;
+  return c10::multiply_integers(*sizes);
 }
 
 std::int64_t TensorSpec::byte_count() const {
@@ -56,36 +55,23 @@ std::string TensorSpec::to_string() const {
 }
 
 std::string dtype_name(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::ScalarType::Byte:
-      return "uint8";
-    case at::ScalarType::Char:
-      return "int8";
-    case at::ScalarType::Short:
-      return "int16";
-    case at::ScalarType::Int:
-      return "int32";
-    case at::ScalarType::Long:
-      return "int64";
-    case at::ScalarType::Half:
-      return "float16";
-    case at::ScalarType::Float:
-      return "float32";
-    case at::ScalarType::Double:
-      return "float64";
-    case at::ScalarType::Bool:
-      return "bool";
-    case at::ScalarType::BFloat16:
-      return "bfloat16";
-    case at::ScalarType::ComplexFloat:
-      return "complex64";
-    case at::ScalarType::ComplexDouble:
-      return "complex128";
-    case kString:
-      return "string";
-    default:
-      return c10::toString(dtype);
-  }
+  constexpr std::array<std::pair<at::ScalarType, const char*>, 13> kNames = {
+      {{at::kByte, "uint8"},
+       {at::kChar, "int8"},
+       {at::kShort, "int16"},
+       {at::kInt, "int32"},
+       {at::kLong, "int64"},
+       {at::kHalf, "float16"},
+       {at::kFloat, "float32"},
+       {at::kDouble, "float64"},
+       {at::kBool, "bool"},
+       {at::kBFloat16, "bfloat16"},
+       {at::kComplexFloat, "complex64"},
+       {at::kComplexDouble, "complex128"},
+       {kString, "string"}}};
+  for (const auto& [known, name] : kNames)
+    if (dtype == known) return name;
+  return c10::toString(dtype);
 }
 
 }  // namespace cohort
