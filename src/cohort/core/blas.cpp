@@ -14,7 +14,6 @@
 #include <filesystem>
 #include <future>
 #include <memory>
-#include <string_view>
 #include <vector>
 
 #include "cohort/core/address_room.h"

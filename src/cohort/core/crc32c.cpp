@@ -3,9 +3,7 @@
 
 #include <algorithm>
 #include <array>
-#include <cstddef>
 #include <cstring>
-#include <string_view>
 
 #if defined(COHORT_HAS_ISAL)
 #include <isa-l/crc.h>

@@ -6,7 +6,6 @@
 
 #include <array>
 #include <cerrno>
-#include <exception>
 #include <new>
 #include <system_error>
 #include <utility>

@@ -24,8 +24,8 @@ std::thread start_thread_without_signals(std::string_view purpose, std::function
   sigset_t before;
   ::sigfillset(&all);
   ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  const auto restore = [](const sigset_t* mask) { ::pthread_sigmask(SIG_SETMASK, mask, nullptr); };
-  const std::unique_ptr<sigset_t, decltype(restore)> restored(&before, restore);
+  const std::unique_ptr<sigset_t, void (*)(const sigset_t*)> restored(
+      &before, [](const sigset_t* mask) { ::pthread_sigmask(SIG_SETMASK, mask, nullptr); });
   return start_thread(purpose, std::move(body));
 }
 

@@ -2,7 +2,6 @@
 #include "cohort/core/nest.h"
 
 #include <array>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/spelling.h"

@@ -3,8 +3,6 @@
 
 #include <ATen/OpaqueTensorImpl.h>
 
-#include <utility>
-
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
 
