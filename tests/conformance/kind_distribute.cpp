@@ -84,7 +84,7 @@ class Devices {
  public:
   Devices(const Dataset& dataset, std::vector<int> numbers, std::int64_t buffer)
       : numbers_(std::move(numbers)),
-        iterator_(dataset, devices_of(numbers_), {.buffer_size = buffer}) {}
+        iterator_(dataset.source({}), devices_of(numbers_), {.buffer_size = buffer}) {}
 
   Json run(const Json& command) {
     const auto verb = command.at(0).get<std::string>();
@@ -110,8 +110,16 @@ class Devices {
   }
 
   Json item(std::size_t turn) {
-    const std::optional<Nest> element = iterator_.next(turn);
+    const std::optional<Nest> element = next(turn);
     return element ? json_of(*element) : Json("end");
+  }
+
+  std::optional<Nest> next(std::size_t turn) {
+    const Fields* const fields = iterator_.front(turn);
+    if (fields == nullptr) return std::nullopt;
+    Nest element = iterator_.source().pack(*fields);
+    iterator_.pop(turn);
+    return element;
   }
 
   // Draws one element per device; the first end or error ends the round.
@@ -128,7 +136,9 @@ class Devices {
   Json round_opt() {
     Json replicas = Json::array();
     for (std::size_t turn = 0; turn < numbers_.size(); ++turn) {
-      replicas.push_back(json_of(iterator_.get_next_as_optional(turn)));
+      std::optional<Nest> element = next(turn);
+      replicas.push_back(json_of(element ? data::Optional::from_value(std::move(*element))
+                                         : data::Optional::empty(iterator_.source().spec())));
     }
     return {{"replicas", std::move(replicas)}};
   }

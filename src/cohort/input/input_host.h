@@ -73,8 +73,9 @@ struct COHORT_API InputHost {
   // Shared by all datasets of the strategy.
   std::shared_ptr<BegunOrders> begun_orders = std::make_shared<BegunOrders>();
 
-  // Throws failed_precondition if the group is over; `method` is for the message.
+  // As check_context(), and throws failed_precondition if the group is over.
   void check_current(std::string_view method) const {
+    check_context(method);
     COHORT_CHECK(!*is_over, ErrorCode::failed_precondition, "[input.", method,
                  "] expected an iterator of the present group of workers, got one of before "
                  "rebuild(), which divided the data in another way; take a new one from the same "

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "cohort/core/error_bytes.h"
+#include "cohort/core/error.h"
 
 namespace cohort {
 
@@ -23,39 +23,19 @@ MultiDeviceIterator::MultiDeviceIterator(std::unique_ptr<data::ElementSource> so
   }
 }
 
-MultiDeviceIterator::MultiDeviceIterator(const Dataset& dataset, std::vector<Device> devices,
-                                         MultiDeviceOptions options)
-    : MultiDeviceIterator(dataset.source({}), std::move(devices), std::move(options)) {}
-
 bool MultiDeviceIterator::deal_one() {
   if (is_at_end_) return false;
   Item item{.number = num_assigned_, .host = {}};
   try {
     is_at_end_ = !source_->next(item.host);
   } catch (...) {
-    deal_error();
-    return true;
+    if (options_.error_turn == ErrorTurn::round) discard_round();
+    throw;
   }
   if (is_at_end_) return false;
   queues_[num_assigned_ % devices_.size()].push_back(std::move(item));
   num_assigned_ += 1;
   return true;
-}
-
-void MultiDeviceIterator::deal_error() {
-  switch (options_.error_turn) {
-    case ErrorTurn::device:
-      queues_[num_assigned_ % devices_.size()].push_back(
-          {.number = num_assigned_, .host = {}, .error = std::current_exception()});
-      num_assigned_ += 1;
-      return;
-    case ErrorTurn::round:
-      discard_round();
-      break;
-    case ErrorTurn::none:
-      break;
-  }
-  throw;
 }
 
 // Drops the rest of the round whose next element failed.
@@ -75,20 +55,8 @@ void MultiDeviceIterator::discard_round() {
   }
 }
 
-bool MultiDeviceIterator::fill(std::size_t i) {
-  std::deque<Item>& queue = queues_[i];
-  while (queue.empty()) {
-    if (error_ahead_) std::rethrow_exception(std::exchange(error_ahead_, nullptr));
-    if (!deal_one()) return false;
-  }
-  if (!queue.front().error) return true;
-  const std::exception_ptr error = queue.front().error;
-  queue.pop_front();
-  std::rethrow_exception(error);
-}
-
 void MultiDeviceIterator::fetch(std::size_t i, Item& item) const {
-  if (item.is_fetched || item.error) return;
+  if (item.is_fetched) return;
   Fields fields;
   for (const at::Tensor& field : item.host) {
     fields.push_back(StringTensor::is(field) ? field : options_.memory->copy(field, devices_[i]));
@@ -118,7 +86,11 @@ bool MultiDeviceIterator::has(std::size_t i) {
   COHORT_CHECK(i < devices_.size(), ErrorCode::invalid_argument,
                "[input.multi_device] expected a device below ", devices_.size(), ", got ",
                static_cast<std::int64_t>(i), "; devices are counted from 0");
-  return fill(i);
+  while (queues_[i].empty()) {
+    if (error_ahead_) std::rethrow_exception(std::exchange(error_ahead_, nullptr));
+    if (!deal_one()) return false;
+  }
+  return true;
 }
 
 const Fields* MultiDeviceIterator::front(std::size_t i) {
@@ -135,35 +107,14 @@ void MultiDeviceIterator::pop(std::size_t i) {
   fetch_ahead(i);
 }
 
-std::optional<Nest> MultiDeviceIterator::next(std::size_t i) {
-  const Fields* fields = front(i);
-  if (fields == nullptr) return std::nullopt;
-  Nest element = source_->pack(*fields);
-  pop(i);
-  return element;
-}
-
-data::Optional MultiDeviceIterator::get_next_as_optional(std::size_t i) {
-  std::optional<Nest> element = next(i);
-  return element ? data::Optional::from_value(std::move(*element))
-                 : data::Optional::empty(element_spec());
-}
-
-std::vector<const MultiDeviceIterator::Item*> MultiDeviceIterator::in_order() const {
+std::vector<Fields> MultiDeviceIterator::undelivered() const {
   std::vector<const Item*> items;
   for (const std::deque<Item>& queue : queues_) {
     for (const Item& item : queue) items.push_back(&item);
   }
-  std::sort(items.begin(), items.end(),
-            [](const Item* a, const Item* b) { return a->number < b->number; });
-  return items;
-}
-
-std::vector<Fields> MultiDeviceIterator::undelivered() const {
+  std::ranges::sort(items, {}, [](const Item* item) { return item->number; });
   std::vector<Fields> elements;
-  for (const Item* item : in_order()) {
-    if (!item->error) elements.push_back(item->host);
-  }
+  for (const Item* item : items) elements.push_back(item->host);
   return elements;
 }
 
@@ -177,47 +128,6 @@ void MultiDeviceIterator::requeue(std::vector<Fields> elements) {
         {.number = num_assigned_, .host = std::move(fields)});
     num_assigned_ += 1;
   }
-}
-
-void MultiDeviceIterator::save(ByteWriter& writer) const {
-  const std::vector<const Item*> items = in_order();
-  writer.varint(devices_.size());
-  writer.varint(num_assigned_);
-  writer.u8(is_at_end_ ? 1 : 0);
-  writer.varint(items.size());
-  for (const Item* item : items) {
-    writer.varint(item->number);
-    writer.u8(item->error ? 1 : 0);
-    if (item->error) {
-      write_error(writer, error_in(item->error));
-    } else {
-      data::write_fields(writer, item->host);
-    }
-  }
-  writer.u8(error_ahead_ ? 1 : 0);
-  if (error_ahead_) write_error(writer, error_in(error_ahead_));
-  source_->save(writer);
-}
-
-void MultiDeviceIterator::restore(ByteReader& reader) {
-  const std::uint64_t devices = reader.varint();
-  COHORT_CHECK(devices == devices_.size(), ErrorCode::invalid_argument,
-               "[input.multi_device] expected a position of ", devices_.size(),
-               " devices, got one of ", devices);
-  requeue({});
-  num_assigned_ = reader.varint();
-  is_at_end_ = reader.u8() != 0;
-  for (std::size_t left = reader.count(2); left > 0; --left) {
-    Item item{.number = reader.varint(), .host = {}};
-    if (reader.u8() != 0) {
-      item.error = std::make_exception_ptr(read_error(reader));
-    } else {
-      item.host = data::read_fields(reader);
-    }
-    queues_[item.number % devices_.size()].push_back(std::move(item));
-  }
-  if (reader.u8() != 0) error_ahead_ = std::make_exception_ptr(read_error(reader));
-  source_->restore(reader);
 }
 
 }  // namespace cohort

@@ -18,50 +18,45 @@ using testing::throws_error;
 
 class MultiDevice : public ::testing::Test {
  protected:
-  static std::string round(MultiDeviceIterator& iterator) {
+  // The next element of device i.
+  static std::string next(MultiDeviceIterator& iterator, std::size_t i) {
+    const Fields* const fields = iterator.front(i);
+    if (fields == nullptr) return "end";
+    std::string text = text_of(iterator.source().pack(*fields));
+    iterator.pop(i);
+    return text;
+  }
+  static std::string round(MultiDeviceIterator& iterator, std::size_t devices = 2) {
     std::string text;
-    for (std::size_t i = 0; i < iterator.num_devices(); ++i) {
-      const std::optional<Nest> element = iterator.next(i);
-      text += (i > 0 ? " " : "") + (element ? text_of(*element) : std::string("end"));
-    }
+    for (std::size_t i = 0; i < devices; ++i) text += (i > 0 ? " " : "") + next(iterator, i);
     return text;
   }
 };
 
 TEST_F(MultiDevice, DealsInTurnWhicheverAsksFirst) {
-  MultiDeviceIterator iterator(Dataset::range(5), cpus(2));
-  EXPECT_EQ(text_of(*iterator.next(1)), "1");
-  EXPECT_EQ(text_of(*iterator.next(1)), "3");
-  EXPECT_EQ(text_of(*iterator.next(0)), "0");
+  MultiDeviceIterator iterator(Dataset::range(5).source({}), cpus(2));
+  EXPECT_EQ(next(iterator, 1), "1");
+  EXPECT_EQ(next(iterator, 1), "3");
+  EXPECT_EQ(next(iterator, 0), "0");
   EXPECT_EQ(round(iterator), "2 end");
   EXPECT_EQ(round(iterator), "4 end");
   EXPECT_EQ(round(iterator), "end end");
-  EXPECT_FALSE(iterator.get_next_as_optional(0).has_value());
 }
 
 TEST_F(MultiDevice, ADeviceListedTwiceHasTwoTurns) {
-  MultiDeviceIterator iterator(Dataset::range(6), {Device(), Device(), {.index = 1}});
-  EXPECT_EQ(round(iterator), "0 1 2");
-  EXPECT_EQ(round(iterator), "3 4 5");
+  MultiDeviceIterator iterator(Dataset::range(6).source({}), {Device(), Device(), {.index = 1}});
+  EXPECT_EQ(round(iterator, 3), "0 1 2");
+  EXPECT_EQ(round(iterator, 3), "3 4 5");
 }
 
-TEST_F(MultiDevice, APositionKeepsWhatOneDeviceHasNotTaken) {
-  MultiDeviceIterator first(Dataset::range(7), cpus(2));
-  first.next(1);
-  ByteWriter writer;
-  first.save(writer);
-  MultiDeviceIterator second(Dataset::range(7), cpus(2));
-  ByteReader reader(writer.bytes(), "position");
-  second.restore(reader);
-  EXPECT_EQ(round(second), "0 3");
-  EXPECT_EQ(round(second), "2 5");
-  EXPECT_THAT(
-      [&] {
-        MultiDeviceIterator other(Dataset::range(7), cpus(3));
-        ByteReader again(writer.bytes(), "position");
-        other.restore(again);
-      },
-      throws_error(ErrorCode::invalid_argument, "expected a position of 3 devices, got one of 2"));
+TEST_F(MultiDevice, WhatOneDeviceHasNotTakenCanBeQueuedAgain) {
+  MultiDeviceIterator first(Dataset::range(7).source({}), cpus(2));
+  next(first, 1);
+  next(first, 1);
+  MultiDeviceIterator second(Dataset::range(0).source({}), cpus(2));
+  second.requeue(first.undelivered());
+  EXPECT_EQ(round(second), "0 2");
+  EXPECT_EQ(round(second), "end end");
 }
 
 Dataset numbers_but(std::int64_t count, std::int64_t bad) {
@@ -71,53 +66,30 @@ Dataset numbers_but(std::int64_t count, std::int64_t bad) {
   });
 }
 
-// Regression: only the device of the element saw an error, and it got the element after it, so that
-// all other devices were a turn ahead.
-TEST_F(MultiDevice, AnErrorTakesTheTurnOfItsDevice) {
-  MultiDeviceIterator iterator(numbers_but(7, 3), cpus(2));
-  EXPECT_EQ(round(iterator), "0 1");
-  EXPECT_EQ(text_of(*iterator.next(0)), "2");
-  EXPECT_EQ(text_of(*iterator.next(0)), "4");
-  EXPECT_THAT([&] { iterator.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
-  EXPECT_EQ(text_of(*iterator.next(1)), "5");
-  EXPECT_EQ(round(iterator), "6 end");
-}
-
 TEST_F(MultiDevice, AnErrorMayTakeItsRoundOrNoTurn) {
-  MultiDeviceIterator by_round(numbers_but(8, 3), cpus(3), {.error_turn = ErrorTurn::round});
-  EXPECT_EQ(text_of(*by_round.next(1)), "1");
-  EXPECT_THAT([&] { by_round.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
-  EXPECT_EQ(text_of(*by_round.next(0)), "0");
-  EXPECT_EQ(text_of(*by_round.next(2)), "2");
-  EXPECT_EQ(round(by_round), "6 7 end");
-  MultiDeviceIterator without(numbers_but(6, 1), cpus(2), {.error_turn = ErrorTurn::none});
-  EXPECT_THAT([&] { without.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
+  MultiDeviceIterator by_round(numbers_but(8, 3).source({}), cpus(3),
+                               {.error_turn = ErrorTurn::round});
+  EXPECT_EQ(next(by_round, 1), "1");
+  EXPECT_THAT([&] { next(by_round, 1); }, throws_error(ErrorCode::data_loss, "bad"));
+  EXPECT_EQ(next(by_round, 0), "0");
+  EXPECT_EQ(next(by_round, 2), "2");
+  EXPECT_EQ(round(by_round, 3), "6 7 end");
+  MultiDeviceIterator without(numbers_but(6, 1).source({}), cpus(2),
+                              {.error_turn = ErrorTurn::none});
+  EXPECT_THAT([&] { next(without, 1); }, throws_error(ErrorCode::data_loss, "bad"));
   EXPECT_EQ(round(without), "0 2");
 }
 
-TEST_F(MultiDevice, APositionKeepsAnErrorThatItsDeviceHasNotSeen) {
-  MultiDeviceIterator first(numbers_but(6, 1), cpus(2));
-  first.next(0);
-  EXPECT_EQ(text_of(*first.next(0)), "2");
-  ByteWriter writer;
-  first.save(writer);
-  MultiDeviceIterator second(numbers_but(6, 1), cpus(2));
-  ByteReader reader(writer.bytes(), "position");
-  second.restore(reader);
-  reader.expect_end();
-  EXPECT_THAT([&] { second.next(1); }, throws_error(ErrorCode::data_loss, "bad"));
-  EXPECT_EQ(round(second), "4 3");
-}
-
 TEST_F(MultiDevice, WrongArgumentsAreRefused) {
-  EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1), {}); },
+  EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1).source({}), {}); },
               throws_error(ErrorCode::invalid_argument, "at least one device"));
-  EXPECT_THAT([] { MultiDeviceIterator(Dataset::range(1), cpus(1), {.buffer_size = -1}); },
-              throws_error(ErrorCode::invalid_argument, "buffer_size >= 0, got -1"));
-  MultiDeviceIterator iterator(Dataset::range(1), cpus(1));
-  EXPECT_THAT([&] { iterator.next(1); },
+  EXPECT_THAT(
+      [] { MultiDeviceIterator(Dataset::range(1).source({}), cpus(1), {.buffer_size = -1}); },
+      throws_error(ErrorCode::invalid_argument, "buffer_size >= 0, got -1"));
+  MultiDeviceIterator iterator(Dataset::range(1).source({}), cpus(1));
+  EXPECT_THAT([&] { next(iterator, 1); },
               throws_error(ErrorCode::invalid_argument, "a device below 1, got 1"));
-  EXPECT_THAT([&] { iterator.next(std::size_t{0} - 1); },
+  EXPECT_THAT([&] { next(iterator, std::size_t{0} - 1); },
               throws_error(ErrorCode::invalid_argument, "got -1; devices are counted from 0"));
 }
 
@@ -214,25 +186,6 @@ std::string without_errors(std::string text) {
     text.erase(at, error.size());
   }
   return text;
-}
-
-TEST_F(OnFakeDevices, AnErrorFoundWhileCopyingAheadIsPartOfThePosition) {
-  const Dataset dataset = Dataset::range(4).map([](at::Tensor x) {
-    COHORT_CHECK(x.item().toLong() != 2, ErrorCode::data_loss, "two");
-    return x;
-  });
-  const MultiDeviceOptions options{.memory = std::make_shared<FailingMemory>(-1)};
-  MultiDeviceIterator first(dataset, cpus(2), options);
-  EXPECT_EQ(text_of(*first.next(0)), "0");
-  ByteWriter writer;
-  first.save(writer);
-  MultiDeviceIterator second(dataset, cpus(2), options);
-  ByteReader reader(writer.bytes(), "position");
-  second.restore(reader);
-  reader.expect_end();
-  EXPECT_EQ(text_of(*second.next(1)), "1");
-  EXPECT_THAT([&] { second.next(0); }, throws_error(ErrorCode::data_loss, "two"));
-  EXPECT_EQ(text_of(*second.next(1)), "3");
 }
 
 TEST_F(OnFakeDevices, AFailedCopyLosesNothing) {

@@ -38,9 +38,9 @@ PassOrder CurrentDistribution::next() const {
   return next_;
 }
 
-void CurrentDistribution::set_next(const PassOrder& order) {
+void CurrentDistribution::note_begun(const PassOrder& order) {
   const Lock lock(mutex_);
-  next_ = order;
+  next_ = {.seed = order.seed, .pass = order.pass + 1};
 }
 
 void CurrentDistribution::set_next_pass(std::uint64_t pass) {

@@ -34,7 +34,8 @@ class CurrentDistribution {
 
   // The order of the next pass.
   PassOrder next() const;
-  void set_next(const PassOrder& order);
+  // A pass of this order has begun; the next one has the number after it.
+  void note_begun(const PassOrder& order);
   void set_next_pass(std::uint64_t pass);
 
  private:

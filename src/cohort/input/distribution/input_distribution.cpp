@@ -43,12 +43,10 @@ ElementSpec common_spec(const std::vector<Dataset>& datasets) {
 
 }  // namespace
 
-InputDistribution::InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options)
-    : host_(std::move(host)), options_(options) {}
-
-InputOptions InputDistribution::options_for(const InputHost& host, const InputOptions& given) {
-  return host.passes_through ? InputOptions() : given;
-}
+// The default strategy uses no options.
+InputDistribution::InputDistribution(std::shared_ptr<const InputHost> host,
+                                     const InputOptions& given)
+    : host_(std::move(host)), options_(host_->passes_through ? InputOptions() : given) {}
 
 void InputDistribution::set_spec(ElementSpec component) {
   handles_partial_batches_ =
@@ -106,16 +104,16 @@ bool InputDistribution::is_reshuffled_by_seed() const {
 
 std::shared_ptr<InputDistribution> InputDistribution::of_own_function(
     std::shared_ptr<const InputHost> host, const DatasetFunction& fn, const InputOptions& given) {
-  const InputOptions options = options_for(*host, given);
+  std::shared_ptr<InputDistribution> distribution(new InputDistribution(std::move(host), given));
+  const InputOptions& options = distribution->options_;
   options.validate();
   COHORT_CHECK(fn != nullptr, ErrorCode::invalid_argument,
                "[input.from_function] expected a function that makes datasets, got none");
   const bool is_per_replica = options.replication_mode == ReplicationMode::per_replica;
-  COHORT_CHECK(!is_per_replica || host->allows_per_replica, ErrorCode::unimplemented,
+  COHORT_CHECK(!is_per_replica || distribution->host_->allows_per_replica, ErrorCode::unimplemented,
                "[input.from_function] expected replication_mode per_worker, got per_replica: '",
-               host->strategy, "' has one pipeline a worker; MirroredStrategy takes it");
-  std::shared_ptr<InputDistribution> distribution(new InputDistribution(std::move(host), options));
-  distribution->sharding_mode_ = ShardingMode::by_function;
+               distribution->host_->strategy,
+               "' has one pipeline a worker; MirroredStrategy takes it");
   distribution->fn_ = fn;
   distribution->num_worker_pipelines_ = is_per_replica ? distribution->host_->devices.size() : 1;
   for (std::size_t i = 0; i < distribution->num_worker_pipelines_; ++i) {

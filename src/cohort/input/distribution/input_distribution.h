@@ -84,7 +84,6 @@ class InputDistribution {
   // Whether the mini-batches of a step are those of one global batch. Then an error costs the whole
   // batch on all workers, and the next step is the next batch everywhere.
   bool errors_cost_batch() const { return sharding_mode_ == ShardingMode::by_data || is_by_index_; }
-  bool is_by_index() const { return is_by_index_; }
   // Returns how much an error of a pipeline costs its replicas. If the pipeline splits or regroups
   // batches, the error has already cost a whole batch, which is a round, so it costs nothing more.
   ErrorTurn error_turn(ShardingMode sharding_mode, bool is_own) const {
@@ -104,9 +103,7 @@ class InputDistribution {
   std::string describe(ShardingMode sharding_mode) const;
 
  private:
-  InputDistribution(std::shared_ptr<const InputHost> host, InputOptions options);
-  // The options that apply: the default strategy uses none.
-  static InputOptions options_for(const InputHost& host, const InputOptions& given);
+  InputDistribution(std::shared_ptr<const InputHost> host, const InputOptions& given);
   void set_spec(ElementSpec component);
   std::vector<std::int64_t> own_parts() const;
   // How many elements of a pipeline a thread keeps ready.

@@ -31,7 +31,8 @@ AutoShardOptions shard_options(const PipelineId& id, const Dataset& dataset) {
 
 std::shared_ptr<InputDistribution> InputDistribution::of_dataset(
     std::shared_ptr<const InputHost> host, const Dataset& dataset, const InputOptions& given) {
-  const InputOptions options = options_for(*host, given);
+  std::shared_ptr<InputDistribution> distribution(new InputDistribution(std::move(host), given));
+  const InputOptions& options = distribution->options_;
   COHORT_CHECK(options.replication_mode == ReplicationMode::per_worker, ErrorCode::unimplemented,
                "[input.distribute_dataset] expected replication_mode per_worker, got per_replica: "
                "that is for distribute_datasets_from_function()");
@@ -39,7 +40,6 @@ std::shared_ptr<InputDistribution> InputDistribution::of_dataset(
   InputOptions{.per_replica_buffer_size = options.per_replica_buffer_size}.validate();
   COHORT_CHECK(dataset.node() != nullptr, ErrorCode::invalid_argument,
                "[input.distribute_dataset] expected a dataset, got none");
-  std::shared_ptr<InputDistribution> distribution(new InputDistribution(std::move(host), options));
   distribution->datasets_.push_back(dataset);
   distribution->choose_sharding_mode();
   distribution->set_spec(distribution->cut_spec(dataset.element_spec()));

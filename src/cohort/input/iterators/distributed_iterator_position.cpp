@@ -1,32 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saving and restoring a pass.
-#include <exception>
 #include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/input/iterators/distributed_iterator_state.h"
-#include "cohort/input/iterators/job_position.h"
 
 namespace cohort::input {
 
-JobPosition DistributedIteratorState::head() const {
-  return {.sharding_mode = state_.sharding_mode,
-          .is_own = state_.is_own,
-          .reduces_status = state_.reduces_status,
-          .is_over = state_.is_over,
-          .num_local_replicas = distribution_->host().num_local_replicas(),
-          .num_pipeline_replicas = state_.num_replicas,
-          .steps_left = state_.steps_left,
-          .steps = state_.steps,
-          .seed = state_.run.seed,
-          .pass = *state_.run.iteration,
-          .spec = distribution_->user_spec()};
-}
-
 Bytes DistributedIteratorState::save() {
-  distribution_->host().check_context("save");
   distribution_->host().check_current("save");
   const auto mine = [this] {
     std::vector<WorkerPipelinePosition> pipelines;
@@ -36,25 +19,20 @@ Bytes DistributedIteratorState::save() {
     }
     return JobPosition::encode_pipelines(pipelines);
   };
-  return head().encode(group_ ? exchange("input.save", text_of("a position to save"), mine)
-                              : std::vector<Bytes>{mine()});
+  const JobPosition head{state_, distribution_->host().num_local_replicas(),
+                         distribution_->user_spec()};
+  return head.encode(group_ ? exchange("input.save", "a position to save", mine)
+                            : std::vector<Bytes>{mine()});
 }
 
 void DistributedIteratorState::restore(std::span<const std::byte> position) {
-  distribution_->host().check_context("restore");
   distribution_->host().check_current("restore");
   State next;
   std::string how;
-  std::exception_ptr error;
-  try {
-    next = restored(position, how);
-  } catch (...) {
-    error = std::current_exception();
-  }
-  check_all(error);
+  do_on_all([&] { next = restored(position, how); });
   state_ = std::move(next);
-  dataset_->set_next({.seed = state_.run.seed, .pass = *state_.run.iteration + 1});
-  log_info("[input] pass ", *state_.run.iteration, " continues after step ", state_.steps, how);
+  dataset_->note_begun(state_.order);
+  log_info("[input] pass ", state_.order.pass, " continues after step ", state_.steps, how);
 }
 
 DistributedIteratorState::State DistributedIteratorState::restored(
@@ -71,17 +49,11 @@ DistributedIteratorState::State DistributedIteratorState::restored(
       distribution_->user_spec(), " that is sharded in the same way, got one of ", job.spec,
       "; build it as when it was saved");
   const bool is_same = job.has_numbers_of(*distribution_);
-  State state;
-  state.sharding_mode = job.sharding_mode;
+  State state{job};
   state.is_own = is_same && job.is_own;
-  state.num_replicas = job.num_pipeline_replicas;
-  state.run.seed = job.seed;
-  state.run.iteration = job.pass;
-  state.steps = job.steps;
-  state.is_over = job.is_over;
   // Workers that took over from others do not know their step counts, and end unevenly.
   state.reduces_status = group_ && (!is_same || job.reduces_status);
-  state.steps_left = is_same ? job.steps_left : std::nullopt;
+  if (!is_same) state.steps_left.reset();
   state.handles_partial_batches = !state.is_own || handles_partial_batches_;
   if (!is_same) how = ", redistributed from " + std::to_string(job.workers.size()) + " workers";
   std::vector<WorkerPipelinePosition> pipelines =

@@ -15,38 +15,26 @@ namespace cohort::input {
 DistributedIteratorState::DistributedIteratorState(std::shared_ptr<CurrentDistribution> dataset)
     : dataset_(std::move(dataset)) {
   const std::shared_ptr<const InputHost> host = dataset_->host();
-  host->check_context("iterator");
   host->check_current("iterator");
   agree_on_start(host);
   state_.sharding_mode = distribution_->sharding_mode();
-  state_.num_replicas = host->num_replicas_in_sync();
+  state_.num_pipeline_replicas = host->num_replicas_in_sync();
   state_.handles_partial_batches = handles_partial_batches_;
   std::vector<WorkerPipelinePosition> from_start;
   for (std::size_t i = 0; i < distribution_->num_worker_pipelines(); ++i) {
     const PipelineId id = distribution_->own_pipeline(state_.sharding_mode, i);
     from_start.push_back({.shards = {{.num = id.num, .index = id.index}}});
   }
-  std::exception_ptr error;
-  try {
-    state_.pipelines = open(state_, std::move(from_start));
-  } catch (...) {
-    error = std::current_exception();
-  }
-  check_all(error);
-  if (*state_.run.iteration == 0 && distribution_->is_reshuffled_by_seed())
+  do_on_all([&] { state_.pipelines = open(state_, std::move(from_start)); });
+  if (state_.order.pass == 0 && distribution_->is_reshuffled_by_seed())
     host->begun_orders->begin(distribution_->fingerprint());
-  log_info("[input] pass ", *state_.run.iteration, ": ",
-           distribution_->describe(state_.sharding_mode));
+  log_info("[input] pass ", state_.order.pass, ": ", distribution_->describe(state_.sharding_mode));
 }
 
-std::vector<Bytes> DistributedIteratorState::exchange(std::string_view call, std::string text,
+std::vector<Bytes> DistributedIteratorState::exchange(std::string_view call, std::string_view what,
                                                       const std::function<Bytes()>& make) {
-  return distribution_->host().exchange_over(*group_, {.call = call, .text = std::move(text)},
-                                             make);
-}
-
-std::string DistributedIteratorState::text_of(std::string_view what) const {
-  return std::string(what) + " of iterator " + std::to_string(number_);
+  const std::string text = std::string(what) + " of iterator " + std::to_string(number_);
+  return distribution_->host().exchange_over(*group_, {.call = call, .text = text}, make);
 }
 
 void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputHost>& host) {
@@ -60,9 +48,8 @@ void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputH
   if (!host->group) {
     const IteratorHandshake mine = own();
     handles_partial_batches_ = distribution_->handles_partial_batches();
-    state_.run.seed = mine.order.seed;
-    state_.run.iteration = mine.order.pass;
-    dataset_->set_next({.seed = mine.order.seed, .pass = mine.order.pass + 1});
+    state_.order = mine.order;
+    dataset_->note_begun(mine.order);
     return;
   }
   std::optional<collective::WorkerCalls::Running> running;
@@ -86,9 +73,8 @@ void DistributedIteratorState::follow(const std::vector<IteratorHandshake>& hand
     number_ = std::max(number_, handshake.num_iterators + 1);
   }
   *distribution_->host().num_iterators = number_;
-  dataset_->set_next({.seed = order.seed, .pass = order.pass + 1});
-  state_.run.seed = order.seed;
-  state_.run.iteration = order.pass;
+  dataset_->note_begun(order);
+  state_.order = order;
   handles_partial_batches_ = distribution_->handles_partial_batches();
   std::optional<std::int64_t> steps = 0;
   bool cannot_fail = true;
@@ -112,10 +98,10 @@ std::vector<std::unique_ptr<MultiDeviceIterator>> DistributedIteratorState::open
   const InputHost& host = distribution_->host();
   std::vector<std::unique_ptr<MultiDeviceIterator>> pipelines;
   for (std::size_t i = 0; i < positions.size(); ++i) {
-    const OpenShard start = [distribution = distribution_, sharding_mode = state.sharding_mode,
-                             run = state.run,
-                             replicas = state.num_replicas](std::int64_t num, std::int64_t index) {
-      return distribution->open(sharding_mode, {num, index, replicas}, run);
+    const OpenShard start = [distribution = distribution_, pass = PassState(state)](
+                                std::int64_t num, std::int64_t index) {
+      return distribution->open(pass.sharding_mode, {num, index, pass.num_pipeline_replicas},
+                                {.seed = pass.order.seed, .iteration = pass.order.pass});
     };
     auto pipeline = std::make_unique<WorkerPipeline>(
         ShardReader(distribution_->spec().component, start),
@@ -137,10 +123,13 @@ std::vector<std::unique_ptr<MultiDeviceIterator>> DistributedIteratorState::open
   return pipelines;
 }
 
-void DistributedIteratorState::check_all(const std::exception_ptr& error) {
-  if (!group_) {
-    if (error) std::rethrow_exception(error);
-    return;
+void DistributedIteratorState::do_on_all(const std::function<void()>& work) {
+  if (!group_) return work();
+  std::exception_ptr error;
+  try {
+    work();
+  } catch (...) {
+    error = std::current_exception();
   }
   const StepStatus status = reduce_status({}, error);
   if (status.error) throw Error(*status.error);
@@ -149,8 +138,7 @@ void DistributedIteratorState::check_all(const std::exception_ptr& error) {
 StepStatus DistributedIteratorState::reduce_status(StepStatus mine,
                                                    const std::exception_ptr& error) {
   if (error) mine.error = error_in(error);
-  return sum_of(exchange("input.get_next", text_of("the next step"), [&] { return encode(mine); }),
-                *group_);
+  return sum_of(exchange("input.get_next", "the next step", [&] { return encode(mine); }), *group_);
 }
 
 MultiDeviceIterator& DistributedIteratorState::pipeline_of(std::size_t replica) {
@@ -160,14 +148,6 @@ MultiDeviceIterator& DistributedIteratorState::pipeline_of(std::size_t replica) 
 std::size_t DistributedIteratorState::turn_of(std::size_t replica) const {
   return state_.pipelines.size() == 1 ? replica : 0;
 }
-
-namespace {
-
-std::int64_t count_examples(const Fields& fields) {
-  return fields.empty() || fields.front().dim() == 0 ? 1 : fields.front().size(0);
-}
-
-}  // namespace
 
 // First checks every pipeline, since an error there loses elements; then copies, which loses none.
 DistributedIteratorState::Step DistributedIteratorState::draw() {
@@ -193,7 +173,7 @@ void DistributedIteratorState::add_component(std::size_t replica, Step& step) {
   }
   const Fields& fields = *pipeline_of(replica).front(turn_of(replica));
   step.components.push_back(distribution_->spec().component.pack(fields));
-  step.examples.push_back(count_examples(fields));
+  step.examples.push_back(static_cast<std::int64_t>(data::num_rows(fields)));
   step.status.components += 1;
   step.status.examples += step.examples.back();
 }
@@ -205,7 +185,6 @@ void DistributedIteratorState::pop_all(const Step& step) {
 }
 
 std::optional<DistributedElement> DistributedIteratorState::next(bool hands_out_all) {
-  distribution_->host().check_context("get_next");
   distribution_->host().check_current("get_next");
   if (state_.is_over) return std::nullopt;
   if (state_.steps_left && *state_.steps_left == 0) return end();

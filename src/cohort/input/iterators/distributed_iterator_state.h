@@ -15,13 +15,12 @@
 #include "cohort/input/distributed_dataset.h"
 #include "cohort/input/distribution/current_distribution.h"
 #include "cohort/input/distribution/input_distribution.h"
+#include "cohort/input/iterators/job_position.h"
 #include "cohort/input/iterators/step_status.h"
-#include "cohort/input/iterators/worker_pipeline.h"
 #include "cohort/input/multi_device_iterator.h"
 
 namespace cohort::input {
 
-struct JobPosition;        // job_position.h
 struct IteratorHandshake;  // iterator_handshake.h
 
 // Used from one thread at a time.
@@ -38,16 +37,8 @@ class DistributedIteratorState {
 
  private:
   // Everything that restore() replaces.
-  struct State {
-    IterationOptions run = {};
-    ShardingMode sharding_mode = ShardingMode::by_data;
-    bool is_own = true;             // false: pipelines of a job of other numbers
-    std::int64_t num_replicas = 1;  // of the job that the pipelines belong to
+  struct State : PassState {
     bool handles_partial_batches = false;
-    bool reduces_status = false;
-    std::optional<std::int64_t> steps_left = {};  // if all workers know them
-    std::uint64_t steps = 0;
-    bool is_over = false;
     std::vector<std::unique_ptr<MultiDeviceIterator>> pipelines = {};
   };
   // A step as this worker sees it: one component per replica, unless there is an error.
@@ -59,17 +50,16 @@ class DistributedIteratorState {
     std::exception_ptr error = nullptr;
   };
 
-  std::vector<Bytes> exchange(std::string_view call, std::string text,
+  // `what` is the next act of this iterator: workers may be in different iterators.
+  std::vector<Bytes> exchange(std::string_view call, std::string_view what,
                               const std::function<Bytes()>& make);
-  // The text of a call for the next act of this iterator: workers may be in different iterators.
-  std::string text_of(std::string_view what) const;
   // For the workers of this host.
   void agree_on_start(const std::shared_ptr<const InputHost>& host);
   void follow(const std::vector<IteratorHandshake>& handshakes);
   std::vector<std::unique_ptr<MultiDeviceIterator>> open(
       const State& state, std::vector<WorkerPipelinePosition> positions) const;
-  // Throws on all workers if one has an error.
-  void check_all(const std::exception_ptr& error);
+  // Throws on all workers if `work` throws on one.
+  void do_on_all(const std::function<void()>& work);
   StepStatus reduce_status(StepStatus mine, const std::exception_ptr& error);
 
   // The iterator that feeds a local replica, and the replica's number in it.
@@ -82,7 +72,6 @@ class DistributedIteratorState {
   Nest empty_batch(std::size_t replica) const;
   std::nullopt_t end();
 
-  JobPosition head() const;
   // The state that `position` leads to. Sets `how` to the end of the log line, if there is one.
   State restored(std::span<const std::byte> position, std::string& how) const;
 

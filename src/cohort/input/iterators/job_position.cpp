@@ -28,22 +28,24 @@ void fields(Codec& codec, Elements& elements) {
   }
 }
 
+// `part` has been read: its index must be below its number.
+template <class Codec, class Part>
+void check_part(const Codec& codec, const Part& part, std::string_view expected) {
+  if constexpr (Codec::kReads) {
+    if (part.num < 1 || part.index < 0 || part.index >= part.num) codec.fail(expected);
+  }
+}
+
 template <class Codec>
 void fields(Codec& codec, ModuloShard& shard) {
   codec(shard.num, shard.index, shard.count);
-  if constexpr (Codec::kReads) {
-    if (shard.num < 1 || shard.index < 0 || shard.index >= shard.num)
-      codec.fail("a part of a part");
-  }
+  check_part(codec, shard, "a part of a part");
 }
 
 template <class Codec>
 void fields(Codec& codec, ShardPosition& shard) {
   codec(shard.num, shard.index, shard.subshards, shard.drawn, shard.pipeline, shard.state);
-  if constexpr (Codec::kReads) {
-    if (shard.num < 1 || shard.index < 0 || shard.index >= shard.num)
-      codec.fail("a part of a dataset");
-  }
+  check_part(codec, shard, "a part of a dataset");
 }
 
 template <class Codec>
@@ -63,7 +65,7 @@ void fields(Codec& codec, JobPosition& job) {
   std::int64_t steps_left = job.steps_left.value_or(-1);
   codec(Choice(job.sharding_mode, ShardingMode::by_function, "a sharding mode"), job.is_own,
         job.reduces_status, job.is_over, job.num_local_replicas, job.num_pipeline_replicas,
-        steps_left, job.steps, Fixed{job.seed}, job.pass, job.spec);
+        steps_left, job.steps, Fixed{job.order.seed}, job.order.pass, job.spec);
   if (Codec::kReads && steps_left >= 0) job.steps_left = steps_left;
 }
 
@@ -81,34 +83,18 @@ bool is_same(const ShardPosition& a, const ShardPosition& b) {
          b.subshards.empty();
 }
 
-// Mini-batches drawn but not handed out, in order.
-std::vector<Fields> leftovers_of(WorkerPipelinePosition& pipeline) {
-  std::vector<Fields> all = std::move(pipeline.undelivered);
-  for (std::vector<Fields>* more : {&pipeline.rest, &pipeline.leading}) {
-    std::move(more->begin(), more->end(), std::back_inserter(all));
+// Adds the mini-batches drawn but not handed out, in order.
+void move_leftovers(WorkerPipelinePosition& pipeline, std::vector<Fields>& leftovers) {
+  for (std::vector<Fields>* some : {&pipeline.undelivered, &pipeline.rest, &pipeline.leading}) {
+    std::move(some->begin(), some->end(), std::back_inserter(leftovers));
   }
-  return all;
-}
-
-void lead_with(WorkerPipelinePosition& pipeline, std::vector<Fields> leftovers,
-               bool rebatches_others) {
-  (rebatches_others ? pipeline.leading : pipeline.undelivered) = std::move(leftovers);
 }
 
 // Every `targets`-th element of the list from `target` on: the part of that pipeline.
-std::vector<Fields> distributed(std::vector<Fields> all, std::size_t target, std::size_t targets) {
-  std::vector<Fields> own;
-  for (std::size_t i = target; i < all.size(); i += targets) own.push_back(std::move(all[i]));
-  return own;
-}
-
-std::vector<ShardPosition> distributed(const std::vector<ShardPosition>& all, std::size_t target,
-                                       std::size_t targets) {
-  std::vector<ShardPosition> own;
+template <class T>
+std::vector<T> distributed(const std::vector<T>& all, std::size_t target, std::size_t targets) {
+  std::vector<T> own;
   for (std::size_t i = target; i < all.size(); i += targets) own.push_back(all[i]);
-  if (!own.empty() || all.empty()) return own;
-  // There are more pipelines than shards, so some share one.
-  own.push_back(all[target % all.size()]);
   return own;
 }
 
@@ -177,10 +163,9 @@ std::vector<WorkerPipelinePosition> take_over_data(JobPosition job, std::size_t 
                  "[input.restore] expected workers at one place of the dataset, got some ahead of "
                  "others after an error on one of them; restore on ",
                  job.workers.size(), " workers");
-    std::vector<Fields> left = leftovers_of(old);
-    std::move(left.begin(), left.end(), std::back_inserter(leftovers));
+    move_leftovers(old, leftovers);
   }
-  pipeline.undelivered = distributed(std::move(leftovers), target, targets);
+  pipeline.undelivered = distributed(leftovers, target, targets);
   return {std::move(pipeline)};
 }
 
@@ -204,8 +189,7 @@ std::vector<WorkerPipelinePosition> take_over(JobPosition job,
   std::vector<Fields> leftovers;
   for (std::vector<WorkerPipelinePosition>& pipelines : job.workers) {
     for (WorkerPipelinePosition& pipeline : pipelines) {
-      std::vector<Fields> left = leftovers_of(pipeline);
-      std::move(left.begin(), left.end(), std::back_inserter(leftovers));
+      move_leftovers(pipeline, leftovers);
       std::move(pipeline.shards.begin(), pipeline.shards.end(), std::back_inserter(shards));
     }
   }
@@ -213,14 +197,16 @@ std::vector<WorkerPipelinePosition> take_over(JobPosition job,
   for (std::size_t i = 0; i < own.size(); ++i) {
     const std::size_t target = first_target + i;
     own[i].shards = distributed(shards, target, targets);
-    if (targets > shards.size() && !own[i].shards.empty()) {
+    if (targets > shards.size() && !shards.empty()) {  // some pipelines share a shard
       const std::size_t shard = target % shards.size();
+      own[i].shards = {shards[shard]};
       const std::size_t sharers = (targets - shard + shards.size() - 1) / shards.size();
       own[i].shards.front().subshards.push_back(
           {.num = static_cast<std::int64_t>(sharers),
            .index = static_cast<std::int64_t>(target / shards.size())});
     }
-    lead_with(own[i], distributed(leftovers, target, targets), rebatches_others);
+    (rebatches_others ? own[i].leading : own[i].undelivered) =
+        distributed(leftovers, target, targets);
   }
   return own;
 }

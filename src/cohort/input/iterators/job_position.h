@@ -10,23 +10,27 @@
 #include <vector>
 
 #include "cohort/core/bytes.h"
+#include "cohort/input/distribution/current_distribution.h"
 #include "cohort/input/distribution/input_distribution.h"
 #include "cohort/input/iterators/worker_pipeline.h"
 
 namespace cohort::input {
 
-// A value type.
-struct JobPosition {
+// The part of a position that is the same on all workers. A value type.
+struct PassState {
+  PassOrder order = {};
   ShardingMode sharding_mode = ShardingMode::by_data;
-  bool is_own = true;  // pipelines of a job of these numbers; false: taken over
-  bool reduces_status = false;
-  bool is_over = false;
-  std::int64_t num_local_replicas = 1;
+  bool is_own = true;                      // pipelines of a job of these numbers; false: taken over
   std::int64_t num_pipeline_replicas = 1;  // of the job that the pipelines belong to
-  std::optional<std::int64_t> steps_left = {};
+  bool reduces_status = false;
+  std::optional<std::int64_t> steps_left = {};  // if all workers know them
   std::uint64_t steps = 0;
-  std::uint64_t seed = 0;
-  std::uint64_t pass = 0;
+  bool is_over = false;
+};
+
+// A value type.
+struct JobPosition : PassState {
+  std::int64_t num_local_replicas = 1;
   std::string spec = {};
   std::vector<std::vector<WorkerPipelinePosition>> workers = {};  // the pipelines of each
 

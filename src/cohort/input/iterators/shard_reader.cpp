@@ -6,13 +6,11 @@
 
 namespace cohort::input {
 
-ShardReader::ShardReader(ElementSpec spec, OpenShard open)
-    : spec_(std::move(spec)), open_(std::move(open)) {}
-
-void ShardReader::set(std::vector<ShardPosition> positions) {
+void ShardReader::set(std::vector<ShardPosition> positions, std::vector<Fields> leading,
+                      std::size_t turn) {
+  leading_.assign(std::make_move_iterator(leading.begin()), std::make_move_iterator(leading.end()));
+  turn_ = positions.empty() ? 0 : turn % positions.size();
   shards_.clear();
-  leading_.clear();
-  turn_ = 0;
   for (ShardPosition& position : positions) {
     Shard& shard = shards_.emplace_back();
     shard.source = open_(position.num, position.index);
@@ -41,13 +39,6 @@ std::vector<ShardPosition> ShardReader::positions() const {
   }
   return positions;
 }
-
-void ShardReader::lead_with(std::vector<Fields> elements) {
-  leading_.assign(std::make_move_iterator(elements.begin()),
-                  std::make_move_iterator(elements.end()));
-}
-
-std::vector<Fields> ShardReader::leading() const { return {leading_.begin(), leading_.end()}; }
 
 // An error counts as an element, so that all workers that share a shard count alike.
 bool ShardReader::Shard::draw(Fields& fields) {

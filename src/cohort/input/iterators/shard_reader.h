@@ -8,6 +8,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/bytes.h"
@@ -42,17 +43,14 @@ using OpenShard =
 // Reads some shards in turn, one element each. Used from one thread at a time.
 class ShardReader final : public data::ElementSource {
  public:
-  ShardReader(ElementSpec spec, OpenShard open);
+  ShardReader(ElementSpec spec, OpenShard open) : spec_(std::move(spec)), open_(std::move(open)) {}
 
-  // Replaces the shards.
-  void set(std::vector<ShardPosition> positions);
+  // Replaces the shards; returns the elements of `leading` before theirs. `turn` is the index of
+  // the shard whose turn it is.
+  void set(std::vector<ShardPosition> positions, std::vector<Fields> leading, std::size_t turn);
   std::vector<ShardPosition> positions() const;
-  // Returns these elements before those of the shards.
-  void lead_with(std::vector<Fields> elements);
-  std::vector<Fields> leading() const;
-  // The index of the shard whose turn it is.
+  std::vector<Fields> leading() const { return {leading_.begin(), leading_.end()}; }
   std::size_t turn() const { return turn_; }
-  void set_turn(std::size_t turn) { turn_ = shards_.empty() ? 0 : turn % shards_.size(); }
 
   const ElementSpec& spec() const override { return spec_; }
   bool next(Fields& fields) override;

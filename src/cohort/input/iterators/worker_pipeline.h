@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "cohort/input/distribution/rebatcher.h"
@@ -30,8 +31,17 @@ class WorkerPipeline final : public data::ElementSource {
   const ElementSpec& spec() const override { return shards_.spec(); }
   bool next(Fields& fields) override { return rebatcher_->next(shards_, fields); }
   // Without `undelivered`.
-  WorkerPipelinePosition position() const;
-  void set(WorkerPipelinePosition position);
+  WorkerPipelinePosition position() const {
+    return {.rebatcher_index = rebatcher_->index(),
+            .rest = rebatcher_->rest(),
+            .leading = shards_.leading(),
+            .turn = shards_.turn(),
+            .shards = shards_.positions()};
+  }
+  void set(WorkerPipelinePosition position) {
+    rebatcher_->restore(std::move(position.rest), position.rebatcher_index);
+    shards_.set(std::move(position.shards), std::move(position.leading), position.turn);
+  }
 
  private:
   ShardReader shards_;
