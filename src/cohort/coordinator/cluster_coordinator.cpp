@@ -3,8 +3,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <string>
-
 #include "cohort/coordinator/functions/scheduled_arguments.h"
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/runtime/runtime.h"

@@ -31,6 +31,35 @@ class TracedElements final : public data::ElementSource {
   const std::shared_ptr<const ElementSpec> spec_;  // shared with the pattern
 };
 
+class IteratorPattern final : public function::ResourcePattern {
+ public:
+  // `spec` is that of the iterator's elements.
+  explicit IteratorPattern(std::shared_ptr<const ElementSpec> spec) : spec_(std::move(spec)) {}
+  std::string_view handle_kind() const override { return "per-worker iterator"; }
+  bool matches(const Handle& other) const override {
+    const ElementSpec* const spec = spec_of(other);
+    if (spec == nullptr) return false;
+    return spec == spec_.get() || (spec->fields == spec_->fields &&
+                                   spec->structure.structure() == spec_->structure.structure());
+  }
+  const std::vector<TensorSpec>& fields() const override { return spec_->fields; }
+  // An Iterator whose draws the running trace records.
+  std::shared_ptr<Handle> traced(std::int64_t resource) const override {
+    return std::make_shared<Iterator>(std::make_unique<TracedElements>(resource, spec_));
+  }
+
+ private:
+  // The spec of an iterator's or a pattern's elements; nullptr for another handle.
+  static const ElementSpec* spec_of(const Handle& handle) {
+    if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle))
+      return &iterator->spec();
+    const auto* pattern = dynamic_cast<const IteratorPattern*>(&handle);
+    return pattern == nullptr ? nullptr : pattern->spec_.get();
+  }
+
+  const std::shared_ptr<const ElementSpec> spec_;  // shared with its dataset
+};
+
 std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
   const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle);
   COHORT_CHECK(
@@ -42,25 +71,7 @@ std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
   return std::make_shared<IteratorPattern>(iterator->datasets().shared_spec());
 }
 
-// The spec of an iterator's or a pattern's elements; nullptr for another handle.
-const ElementSpec* spec_of(const Handle& handle) {
-  if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle)) return &iterator->spec();
-  const auto* pattern = dynamic_cast<const IteratorPattern*>(&handle);
-  return pattern == nullptr ? nullptr : &pattern->spec();
-}
-
 }  // namespace
-
-bool IteratorPattern::matches(const Handle& other) const {
-  const ElementSpec* spec = spec_of(other);
-  if (spec == nullptr) return false;
-  return spec == spec_.get() || (spec->fields == spec_->fields &&
-                                 spec->structure.structure() == spec_->structure.structure());
-}
-
-std::shared_ptr<Handle> IteratorPattern::traced(std::int64_t resource) const {
-  return std::make_shared<Iterator>(std::make_unique<TracedElements>(resource, spec_));
-}
 
 function::CallSignature signature_of(std::span<const Nest> arguments,
                                      const function::TracingMode& mode) {

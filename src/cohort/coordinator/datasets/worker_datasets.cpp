@@ -2,7 +2,6 @@
 #include "cohort/coordinator/datasets/worker_datasets.h"
 
 #include <algorithm>
-#include <utility>
 
 #include "cohort/core/log.h"
 #include "cohort/data/dataset_traits.h"
@@ -85,8 +84,7 @@ Bytes WorkerDatasets::bytes_of(std::uint32_t worker) const {
     const Lock lock(mutex_);
     for (const auto& [owner, traced] : traced_) {
       if (owner != owner_of(index_of(worker), owner.second)) continue;
-      for (const auto& [specs, program] : traced.programs)
-        programs.push_back({owner.second, program});
+      for (const auto& [specs, program] : traced) programs.push_back({owner.second, program});
     }
   }
   return data::with_programs(datasets_[index_of(worker)]->bytes(), programs);
@@ -96,7 +94,7 @@ const Bytes* WorkerDatasets::known(const FunctionOf& owner,
                                    const std::vector<TensorSpec>& specs) const {
   const auto found = traced_.find(owner);
   if (found == traced_.end()) return nullptr;
-  for (const auto& [element, program] : found->second.programs) {
+  for (const auto& [element, program] : found->second) {
     if (element == specs) return &program;
   }
   return nullptr;
@@ -105,9 +103,8 @@ const Bytes* WorkerDatasets::known(const FunctionOf& owner,
 // Limits the traces of a pipeline whose elements all have different shapes.
 void WorkerDatasets::check_bound(const std::string& name, const Traced& traced,
                                  const std::vector<TensorSpec>& specs) const {
-  if (traced.programs.size() < shapes_max_) return;
-  const std::string before =
-      traced.programs.empty() ? "" : ", after " + described(traced.programs.back().first);
+  if (traced.size() < shapes_max_) return;
+  const std::string before = traced.empty() ? "" : ", after " + described(traced.back().first);
   throw Error(ErrorCode::resource_exhausted,
               "[coordinator.trace] expected elements of at most " + std::to_string(shapes_max_) +
                   " more shapes for '" + name + "' of a per-worker dataset, got " +
@@ -119,12 +116,11 @@ void WorkerDatasets::check_bound(const std::string& name, const Traced& traced,
 }
 
 void WorkerDatasets::warn_of_many(const std::string& name, const Traced& traced) const {
-  if (traced.programs.size() != kShapesBeforeWarning) return;
-  const std::size_t last = traced.programs.size() - 1;
-  log_warn("'", name, "' of a per-worker dataset was traced for ", traced.programs.size(),
+  if (traced.size() != kShapesBeforeWarning) return;
+  const std::size_t last = traced.size() - 1;
+  log_warn("'", name, "' of a per-worker dataset was traced for ", traced.size(),
            " shapes of elements beyond those it was shipped with, the last time for ",
-           described(traced.programs[last].first), " after ",
-           described(traced.programs[last - 1].first),
+           described(traced[last].first), " after ", described(traced[last - 1].first),
            ": a worker waits for each; padded_batch() before map() makes them fewer, and at most ",
            shapes_max_, " are allowed (CoordinatorOptions::max_traces_per_dataset_function)");
 }
@@ -147,7 +143,7 @@ WorkerDatasets::Answer WorkerDatasets::program_for(std::uint32_t worker,
     Bytes program = datasets_[owner.first]->trace(function, element);
     const Lock lock(mutex_);
     Traced& traced = traced_[owner];
-    traced.programs.emplace_back(std::move(specs), program);
+    traced.emplace_back(std::move(specs), program);
     warn_of_many(name, traced);
     return {.program = std::move(program), .error = {}, .is_new = true};
   } catch (...) {

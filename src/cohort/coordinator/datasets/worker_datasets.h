@@ -66,9 +66,8 @@ class WorkerDatasets {
  private:
   // A function, named by the first dataset that has it.
   using FunctionOf = std::pair<std::size_t, std::string>;
-  struct Traced {
-    std::vector<std::pair<std::vector<TensorSpec>, Bytes>> programs;
-  };
+  // The programs of a function, by the specs of elements.
+  using Traced = std::vector<std::pair<std::vector<TensorSpec>, Bytes>>;
   std::size_t index_of(std::uint32_t worker) const { return worker % datasets_.size(); }
   FunctionOf owner_of(std::size_t dataset, const std::string& function) const
       COHORT_REQUIRES(mutex_);

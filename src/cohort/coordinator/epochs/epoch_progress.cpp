@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/epochs/epoch_progress.h"
 
-#include <algorithm>
 #include <string>
 
 namespace cohort::coordinator::internal {

@@ -2,6 +2,7 @@
 #include "cohort/coordinator/epochs/epoch_run.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace cohort::coordinator {
 
@@ -16,6 +17,13 @@ void check_draws(bool does_draw, const std::string& step) {
                "[coordinator.run_epoch] expected a step that draws from its iterator, got '", step,
                "', which draws nothing and would run for ever; call next() of its "
                "iterator in it");
+}
+
+std::optional<EpochStep> EpochRun::take_finished() {
+  if (finished.empty()) return std::nullopt;
+  EpochStep step = std::move(finished.front());
+  finished.pop_front();
+  return step;
 }
 
 bool EpochRun::check_order(std::uint32_t worker) {

@@ -19,14 +19,8 @@ namespace cohort::coordinator {
 
 // The const fields never change. The others are used only under the runtime's lock.
 struct EpochRun {
-  EpochRun(Function step, std::vector<Nest> its_arguments, std::string order, std::size_t workers,
-           std::shared_ptr<WorkerFiles> its_files)
-      : function(std::move(step)),
-        arguments(std::move(its_arguments)),
-        changing_order(std::move(order)),
-        files(std::move(its_files)),
-        progress(workers) {}
-
+  // The first step in `finished`, if there is one.
+  std::optional<EpochStep> take_finished();
   // Call it when the worker may draw its elements again from the beginning. If they may now come in
   // a different order, it sets the epoch's error and returns false.
   bool check_order(std::uint32_t worker);
@@ -36,10 +30,10 @@ struct EpochRun {
   const std::string changing_order;   // why elements may change their order; empty: they do not
   const std::shared_ptr<WorkerFiles> files;  // shared with the iterator
   internal::EpochProgress progress;
-  std::deque<EpochStep> finished;  // steps that next() has not returned yet
-  std::optional<Error> error;      // of the first step that failed
-  bool is_over = false;            // no more steps will end
-  bool has_schedule = false;       // hyperparameters of the steps depend on their numbers
+  std::deque<EpochStep> finished = {};  // steps that next() has not returned yet
+  std::optional<Error> error = {};      // of the first step that failed
+  bool is_over = false;                 // no more steps will end
+  bool has_schedule = false;            // hyperparameters of the steps depend on their numbers
   // `error` is that of a learning rate: no step is sent any more, those that were sent run.
   bool has_no_rate = false;
   std::uint32_t eager_worker = 0;  // with run_eagerly: the worker whose elements are drawn now

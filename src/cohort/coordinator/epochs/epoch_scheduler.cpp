@@ -60,8 +60,11 @@ std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const Worker
                                                 const std::shared_ptr<WorkerFiles>& files,
                                                 const std::vector<Nest>& arguments) {
   const std::uint32_t workers = context_.connection.num_workers();
-  auto epoch = std::make_shared<EpochRun>(fn, private_arguments(arguments),
-                                          datasets.changing_order(), workers, files);
+  auto epoch = std::make_shared<EpochRun>(EpochRun{.function = fn,
+                                                   .arguments = private_arguments(arguments),
+                                                   .changing_order = datasets.changing_order(),
+                                                   .files = files,
+                                                   .progress = internal::EpochProgress(workers)});
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
     const std::int64_t elements = datasets.cardinality_of(worker);
     if (elements >= 0) epoch->progress.expect(worker, static_cast<std::uint64_t>(elements));
@@ -87,10 +90,7 @@ std::optional<EpochStep> EpochScheduler::take_finished(EpochRun& epoch, bool& wa
       wants_steps =
           wants_steps || epoch.progress.wants_step(i, open_steps_max(epoch, i) / kStepsAhead + 1);
   }
-  if (epoch.finished.empty() || wants_steps) return std::nullopt;
-  EpochStep step = std::move(epoch.finished.front());
-  epoch.finished.pop_front();
-  return step;
+  return wants_steps ? std::nullopt : epoch.take_finished();
 }
 
 std::optional<EpochStep> EpochScheduler::next_step(const std::shared_ptr<EpochRun>& epoch) {
@@ -102,17 +102,15 @@ std::optional<EpochStep> EpochScheduler::next_step(const std::shared_ptr<EpochRu
     check_draws(step->traced().draws_from(kEpochResource), step->name());
   }
   // Takes no turn, so that others may schedule meanwhile: a step is put at once or not at all.
-  const Callers::FetcherCount counted(callers_);
-  const Verdict verdict = callers_.settle({.call = "run_epoch", .epoch = epoch.get()},
-                                          [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
-                                            return ask_for_step(epoch, step, actions);
-                                          });
-  if (verdict.kind == Verdict::Kind::raise) {
-    const RuntimeLock lock(context_);
-    epoch->is_over = true;
-    if (!epoch->error) epoch->error = verdict.error;
-    throw *verdict.error;
-  }
+  callers_.settle({.call = "run_epoch", .epoch = epoch.get()},
+                  [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+                    Verdict verdict = ask_for_step(epoch, step, actions);
+                    if (verdict.kind == Verdict::Kind::raise) {
+                      epoch->is_over = true;
+                      if (!epoch->error) epoch->error = verdict.error;
+                    }
+                    return verdict;
+                  });
   return end_of(*epoch);
 }
 
@@ -121,7 +119,6 @@ Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
                                      const std::shared_ptr<StepFunction>& step, Actions& actions) {
   context_.check_running(
       "run_epoch");  // stop() has taken the steps, so their ends are not reported to the epoch
-  const Verdict go_on{Verdict::Kind::wait, {}};
   if (epoch->is_over) return {};
   if (scheduler_.queue().has_error())
     return epoch->finished.empty() ? scheduler_.join(actions) : Verdict{};
@@ -136,7 +133,8 @@ Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
       if (verdict.kind != Verdict::Kind::proceed) return verdict;
     }
   }
-  return epoch->finished.empty() && !epoch->progress.is_over() ? go_on : Verdict{};
+  const bool must_wait = epoch->finished.empty() && !epoch->progress.is_over();
+  return {must_wait ? Verdict::Kind::wait : Verdict::Kind::proceed, {}};
 }
 
 Verdict EpochScheduler::put_step(const std::shared_ptr<EpochRun>& epoch, std::uint32_t worker,
@@ -154,11 +152,7 @@ std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
   std::optional<Error> error;
   {
     const RuntimeLock lock(context_);
-    if (!epoch.finished.empty()) {
-      EpochStep step = std::move(epoch.finished.front());
-      epoch.finished.pop_front();
-      return step;
-    }
+    if (std::optional<EpochStep> step = epoch.take_finished()) return step;
     if (epoch.is_over) {
       if (epoch.error) throw epoch_is_over();
       return std::nullopt;

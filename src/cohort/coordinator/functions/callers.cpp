@@ -58,11 +58,9 @@ void Callers::put(PendingClosure&& pending) {
   const Turn turn(*this, Deadline());
   NewClosure closure{.pending = pending};
   try {
-    const Verdict verdict = settle({.call = "schedule", .last = Flush::batched},
-                                   [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
-                                     return scheduler_.put(closure, actions);
-                                   });
-    if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
+    settle({.call = "schedule", .last = Flush::batched},
+           [&](Actions& actions)
+               COHORT_REQUIRES(runtime_lock) { return scheduler_.put(closure, actions); });
   } catch (...) {
     const RuntimeLock lock(context_);
     scheduler_.forget_refused(closure);
@@ -74,22 +72,18 @@ bool Callers::join(std::optional<Duration> timeout) {
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Turn turn(*this, deadline);
   if (!turn.has_come()) return false;
-  const Verdict verdict = settle(
-      {.call = "join", .deadline = deadline},
-      [&](Actions& actions) COHORT_REQUIRES(runtime_lock) { return scheduler_.join(actions); });
-  if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
-  return verdict.kind == Verdict::Kind::proceed;
+  return settle({.call = "join", .deadline = deadline},
+                [&](Actions& actions)
+                    COHORT_REQUIRES(runtime_lock) { return scheduler_.join(actions); });
 }
 
 bool Callers::done() {
-  const Verdict verdict = settle(
-      {.call = "done"},
-      [&](Actions& actions) COHORT_REQUIRES(runtime_lock) { return scheduler_.done(actions); });
-  if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
-  return verdict.kind == Verdict::Kind::proceed;
+  return settle({.call = "done"}, [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+    return scheduler_.done(actions);
+  });
 }
 
-Verdict Callers::settle(const Wait& how, const Ask& ask) {
+bool Callers::settle(const Wait& how, const Ask& ask) {
   while (true) {
     Verdict verdict;
     // Thrown by the user's code in `ask`, such as a learning rate's function.
@@ -111,12 +105,13 @@ Verdict Callers::settle(const Wait& how, const Ask& ask) {
                  verdict.kind == Verdict::Kind::no || verdict.kind == Verdict::Kind::raise;
       must_trace = !is_final && scheduler_.queue().has_waiting_for_program();
       const bool can_wait = !is_final && !must_trace && !scheduler_.has_unflushed();
-      if (can_wait && how.deadline.has_expired()) return verdict;
+      if (can_wait && how.deadline.has_expired()) return false;
       if (can_wait && !datasets_.has_questions()) wait_for_change(how);
     }
     scheduler_.flush(is_final && failure == nullptr ? how.last : Flush::all);
     if (failure != nullptr) std::rethrow_exception(failure);
-    if (is_final) return verdict;
+    if (verdict.kind == Verdict::Kind::raise) throw *verdict.error;
+    if (is_final) return verdict.kind == Verdict::Kind::proceed;
     if (must_trace) trace_waiting();
   }
 }
@@ -126,8 +121,11 @@ void Callers::wait_for_change(const Wait& how) {
   const Deadline stalled = progress_deadline();
   const TimePoint before = context_.last_progress;
   const TimePoint until = std::min(how.deadline.time(), stalled.time());
+  const bool awaits_one = how.awaited != nullptr || how.epoch != nullptr;
+  if (awaits_one) scheduler_.count_fetchers(1);
   context_.wait(context_.changed, Deadline(until),
                 [asked = false]() mutable { return std::exchange(asked, true); });
+  if (awaits_one) scheduler_.count_fetchers(-1);
   if (context_.last_progress != before || !stalled.has_expired()) return;
   // The next call of next() has the full time again.
   if (how.epoch != nullptr) context_.last_progress = Clock::system().now();
@@ -138,14 +136,13 @@ void Callers::wait_for(const RemoteState& state, Deadline deadline) {
   const TimePoint start = Clock::system().now();
   scheduler_.flush();  // the closure may still wait in an outbox for the worker's next report
   if (was_fetch_short_.load(std::memory_order_relaxed) && is_soon_ready(state)) return;
-  const FetcherCount counted(*this);
-  const Verdict verdict =
+  const bool has_come =
       settle({.call = "fetch", .deadline = deadline, .awaited = &state}, [&](Actions&) {
         return Verdict{state.is_ready() ? Verdict::Kind::proceed : Verdict::Kind::wait,
                        std::nullopt};
       });
   was_fetch_short_.store(Clock::system().now() - start < 4 * kFetchSpin, std::memory_order_relaxed);
-  if (verdict.kind == Verdict::Kind::proceed) return;
+  if (has_come) return;
   const RuntimeLock lock(context_);
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.fetch] expected the closure to end within ",
@@ -191,10 +188,11 @@ void Callers::trace_one(ClosureId closure) {
   std::vector<at::Tensor> drawn;
   {
     const RuntimeLock lock(context_);
-    const PendingClosure* const pending = scheduler_.pending().find(closure);
-    if (pending == nullptr) return;
-    step = pending->function;
-    drawn = pending->reported;
+    const PendingClosures::Map& all = scheduler_.pending().all();
+    const auto pending = all.find(closure);
+    if (pending == all.end()) return;
+    step = pending->second.function;
+    drawn = pending->second.reported;
     functions_.set_tracing_late(true);
   }
   std::optional<Error> error;

@@ -46,25 +46,10 @@ class Callers {
   // Waits until the closure of `state` has ended.
   void wait_for(const RemoteState& state, Deadline deadline);
   // Asks until the queue has a verdict; `ask` runs under the lock. Meanwhile this thread traces for
-  // closures that need a program, since only callers' threads may trace. Returns
-  // `wait` after its deadline, and throws if no closure ends for the data timeout.
-  Verdict settle(const Wait& how, const Ask& ask);
-
-  // While it exists, every end of a closure wakes this thread.
-  class FetcherCount {
-   public:
-    explicit FetcherCount(Callers& callers) : callers_(callers) { add(1); }
-    ~FetcherCount() { add(-1); }
-    FetcherCount(const FetcherCount&) = delete;
-    FetcherCount& operator=(const FetcherCount&) = delete;
-
-   private:
-    void add(int change) {
-      const RuntimeLock lock(callers_.context_);
-      callers_.scheduler_.count_fetchers(change);
-    }
-    Callers& callers_;
-  };
+  // closures that need a program, since only callers' threads may trace. Returns whether the caller
+  // may proceed: false also after the deadline. Throws the queue's error, and deadline_exceeded if
+  // no closure ends for the data timeout.
+  bool settle(const Wait& how, const Ask& ask);
 
  private:
   class Turn;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/functions/function_publisher.h"
 
+#include <algorithm>
 #include <limits>
-#include <map>
-#include <utility>
 
 #include "cohort/coordinator/datasets/iterator_pattern.h"
 #include "cohort/coordinator/queue/closure_scheduler.h"
@@ -20,16 +19,6 @@ constexpr std::size_t kTracesBeforeWarning = 5;
 constexpr std::size_t kComparedAll = 4;
 // In place of the number of a connection: the worker is passed, whatever its connection.
 constexpr std::uint64_t kForGood = std::numeric_limits<std::uint64_t>::max();
-
-// Whether every worker is passed for good.
-bool has_passed_all(const WorkerPool& pool, const std::map<std::uint32_t, std::uint64_t>& passed)
-    COHORT_REQUIRES(runtime_lock) {
-  for (std::uint32_t worker = 0; worker < pool.size(); ++worker) {
-    const auto connection = passed.find(worker);
-    if (connection == passed.end() || connection->second != kForGood) return false;
-  }
-  return true;
-}
 
 }  // namespace
 
@@ -55,8 +44,7 @@ std::shared_ptr<StepFunction> FunctionPublisher::known_step(const Function& fn,
 }
 
 // Replaces a step whose captured constants have changed.
-void FunctionPublisher::retire(Steps& steps, const std::shared_ptr<StepFunction>& known) {
-  const std::shared_ptr<StepFunction> step = known;
+void FunctionPublisher::retire(Steps& steps, std::shared_ptr<StepFunction> step) {
   retired_.push_back(step);
   std::erase(announced_, step);
   steps.reason =
@@ -158,15 +146,11 @@ void FunctionPublisher::add_elements(const IteratorHandle& iterator, const std::
   const auto begin = reply.tensors.begin();
   const auto width = static_cast<std::ptrdiff_t>(reply.fields);
   elements.emplace_back(begin, begin + width);
-  const bool has_second = reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields);
-  Fields second =
-      has_second ? Fields(begin + width, begin + 2 * width) : function::rotated(elements.back());
-  for (std::size_t i = 0; i < second.size(); ++i) {
-    if (TensorSpec::of(second[i]) == TensorSpec::of(elements.back()[i])) continue;
-    second = function::rotated(elements.back());
-    break;
-  }
-  others.push_back(std::move(second));
+  Fields second;
+  if (reply.tensors.size() >= 2 * static_cast<std::size_t>(reply.fields))
+    second.assign(begin + width, begin + 2 * width);
+  const bool has_second = function::specs_of(second) == function::specs_of(elements.back());
+  others.push_back(has_second ? std::move(second) : function::rotated(elements.back()));
 }
 
 // Returns elements of the first worker that has some. A worker that is lost meanwhile is skipped
@@ -174,17 +158,14 @@ void FunctionPublisher::add_elements(const IteratorHandle& iterator, const std::
 rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
                                        const std::string& function) {
   Deadline deadline = context_.connection.control_deadline();
-  // Connections of workers that had no element or were lost.
-  std::map<std::uint32_t, std::uint64_t> passed;
+  // By worker: the connection over which it had no element or was lost; 0: not passed.
+  std::vector<std::uint64_t> passed(context_.connection.num_workers());
   while (true) {
-    {
-      const RuntimeLock lock(context_);
-      COHORT_CHECK(
-          !has_passed_all(pool_, passed), ErrorCode::out_of_range,
-          "[coordinator.schedule] expected an element to trace '", function,
-          "' with, got none: the dataset is empty on every worker; check its files and how it is "
-          "sharded");
-    }
+    COHORT_CHECK(
+        std::ranges::any_of(passed, [](std::uint64_t each) { return each != kForGood; }),
+        ErrorCode::out_of_range, "[coordinator.schedule] expected an element to trace '", function,
+        "' with, got none: the dataset is empty on every worker; check its files and how it is "
+        "sharded");
     const auto [worker, link] = ready_worker(passed, deadline);
     const std::string task = "worker:" + std::to_string(worker);
     try {
@@ -235,7 +216,7 @@ void FunctionPublisher::trace_drawn(StepFunction& step, const std::vector<at::Te
 
 // A worker with a connection newer than the one that was skipped.
 std::pair<std::uint32_t, WorkerPool::Link> FunctionPublisher::ready_worker(
-    const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline) {
+    const std::vector<std::uint64_t>& passed, Deadline deadline) {
   const auto found = pool_.ready_worker(passed, deadline);
   context_.check_running("schedule");
   const RuntimeLock lock(context_);

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -55,16 +54,15 @@ class FunctionPublisher {
   std::shared_ptr<StepFunction> known_step(const Function& fn, std::span<const Nest> arguments,
                                            const function::TracingMode& mode)
       COHORT_REQUIRES(runtime_lock);
-  void retire(Steps& steps, const std::shared_ptr<StepFunction>& known)
-      COHORT_REQUIRES(runtime_lock);
+  void retire(Steps& steps, std::shared_ptr<StepFunction> step) COHORT_REQUIRES(runtime_lock);
   void count_trace(const Function& fn, const std::string& reason) COHORT_REQUIRES(runtime_lock);
   std::string reason_to_trace(const StepFunction& step) COHORT_REQUIRES(runtime_lock);
   void trace_first(StepFunction& step, const function::BoundArguments& bound);
   void add_elements(const IteratorHandle& iterator, const std::string& function,
                     std::vector<Fields>& elements, std::vector<Fields>& others);
   rpc::PeekReply peek(const IteratorHandle& iterator, const std::string& function);
-  std::pair<std::uint32_t, WorkerPool::Link> ready_worker(
-      const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline);
+  std::pair<std::uint32_t, WorkerPool::Link> ready_worker(const std::vector<std::uint64_t>& passed,
+                                                          Deadline deadline);
   // `hash`: of the arguments of its call.
   void introduce(const Function& fn, std::size_t hash, const std::shared_ptr<StepFunction>& step);
   void announce(const StepFunction& step, std::size_t programs_before);

@@ -55,20 +55,19 @@ void StepFunction::trace_first(const std::vector<Fields>& elements,
   }));
 }
 
-bool StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
+void StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
   const std::optional<function::ProgramInfo> info = in_strategy(
       [&](const function::TraceSetting& setting) { return traced_.trace_drawn(setting, drawn); });
   if (info) adopt(*info);
-  return info.has_value();
 }
 
 // Adds the new, last program, with the places of its variables.
 void StepFunction::adopt(const function::ProgramInfo& info) {
-  auto program = std::make_shared<Program>(Program{traced_.programs().back(), {}});
+  Program program{traced_.programs().back(), {}};
   for (const auto& used : info.variables) {
     const auto* entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
-    program->variables.push_back({used.name, RemoteVariable::of(entry->variable).id()});
+    program.variables.push_back({used.name, RemoteVariable::of(entry->variable).id()});
   }
   has_warned_of_tables_ =
       has_warned_of_tables_ ||
@@ -96,8 +95,8 @@ rpc::FunctionBody StepFunction::body(std::size_t programs_before) const {
   std::unordered_set<std::string_view> known;
   const Lock lock(mutex_);
   for (std::size_t i = programs_before; i < programs_.size(); ++i) {
-    body.programs.push_back(programs_[i]->bytes);
-    for (const auto& variable : programs_[i]->variables)
+    body.programs.push_back(programs_[i].bytes);
+    for (const auto& variable : programs_[i].variables)
       if (known.insert(variable.name).second) body.variables.push_back(variable);
   }
   return body;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <vector>
 
@@ -37,7 +36,7 @@ class StepFunction {
 
   // Like those of TracedFunction, with the strategy's variables. Only for the thread that traces.
   void trace_first(const std::vector<Fields>& elements, const std::vector<Fields>& others);
-  bool trace_drawn(const std::vector<at::Tensor>& drawn);
+  void trace_drawn(const std::vector<at::Tensor>& drawn);
   // Removes the last program, because the workers refused it.
   void drop_last_program();
 
@@ -76,7 +75,7 @@ class StepFunction {
   };
   bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;
-  std::vector<std::shared_ptr<const Program>> programs_ COHORT_GUARDED_BY(mutex_);
+  std::vector<Program> programs_ COHORT_GUARDED_BY(mutex_);
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
 

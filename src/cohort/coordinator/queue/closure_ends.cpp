@@ -9,29 +9,25 @@ namespace {
 
 std::string name_of_worker(std::uint32_t worker) { return "worker:" + std::to_string(worker); }
 
-Error never_sent(std::uint32_t worker, ClosureId closure) {
-  const std::string name = name_of_worker(worker);
-  return Error(ErrorCode::data_loss,
-               "[coordinator.receive] expected reports of closures that were sent to " + name +
-                   ", got one of closure " + std::to_string(closure) +
-                   "; see whether the worker's memory is sound")
-      .at(name);
+// The error of a report that no correct worker makes.
+Error impossible_report(const std::string& worker, const std::string& expected) {
+  return Error(ErrorCode::data_loss, "[coordinator.receive] expected " + expected +
+                                         "; see whether the worker's memory is sound")
+      .at(worker);
 }
 
-Error no_epoch(std::uint32_t worker, ClosureId closure) {
-  const std::string name = name_of_worker(worker);
-  return Error(
-             ErrorCode::data_loss,
-             "[coordinator.receive] expected the end of the data only for steps of epochs, got it "
-             "from " +
-                 name + " for closure " + std::to_string(closure) +
-                 ", which is not such a step; see whether the worker's memory is "
-                 "sound")
-      .at(name);
+Error never_sent(const std::string& worker, ClosureId closure) {
+  return impossible_report(worker, "reports of closures that were sent to " + worker +
+                                       ", got one of closure " + std::to_string(closure));
 }
 
-Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
-  const std::string name = name_of_worker(worker);
+Error no_epoch(const std::string& worker, ClosureId closure) {
+  return impossible_report(worker, "the end of the data only for steps of epochs, got it from " +
+                                       worker + " for closure " + std::to_string(closure) +
+                                       ", which is not such a step");
+}
+
+Error lost_updates(const std::string& worker, const rpc::ClosureEnd& end) {
   return Error(ErrorCode::data_loss,
                "[coordinator.receive] expected all updates of closure " +
                    std::to_string(end.closure_id) +
@@ -39,9 +35,9 @@ Error lost_updates(std::uint32_t worker, const rpc::ClosureEnd& end) {
                    std::to_string(end.pushes_dropped) +
                    " messages that a parameter server dropped as late; updates are "
                    "missing: start again from saved values, and see whether the memory of " +
-                   name + " and of the parameter servers is sound",
+                   worker + " and of the parameter servers is sound",
                ErrorCause::application)
-      .at(name);
+      .at(worker);
 }
 
 // Keeps the reported values, and sets how the closure ended. Returns an error if the report is
@@ -67,7 +63,7 @@ std::optional<Error> note_status(PendingClosure& pending, rpc::ClosureEnd& end, 
       ended.kind = Ended::Kind::needs_program;
       break;
     case rpc::ClosureEnd::Status::end_of_data:
-      if (!pending.in_epoch.run) return no_epoch(ended.worker, end.closure_id);
+      if (!pending.in_epoch.run) return no_epoch(name_of_worker(ended.worker), end.closure_id);
       pending.in_epoch.is_end = true;
       ended.kind = Ended::Kind::ok;
       break;
@@ -81,14 +77,14 @@ void ClosureScheduler::worker_ready(std::uint32_t worker) {
   sender_.reset(worker);
   Actions actions;
   queue_.set_in_flight(worker, sender_.window_size(worker), actions);
-  queue_.worker_ready(worker, Clock::system().now(), actions);
+  queue_.worker_ready(worker, actions);
   carry_out(std::move(actions));
 }
 
 void ClosureScheduler::worker_lost(std::uint32_t worker, const Error& reason) {
   drop_unsent(worker);
   Actions actions;
-  queue_.worker_lost(worker, reason, Clock::system().now(), actions);
+  queue_.worker_lost(worker, reason, actions);
   carry_out(std::move(actions));
 }
 
@@ -125,7 +121,8 @@ std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::Closure
   context_.totals.pushed_bytes += end.pushed_bytes;
   context_.totals.pushes_dropped += end.pushes_dropped;
   if (end.error) context_.errors.note(*end.error);  // also if the closure is retried
-  if (!sender_.may_have_sent(worker, end.closure_id)) return never_sent(worker, end.closure_id);
+  if (!sender_.may_have_sent(worker, end.closure_id))
+    return never_sent(name_of_worker(worker), end.closure_id);
   // An earlier end in this report may have made the queue take back the worker's closures.
   if (!queue_.is_running(end.closure_id, worker)) {
     ++context_.totals.duplicate_reports_dropped;
@@ -138,7 +135,7 @@ std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::Closure
   if (end.pushes_dropped > 0 && !pending->is_retried) {
     // Not retried, since the updates of another attempt would be dropped too.
     ended.kind = Ended::Kind::failed;
-    ended.error = lost_updates(worker, end);
+    ended.error = lost_updates(name_of_worker(worker), end);
     queue_.ended(ended, now, actions);
     return ended.error;
   }

@@ -16,13 +16,6 @@ namespace {
 using internal::ClosureTable;
 using internal::WorkerLoads;
 
-FailureOptions failure_options(const QueueOptions& options) {
-  return {.ps_failures_max = options.max_transient_ps_failures,
-          .timeouts_max = options.max_transient_timeouts,
-          .window = options.transient_window,
-          .same_event = options.same_event};
-}
-
 Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& last) {
   return Error(last.code(),
                "[coordinator.retry] closure " + std::to_string(closure) + " was started " +
@@ -44,7 +37,7 @@ struct ClosureQueue::State {
   State(const QueueOptions& options, std::size_t workers)
       : max_attempts(options.max_attempts),
         table(options.capacity, workers),
-        policy(failure_options(options), workers),
+        policy(options.failures, workers),
         loads(workers, options.in_flight_per_worker),
         returning(workers),
         had_own(workers) {}
@@ -140,8 +133,7 @@ struct ClosureQueue::State {
   }
 
   std::optional<Parked> unpark(ClosureId closure) {
-    const auto found = std::find_if(parked.begin(), parked.end(),
-                                    [&](const Parked& p) { return p.closure == closure; });
+    const auto found = std::ranges::find(parked, closure, &Parked::closure);
     if (found == parked.end()) return std::nullopt;
     const Parked left = *found;
     parked.erase(found);
@@ -156,12 +148,10 @@ struct ClosureQueue::State {
 
   // A parked closure stays parked when its worker is lost.
   bool leave_on_worker(ClosureId closure) {
-    for (Parked& p : parked) {
-      if (p.closure != closure) continue;
-      p.worker.reset();
-      return true;
-    }
-    return false;
+    const auto found = std::ranges::find(parked, closure, &Parked::closure);
+    if (found == parked.end()) return false;
+    found->worker.reset();
+    return true;
   }
 
   void lose(WorkerId worker, const Error& error, Actions& actions) {
@@ -225,29 +215,29 @@ ClosureQueue::ClosureQueue(QueueOptions options, std::size_t workers) {
 
 ClosureQueue::~ClosureQueue() = default;
 
-Verdict ClosureQueue::put(ClosureId closure, TimePoint, Actions& actions) {
+Verdict ClosureQueue::put(ClosureId closure, Actions& actions) {
   if (state_->must_trace()) return {Verdict::Kind::trace, {}};
   return state_->answer(state_->table.put(closure, actions), actions);
 }
 
-Verdict ClosureQueue::join(TimePoint, Actions& actions) {
+Verdict ClosureQueue::join(Actions& actions) {
   if (state_->must_trace()) return {Verdict::Kind::trace, {}};
   return state_->answer(state_->table.join(actions), actions);
 }
 
-Verdict ClosureQueue::done(TimePoint, Actions& actions) {
+Verdict ClosureQueue::done(Actions& actions) {
   if (state_->must_trace()) return {Verdict::Kind::trace, {}};
   return state_->answer(state_->table.done(actions), actions);
 }
 
-Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, TimePoint, Actions& actions) {
+Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, Actions& actions) {
   COHORT_ASSERT(worker < state_->loads.size());
   const Verdict verdict = state_->table.put_on(worker, closure);
   state_->dispatch(actions);
   return verdict;
 }
 
-void ClosureQueue::withdraw(ClosureId closure, TimePoint, Actions& actions) {
+void ClosureQueue::withdraw(ClosureId closure, Actions& actions) {
   if (state_->table.withdraw(closure, actions)) state_->forget_held(closure);
   state_->dispatch(actions);
 }
@@ -255,14 +245,14 @@ void ClosureQueue::withdraw(ClosureId closure, TimePoint, Actions& actions) {
 bool ClosureQueue::has_error() const { return state_->table.has_error(); }
 const std::optional<Error>& ClosureQueue::last_again() const { return state_->last_again; }
 
-void ClosureQueue::worker_ready(WorkerId worker, TimePoint, Actions& actions) {
+void ClosureQueue::worker_ready(WorkerId worker, Actions& actions) {
   COHORT_ASSERT(worker < state_->loads.size());
   if (state_->loads.is_ready(worker)) return;
   state_->loads.set_ready(worker);
   state_->dispatch(actions);
 }
 
-void ClosureQueue::worker_lost(WorkerId worker, const Error& error, TimePoint, Actions& actions) {
+void ClosureQueue::worker_lost(WorkerId worker, const Error& error, Actions& actions) {
   COHORT_ASSERT(worker < state_->loads.size());
   if (!state_->loads.is_ready(worker)) return;
   state_->lose(worker, error, actions);
@@ -299,7 +289,7 @@ void ClosureQueue::ended(const Ended& end, TimePoint now, Actions& actions) {
   state_->dispatch(actions);
 }
 
-void ClosureQueue::program_ready(ClosureId closure, TimePoint, Actions& actions) {
+void ClosureQueue::program_ready(ClosureId closure, Actions& actions) {
   const std::optional<State::Parked> parked = state_->unpark(closure);
   if (!parked) return;
   if (const auto worker = parked->worker) {  // a copy, since g++ warns of the member at -O3
@@ -311,8 +301,7 @@ void ClosureQueue::program_ready(ClosureId closure, TimePoint, Actions& actions)
   state_->dispatch(actions);
 }
 
-void ClosureQueue::program_failed(ClosureId closure, const Error& error, TimePoint,
-                                  Actions& actions) {
+void ClosureQueue::program_failed(ClosureId closure, const Error& error, Actions& actions) {
   if (!state_->unpark(closure)) return;
   state_->table.failed(closure, error, actions);
   state_->dispatch(actions);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The coordinator's queue and failure policy as a pure state machine: no threads, sockets or clocks
-// inside. Every call is an event that happens `now`; what must follow is returned as actions for
-// the runtime.
+// inside. Every call is an event; what must follow is returned as actions for the runtime.
 //
 // Follows tf's _CoordinatedClosureQueue and failure handling (spec: put, get, finished, put_back,
 // failed, join, done, cancel-all), with several closures in flight on a worker, and retried
@@ -27,16 +26,7 @@ struct QueueOptions {
   // Queued closures; 0: unbounded.
   std::size_t capacity = 256 * 1024;
   std::size_t in_flight_per_worker = 4;
-  // TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES: the report of one ps that reaches this number is
-  // fatal; <= 0: the first one.
-  int max_transient_ps_failures = 3;
-  // TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS: the same for timeouts; -1: workers / 10.
-  int max_transient_timeouts = -1;
-  // Reports older than this are forgotten.
-  Duration transient_window = std::chrono::minutes(10);
-  // Reports of one ps within this time count once, since closures in flight fail together. Zero:
-  // each report counts.
-  Duration same_event = Duration::zero();
+  FailureOptions failures = {};
   // A closure is started at most this many times; then its last error is an application error.
   std::uint32_t max_attempts = 100;
 };
@@ -97,18 +87,18 @@ class COHORT_API ClosureQueue {
   // schedule: waits while the queue is full. If an error is set, it cancels everything, including
   // `closure`, and raises. Ids grow from call to call: one caller at a time may be in schedule
   // (tf's put/wait lock).
-  Verdict put(ClosureId closure, TimePoint now, Actions& actions);
+  Verdict put(ClosureId closure, Actions& actions);
   // join: waits until nothing is queued or in flight, or an error is set.
-  Verdict join(TimePoint now, Actions& actions);
-  Verdict done(TimePoint now, Actions& actions);
+  Verdict join(Actions& actions);
+  Verdict done(Actions& actions);
   // A closure that only `worker` may run: if it is retried or the worker is lost, it waits for that
   // worker. A worker takes such closures in id order, in turn with those that any worker may run.
   // Ids grow over put() and put_on() together. The capacity does not count. Call it only while
   // !has_error().
-  Verdict put_on(WorkerId worker, ClosureId closure, TimePoint now, Actions& actions);
+  Verdict put_on(WorkerId worker, ClosureId closure, Actions& actions);
   // A closure of put_on() ends as cancelled: at once if it does not run, otherwise when its worker
   // has cancelled it or it would be retried. No caller is asked to trace for it any more.
-  void withdraw(ClosureId closure, TimePoint now, Actions& actions);
+  void withdraw(ClosureId closure, Actions& actions);
   // Whether the next call of put, join or done raises an error.
   bool has_error() const;
   // The error of a parameter server for which the last closure that ended runs again; nullopt if
@@ -116,10 +106,10 @@ class COHORT_API ClosureQueue {
   const std::optional<Error>& last_again() const;
 
   // Workers. No worker is ready at the start.
-  void worker_ready(WorkerId worker, TimePoint now, Actions& actions);
+  void worker_ready(WorkerId worker, Actions& actions);
   // The worker's closures go back to the front of the queue, in id order, or are cancelled if an
   // error is set; at most one recovery runs for a worker.
-  void worker_lost(WorkerId worker, const Error& error, TimePoint now, Actions& actions);
+  void worker_lost(WorkerId worker, const Error& error, Actions& actions);
   // Replaces in_flight_per_worker for this worker, whether it is ready or not. The closures that it
   // has stay there.
   void set_in_flight(WorkerId worker, std::size_t limit, Actions& actions);
@@ -130,9 +120,9 @@ class COHORT_API ClosureQueue {
   // A caller's thread has made the program that `closure` waited for: the closure goes to `worker`
   // again, which holds its element, or to the front of the queue if that worker is lost. Does
   // nothing for a closure that does not wait (any more).
-  void program_ready(ClosureId closure, TimePoint now, Actions& actions);
+  void program_ready(ClosureId closure, Actions& actions);
   // The trace failed: an application error.
-  void program_failed(ClosureId closure, const Error& error, TimePoint now, Actions& actions);
+  void program_failed(ClosureId closure, const Error& error, Actions& actions);
 
   // Every closure ends as cancelled; from now on put raises.
   void stop(Actions& actions);

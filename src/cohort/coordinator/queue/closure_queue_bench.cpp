@@ -64,12 +64,12 @@ void cancel_full_queue(benchmark::State& state) {
   for (auto _ : state) {
     ClosureQueue queue({}, 1);
     Actions actions;
-    for (ClosureId closure = 0; closure < 100000; ++closure) queue.put(closure, {}, actions);
-    queue.worker_ready(0, {}, actions);
+    for (ClosureId closure = 0; closure < 100000; ++closure) queue.put(closure, actions);
+    queue.worker_ready(0, actions);
     queue.ended({0, 0, Ended::Kind::failed, Error(ErrorCode::invalid_argument, "E")}, {}, actions);
-    queue.join({}, actions);
-    queue.worker_lost(0, Error(ErrorCode::unavailable, "lost"), {}, actions);
-    benchmark::DoNotOptimize(queue.join({}, actions));
+    queue.join(actions);
+    queue.worker_lost(0, Error(ErrorCode::unavailable, "lost"), actions);
+    benchmark::DoNotOptimize(queue.join(actions));
   }
   state.SetItemsProcessed(state.iterations() * 100000);
 }

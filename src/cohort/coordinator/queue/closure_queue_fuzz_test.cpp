@@ -90,9 +90,9 @@ class FuzzRun {
     options.capacity = one_of<std::size_t>({0, 1, 2, 5, 20, 32});
     options.in_flight_per_worker = 1 + pick(5);
     options.max_attempts = one_of<std::uint32_t>({1, 2, 5, 100});
-    options.max_transient_ps_failures = one_of<int>({0, 1, 3});
-    options.max_transient_timeouts = one_of<int>({-1, 0, 1, 3});
-    options.same_event = one_of<Duration>({Duration::zero(), std::chrono::seconds(1)});
+    options.failures.ps_failures_max = one_of<int>({0, 1, 3});
+    options.failures.timeouts_max = one_of<int>({-1, 0, 1, 3});
+    options.failures.same_event = one_of<Duration>({Duration::zero(), std::chrono::seconds(1)});
     return options;
   }
 
@@ -171,7 +171,7 @@ class FuzzRun {
   void put() {
     // Gaps between ids are allowed.
     if (!is_putting_) next_ += pick(10) == 0 ? pick(4) : 0;
-    const std::string verdict = outcome_of(queue_.put(next_, now_, actions_));
+    const std::string verdict = outcome_of(queue_.put(next_, actions_));
     EXPECT_EQ(verdict, model_.put(next_));
     if (verdict == "wait") {
       is_putting_ = is_put_waiting_ = true;
@@ -186,7 +186,7 @@ class FuzzRun {
 
   void put_on(WorkerId worker) {
     if (is_putting_ || queue_.has_error()) return;
-    const std::string verdict = outcome_of(queue_.put_on(worker, next_, now_, actions_));
+    const std::string verdict = outcome_of(queue_.put_on(worker, next_, actions_));
     EXPECT_EQ(verdict, model_.put_on(worker, next_));
     if (verdict != "raise stopped") observer_.accepted(next_++);
     check("put_on");
@@ -199,7 +199,7 @@ class FuzzRun {
   }
 
   void withdraw(ClosureId closure) {
-    queue_.withdraw(closure, now_, actions_);
+    queue_.withdraw(closure, actions_);
     model_.withdraw(closure);
     check("withdraw");
   }
@@ -212,7 +212,7 @@ class FuzzRun {
   }
 
   void join() {
-    const std::string verdict = outcome_of(queue_.join(now_, actions_));
+    const std::string verdict = outcome_of(queue_.join(actions_));
     EXPECT_EQ(verdict, model_.join());
     is_join_waiting_ = verdict == "wait";
     check("join");
@@ -221,18 +221,18 @@ class FuzzRun {
   }
 
   void done() {
-    EXPECT_EQ(outcome_of(queue_.done(now_, actions_)), model_.done());
+    EXPECT_EQ(outcome_of(queue_.done(actions_)), model_.done());
     check("done");
   }
 
   void ready(WorkerId worker) {
-    queue_.worker_ready(worker, now_, actions_);
+    queue_.worker_ready(worker, actions_);
     model_.ready(worker);
     check("ready");
   }
 
   void lost(WorkerId worker) {
-    queue_.worker_lost(worker, connection_lost("worker"), now_, actions_);
+    queue_.worker_lost(worker, connection_lost("worker"), actions_);
     model_.lost(worker);
     observer_.lost(worker);
     check("lost");
@@ -258,10 +258,10 @@ class FuzzRun {
     const std::vector<ClosureId> parked = model_.at(Where::parked);
     const ClosureId closure = parked.empty() || pick(8) == 0 ? pick(next_ + 1) : one_of(parked);
     if (fails) {
-      queue_.program_failed(closure, bad_value("trace"), now_, actions_);
+      queue_.program_failed(closure, bad_value("trace"), actions_);
       model_.not_traced(closure, bad_value("trace"));
     } else {
-      queue_.program_ready(closure, now_, actions_);
+      queue_.program_ready(closure, actions_);
       model_.traced(closure);
     }
     check("traced");
@@ -300,7 +300,7 @@ class FuzzRun {
     for (int round = 0; round < 5000 && !::testing::Test::HasFailure(); ++round) {
       if (is_putting_) put();
       for (const ClosureId closure : model_.at(Where::parked)) {
-        queue_.program_ready(closure, now_, actions_);
+        queue_.program_ready(closure, actions_);
         model_.traced(closure);
         check("traced");
       }
@@ -311,8 +311,8 @@ class FuzzRun {
     }
     EXPECT_TRUE(observer_.have_all_ended());
     EXPECT_EQ(observer_.running(), 0);
-    queue_.join(now_, actions_);  // an error may be left to raise
-    EXPECT_EQ(queue_.done(now_, actions_).kind, Verdict::Kind::proceed);
+    queue_.join(actions_);  // an error may be left to raise
+    EXPECT_EQ(queue_.done(actions_).kind, Verdict::Kind::proceed);
   }
 
   std::mt19937_64 random_;

@@ -247,7 +247,7 @@ TEST(ClosureQueueFailures, ThePsReportThatReachesTheLimitIsFatal) {
 }
 
 TEST(ClosureQueueFailures, ALostPsIsUnavailableWhateverItsCodeWas) {
-  QueueScript queue(1, {.max_transient_ps_failures = 0});
+  QueueScript queue(1, {.failures = {.ps_failures_max = 0}});
   queue.put(0);
   const Error aborted = Error(ErrorCode::aborted, "gone").at("ps:2", 7).during("push");
   EXPECT_EQ(queue.failed(0, 0, aborted), Lines({"fail 0 unavailable"}));
@@ -290,7 +290,7 @@ TEST(ClosureQueueFailures, TheReasonOfARetryIsKnownUntilAClosureEndsWell) {
 // The error said that nobody listened, though the server was back and had lost its variables.
 TEST(ClosureQueueFailures, CallersGetTheNewestErrorOfALostServer) {
   QueueOptions options;
-  options.max_transient_ps_failures = 1;
+  options.failures.ps_failures_max = 1;
   QueueScript queue(1, options);
   queue.put_all({0, 1, 2});
   queue.failed(0, 0, Error(ErrorCode::unavailable, "nobody listens").at("ps:0"));
@@ -304,7 +304,7 @@ TEST(ClosureQueueFailures, CallersGetTheNewestErrorOfALostServer) {
 // A failed step explains what follows.
 TEST(ClosureQueueFailures, AnErrorOfALostServerReplacesNoOther) {
   QueueOptions options;
-  options.max_transient_ps_failures = 1;
+  options.failures.ps_failures_max = 1;
   QueueScript queue(1, options);
   queue.put_all({0, 1});
   queue.failed(0, 0, bad_value("of a step"));
@@ -315,7 +315,7 @@ TEST(ClosureQueueFailures, AnErrorOfALostServerReplacesNoOther) {
 
 TEST(ClosureQueueFailures, ATimeoutIsIgnoredBelowItsLimitOnly) {
   QueueOptions options = one_slot();
-  options.max_transient_timeouts = 2;
+  options.failures.timeouts_max = 2;
   QueueScript queue(1, options);
   queue.put(0);
   EXPECT_EQ(queue.failed(0, 0, timeout()), Lines({"dispatch 0 to 0"}));

@@ -28,17 +28,16 @@ ClosureScheduler::ClosureScheduler(RuntimeContext& context, WorkerPool& pool, Op
       queue_(internal::queue_options(context.options), context.connection.num_workers()),
       sender_(context, pool, queue_, pending_) {}
 
-ClosureId ClosureScheduler::add(PendingClosure&& pending, TimePoint now) {
-  if (queue_.in_flight() + queue_.queued() == 0) context_.last_progress = now;
+ClosureId ClosureScheduler::add(PendingClosure&& pending) {
+  if (queue_.in_flight() + queue_.queued() == 0) context_.last_progress = Clock::system().now();
   const ClosureId id = context_.numbers.next_closure++;
   pending_.add(id, std::move(pending));
   return id;
 }
 
 Verdict ClosureScheduler::put(NewClosure& closure, Actions& actions) {
-  const TimePoint now = Clock::system().now();
   if (closure.id == 0) {
-    closure.id = add(std::move(closure.pending), now);
+    closure.id = add(std::move(closure.pending));
   } else if (!closure.is_accepted && closure.id + 1 != context_.numbers.next_closure &&
              pending_.find(closure.id) != nullptr) {  // otherwise stop() has taken it
     // Ids grow, and a step of an epoch got one while this closure waited for room.
@@ -46,7 +45,7 @@ Verdict ClosureScheduler::put(NewClosure& closure, Actions& actions) {
     pending_.renumber(closure.id, id);
     closure.id = id;
   }
-  const Verdict verdict = queue_.put(closure.id, now, actions);
+  const Verdict verdict = queue_.put(closure.id, actions);
   closure.is_accepted = closure.is_accepted || queue_.has_accepted(closure.id);
   return verdict;
 }
@@ -56,41 +55,31 @@ void ClosureScheduler::forget_refused(const NewClosure& closure) {
 }
 
 Verdict ClosureScheduler::put_on(std::uint32_t worker, PendingClosure&& pending, Actions& actions) {
-  const TimePoint now = Clock::system().now();
-  const ClosureId id = add(std::move(pending), now);
-  Verdict verdict = queue_.put_on(worker, id, now, actions);
+  const ClosureId id = add(std::move(pending));
+  Verdict verdict = queue_.put_on(worker, id, actions);
   if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
   return verdict;
 }
 
-Verdict ClosureScheduler::join(Actions& actions) {
-  return queue_.join(Clock::system().now(), actions);
-}
-
-Verdict ClosureScheduler::done(Actions& actions) {
-  return queue_.done(Clock::system().now(), actions);
-}
-
 void ClosureScheduler::withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions) {
-  const TimePoint now = Clock::system().now();
   for (const auto& [id, pending] : pending_.all()) {
     const bool is_meant = steps == Steps::all || pending.connection == 0;
-    if (pending.in_epoch.run.get() == &epoch && is_meant) queue_.withdraw(id, now, actions);
+    if (pending.in_epoch.run.get() == &epoch && is_meant) queue_.withdraw(id, actions);
   }
 }
 
 // Also adds the values that the new program captures, as they were at the closure's schedule().
 void ClosureScheduler::end_trace(ClosureId closure, std::optional<Error> error) {
-  const TimePoint now = Clock::system().now();
-  context_.last_progress = now;  // until now the closure waited for this process, not for a task
+  // Until now the closure waited for this process, not for a task.
+  context_.last_progress = Clock::system().now();
   PendingClosure* const pending = pending_.find(closure);
   const bool has_captured = error || pending == nullptr || pending->add_captured();
   if (!has_captured) error = forgotten_hyperparameter(pending->function->name());
   Actions actions;
   if (error) {
-    queue_.program_failed(closure, *error, now, actions);
+    queue_.program_failed(closure, *error, actions);
   } else {
-    queue_.program_ready(closure, now, actions);
+    queue_.program_ready(closure, actions);
   }
   carry_out(std::move(actions));
 }

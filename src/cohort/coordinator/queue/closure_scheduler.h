@@ -46,8 +46,8 @@ class ClosureScheduler {
   // Puts a closure that only `worker` may run.
   Verdict put_on(std::uint32_t worker, PendingClosure&& pending, Actions& actions)
       COHORT_REQUIRES(runtime_lock);
-  Verdict join(Actions& actions) COHORT_REQUIRES(runtime_lock);
-  Verdict done(Actions& actions) COHORT_REQUIRES(runtime_lock);
+  Verdict join(Actions& actions) COHORT_REQUIRES(runtime_lock) { return queue_.join(actions); }
+  Verdict done(Actions& actions) COHORT_REQUIRES(runtime_lock) { return queue_.done(actions); }
   // Withdraws the steps of an epoch; unsent: only those that were never sent.
   enum class Steps : std::uint8_t { all, unsent };
   void withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions)
@@ -78,7 +78,7 @@ class ClosureScheduler {
 
  private:
   // Returns the id of the new closure. Call it before the closure is given to the queue.
-  ClosureId add(PendingClosure&& pending, TimePoint now) COHORT_REQUIRES(runtime_lock);
+  ClosureId add(PendingClosure&& pending) COHORT_REQUIRES(runtime_lock);
   // out_of_order: it is sent, but its epoch has an error now; refused: its epoch has an error now,
   // and it is not sent.
   enum class Dispatched : std::uint8_t { sent, out_of_order, refused };

@@ -29,8 +29,10 @@ enum class FailureClass : std::uint8_t {
 
 struct FailureOptions {
   // The report that reaches the count is fatal; <= 0: the first one.
-  int ps_failures_max = 3;  // of one parameter server
-  int timeouts_max = -1;    // of the whole cluster; -1: workers / 10
+  // TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES: of one parameter server.
+  int ps_failures_max = 3;
+  // TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS: of the whole cluster; -1: workers / 10.
+  int timeouts_max = -1;
   // Reports older than this are forgotten.
   Duration window = std::chrono::minutes(10);
   // Reports of one parameter server less than this after a counted one are the same event: several

@@ -293,8 +293,8 @@ class NaiveQueue {
     const bool is_worker = !is_users && (is_lost || code == ErrorCode::cancelled) &&
                            error.origin().rfind("worker", 0) == 0;
     const bool is_timeout = !is_users && code == ErrorCode::deadline_exceeded;
-    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.max_transient_ps_failures,
-                            options_.same_event, now)) {
+    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.failures.ps_failures_max,
+                            options_.failures.same_event, now)) {
       retry(id, false, error);
     } else if (is_timeout && is_ignored(timeouts_, timeouts_max(), Duration::zero(), now)) {
       retry(id, false, error);
@@ -309,7 +309,7 @@ class NaiveQueue {
   }
 
   int timeouts_max() const {
-    const int max = options_.max_transient_timeouts;
+    const int max = options_.failures.timeouts_max;
     return max == -1 ? static_cast<int>(workers_.size() / 10) : max;
   }
 
@@ -317,7 +317,7 @@ class NaiveQueue {
   bool is_ignored(std::vector<TimePoint>& counted, int max, Duration same_event, TimePoint now) {
     if (counted.empty() || now - counted.back() >= same_event) counted.push_back(now);
     const auto recent = std::count_if(counted.begin(), counted.end(), [&](TimePoint t) {
-      return now - t <= options_.transient_window;
+      return now - t <= options_.failures.window;
     });
     return recent < max;
   }

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/coordinator/queue/pending_closures.h"
 
-#include <utility>
-
 namespace cohort::coordinator {
 namespace {
 
@@ -72,11 +70,6 @@ void PendingClosures::add(ClosureId closure, PendingClosure&& pending) {
 }
 
 PendingClosure* PendingClosures::find(ClosureId closure) {
-  const auto found = pending_.find(closure);
-  return found == pending_.end() ? nullptr : &found->second;
-}
-
-const PendingClosure* PendingClosures::find(ClosureId closure) const {
   const auto found = pending_.find(closure);
   return found == pending_.end() ? nullptr : &found->second;
 }

@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "cohort/coordinator/epochs/epoch_run.h"
@@ -63,7 +64,6 @@ class PendingClosures {
   void add(ClosureId closure, PendingClosure&& pending);
   // Returns nullptr if the closure has ended.
   PendingClosure* find(ClosureId closure);
-  const PendingClosure* find(ClosureId closure) const;
   Map::iterator locate(ClosureId closure) { return pending_.find(closure); }
   Map::iterator end() { return pending_.end(); }
   const Map& all() const { return pending_; }

@@ -73,7 +73,7 @@ class QueueScript {
     for (WorkerId worker = 0; worker < workers; ++worker) ready(worker);
   }
 
-  Lines put(ClosureId closure) { return asked(queue_.put(closure, now_, actions_)); }
+  Lines put(ClosureId closure) { return asked(queue_.put(closure, actions_)); }
   Lines put_all(std::vector<ClosureId> closures) {
     Lines lines;
     for (const ClosureId closure : closures) {
@@ -82,19 +82,19 @@ class QueueScript {
     return lines;
   }
   Lines put_on(WorkerId worker, ClosureId closure) {
-    return asked(queue_.put_on(worker, closure, now_, actions_));
+    return asked(queue_.put_on(worker, closure, actions_));
   }
-  Lines withdraw(ClosureId closure) { return (queue_.withdraw(closure, now_, actions_), taken()); }
-  Lines join() { return asked(queue_.join(now_, actions_)); }
-  Lines done() { return asked(queue_.done(now_, actions_)); }
+  Lines withdraw(ClosureId closure) { return (queue_.withdraw(closure, actions_), taken()); }
+  Lines join() { return asked(queue_.join(actions_)); }
+  Lines done() { return asked(queue_.done(actions_)); }
   // The verdict of the last call.
   const std::string& verdict() const { return verdict_; }
   const Error& raised() const { return *raised_; }
 
-  Lines ready(WorkerId worker) { return (queue_.worker_ready(worker, now_, actions_), taken()); }
+  Lines ready(WorkerId worker) { return (queue_.worker_ready(worker, actions_), taken()); }
   Lines lost(WorkerId worker) {
     const Error error = connection_lost("worker:" + std::to_string(worker));
-    return (queue_.worker_lost(worker, error, now_, actions_), taken());
+    return (queue_.worker_lost(worker, error, actions_), taken());
   }
   Lines ok(ClosureId closure, WorkerId worker) {
     return ended({closure, worker, Ended::Kind::ok, {}});
@@ -108,11 +108,9 @@ class QueueScript {
   Lines needs_program(ClosureId closure, WorkerId worker) {
     return ended({closure, worker, Ended::Kind::needs_program, {}});
   }
-  Lines traced(ClosureId closure) {
-    return (queue_.program_ready(closure, now_, actions_), taken());
-  }
+  Lines traced(ClosureId closure) { return (queue_.program_ready(closure, actions_), taken()); }
   Lines not_traced(ClosureId closure, const Error& error = bad_value()) {
-    return (queue_.program_failed(closure, error, now_, actions_), taken());
+    return (queue_.program_failed(closure, error, actions_), taken());
   }
   Lines set_in_flight(WorkerId worker, std::size_t limit) {
     return (queue_.set_in_flight(worker, limit, actions_), taken());

@@ -91,12 +91,11 @@ QueueOptions queue_options(const CoordinatorOptions& options) {
   made.in_flight_per_worker = options.in_flight_per_worker != 0
                                   ? static_cast<std::size_t>(options.in_flight_per_worker)
                                   : InFlightWindow::kSizeMin;
-  made.max_transient_ps_failures =
-      options.max_transient_ps_failures.value_or(made.max_transient_ps_failures);
-  made.max_transient_timeouts =
-      options.max_transient_timeouts.value_or(made.max_transient_timeouts);
-  made.transient_window = options.transient_window;
-  made.same_event = kSameEvent;
+  FailureOptions& failures = made.failures;
+  failures.ps_failures_max = options.max_transient_ps_failures.value_or(failures.ps_failures_max);
+  failures.timeouts_max = options.max_transient_timeouts.value_or(failures.timeouts_max);
+  failures.window = options.transient_window;
+  failures.same_event = kSameEvent;
   made.max_attempts = static_cast<std::uint32_t>(
       std::min<std::int64_t>(options.max_attempts, std::numeric_limits<std::uint32_t>::max()));
   return made;

@@ -33,25 +33,25 @@ TEST(CoordinatorOptions, ReachTheQueue) {
                                                     .max_attempts = 10}));
   EXPECT_EQ(queue.capacity, 5U);
   EXPECT_EQ(queue.in_flight_per_worker, 2U);
-  EXPECT_EQ(queue.max_transient_ps_failures, 7);
-  EXPECT_EQ(queue.max_transient_timeouts, 8);
-  EXPECT_EQ(queue.transient_window, std::chrono::seconds(9));
+  EXPECT_EQ(queue.failures.ps_failures_max, 7);
+  EXPECT_EQ(queue.failures.timeouts_max, 8);
+  EXPECT_EQ(queue.failures.window, std::chrono::seconds(9));
   EXPECT_EQ(queue.max_attempts, 10U);
 }
 
 TEST(CoordinatorOptions, DefaultsAreTheOriginals) {
   const QueueOptions queue = queue_options(checked({}));
   EXPECT_EQ(queue.capacity, 256U * 1024);
-  EXPECT_EQ(queue.max_transient_ps_failures, 3);
-  EXPECT_EQ(queue.max_transient_timeouts, -1) << "a tenth of the workers";
+  EXPECT_EQ(queue.failures.ps_failures_max, 3);
+  EXPECT_EQ(queue.failures.timeouts_max, -1) << "a tenth of the workers";
 }
 
 TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
   const Environment failures("TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES", "11");
   const Environment timeouts("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS", "12");
-  EXPECT_EQ(queue_options(checked({})).max_transient_ps_failures, 11);
-  EXPECT_EQ(queue_options(checked({})).max_transient_timeouts, 12);
-  EXPECT_EQ(queue_options(checked({.max_transient_ps_failures = 1})).max_transient_ps_failures, 1);
+  EXPECT_EQ(queue_options(checked({})).failures.ps_failures_max, 11);
+  EXPECT_EQ(queue_options(checked({})).failures.timeouts_max, 12);
+  EXPECT_EQ(queue_options(checked({.max_transient_ps_failures = 1})).failures.ps_failures_max, 1);
 }
 
 TEST(CoordinatorOptions, TheEnvironmentMakesStepsRunEagerly) {

@@ -27,52 +27,13 @@
 
 namespace cohort::coordinator {
 
-// The coordinator's reactions to workers that are lost or ready. Thread-safe.
-class WorkerEvents final : public WorkerPool::Events {
- public:
-  // All must outlive it; they are used only after the pool has started.
-  WorkerEvents(ClosureScheduler& scheduler, FunctionPublisher& functions,
-               const IteratorTable& iterators, const OpenEpochs& epochs)
-      : scheduler_(scheduler), functions_(functions), iterators_(iterators), epochs_(epochs) {}
-
-  void worker_ready(std::uint32_t worker) override COHORT_REQUIRES(runtime_lock) {
-    scheduler_.worker_ready(worker);
-  }
-  void worker_lost(std::uint32_t worker, const Error& reason) override
-      COHORT_REQUIRES(runtime_lock) {
-    scheduler_.worker_lost(worker, reason);
-  }
-  std::string consequence_of_loss(std::uint32_t worker) const override
-      COHORT_REQUIRES(runtime_lock) {
-    return epochs_.wait_for(worker)
-               ? "; the epoch waits until it returns, as no other worker has its part of the "
-                 "data: start it again; closures outside the epoch run elsewhere"
-               : "; its closures run elsewhere until it returns";
-  }
-  WorkerSetup worker_setup(std::set<std::uint64_t>& iterators) override
-      COHORT_REQUIRES(runtime_lock) {
-    WorkerSetup all;
-    all.functions = functions_.needed_steps();
-    all.released = iterators_.take_dropped(iterators);
-    all.iterators = iterators_.used();
-    for (const auto& iterator : all.iterators) iterators.insert(iterator->id());
-    return all;
-  }
-  void flush() override { scheduler_.flush(); }
-
- private:
-  ClosureScheduler& scheduler_;
-  FunctionPublisher& functions_;
-  const IteratorTable& iterators_;
-  const OpenEpochs& epochs_;
-};
-
-// Thread-safe.
-class Runtime final : public std::enable_shared_from_this<Runtime> {
+// Thread-safe. Many methods because it has the calls of all handles, and the reactions to workers
+// that are lost or ready.
+class Runtime final : public std::enable_shared_from_this<Runtime>, private WorkerPool::Events {
  public:
   Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
           CoordinatorNumbers numbers);
-  ~Runtime();
+  ~Runtime() override;
   void start();
   // Ends the coordinator and cancels closures that have not ended. After it no thread of the
   // coordinator runs. It blocks for a few seconds at most, while a connection is being made.
@@ -112,6 +73,20 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   std::size_t pending_count() const;
 
  private:
+  // Called after the pool has started.
+  void worker_ready(std::uint32_t worker) override COHORT_REQUIRES(runtime_lock) {
+    scheduler_.worker_ready(worker);
+  }
+  void worker_lost(std::uint32_t worker, const Error& reason) override
+      COHORT_REQUIRES(runtime_lock) {
+    scheduler_.worker_lost(worker, reason);
+  }
+  std::string consequence_of_loss(std::uint32_t worker) const override
+      COHORT_REQUIRES(runtime_lock);
+  WorkerSetup worker_setup(std::set<std::uint64_t>& iterators) override
+      COHORT_REQUIRES(runtime_lock);
+  void flush() override { scheduler_.flush(); }
+
   void on_frame(std::uint32_t worker, std::uint64_t connection, rpc::Frame frame);
   void on_replaced(const Error& error);
   void warn_of_unfinished_work() COHORT_REQUIRES(runtime_lock);
@@ -119,7 +94,6 @@ class Runtime final : public std::enable_shared_from_this<Runtime> {
   const std::shared_ptr<RuntimeContext> context_;  // shared with answers that arrive too late
   DistributedDatasets datasets_;
   OpenEpochs open_epochs_;  // used only under the lock
-  WorkerEvents worker_events_;
   WorkerPool pool_;
   EagerRuns eager_;
   IteratorTable iterators_;

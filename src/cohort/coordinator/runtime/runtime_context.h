@@ -18,7 +18,6 @@
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/control.h"
 #include "cohort/rpc/error_record.h"
-#include "cohort/rpc/messages.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 
 namespace cohort::coordinator {

@@ -13,8 +13,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
     : context_(std::make_shared<RuntimeContext>(strategy, options, numbers)),
       datasets_(context_->connection.num_workers(),
                 static_cast<std::size_t>(options.max_traces_per_dataset_function)),
-      worker_events_(scheduler_, functions_, iterators_, open_epochs_),
-      pool_(*context_, worker_events_),
+      pool_(*context_, *this),
       eager_(*context_, pool_),
       iterators_(*context_, pool_, eager_, std::move(numbers.left_iterators)),
       dataset_programs_(*context_, pool_, iterators_),
@@ -76,6 +75,21 @@ void Runtime::warn_of_unfinished_work() {
   if (left == 0 || is_unwinding) return;
   log_warn("the coordinator ends and cancels ", left, " closure", left == 1 ? "" : "s",
            " that had not ended; call join() before, which waits for them");
+}
+
+std::string Runtime::consequence_of_loss(std::uint32_t worker) const {
+  return open_epochs_.wait_for(worker)
+             ? "; the epoch waits until it returns, as no other worker has its part of the "
+               "data: start it again; closures outside the epoch run elsewhere"
+             : "; its closures run elsewhere until it returns";
+}
+
+WorkerSetup Runtime::worker_setup(std::set<std::uint64_t>& iterators) {
+  WorkerSetup all{.functions = functions_.needed_steps(),
+                  .released = iterators_.take_dropped(iterators),
+                  .iterators = iterators_.used()};
+  for (const auto& iterator : all.iterators) iterators.insert(iterator->id());
+  return all;
 }
 
 void Runtime::on_replaced(const Error& error) {

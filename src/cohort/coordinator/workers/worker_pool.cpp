@@ -3,8 +3,8 @@
 #include "cohort/coordinator/workers/worker_pool.h"
 
 #include <algorithm>
+#include <map>
 #include <sstream>
-#include <utility>
 
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/workers/ps_silence.h"
@@ -36,16 +36,6 @@ std::string consequence_of_silence(const RuntimeContext& context) {
 
 WorkerPool::WorkerPool(RuntimeContext& context, Events& events)
     : context_(context), events_(events), entries_(context.connection.num_workers()) {}
-
-const WorkerPool::Entry& WorkerPool::entry(std::uint32_t worker) const {
-  COHORT_ASSERT(worker < entries_.size());
-  return entries_[worker];
-}
-
-WorkerPool::Entry& WorkerPool::entry(std::uint32_t worker) {
-  COHORT_ASSERT(worker < entries_.size());
-  return entries_[worker];
-}
 
 void WorkerPool::start() {
   {
@@ -100,15 +90,12 @@ std::vector<std::pair<std::uint32_t, WorkerPool::Link>> WorkerPool::ready_links(
 }
 
 std::optional<std::pair<std::uint32_t, WorkerPool::Link>> WorkerPool::ready_worker(
-    const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline) {
+    const std::vector<std::uint64_t>& passed, Deadline deadline) {
   const RuntimeLock lock(context_);
   std::optional<std::pair<std::uint32_t, Link>> found;
   context_.wait(context_.changed, deadline, [&]() COHORT_REQUIRES(runtime_lock) {
     for (std::uint32_t i = 0; i < size() && !found; ++i) {
-      const auto before = passed.find(i);
-      const std::uint64_t passed_connection = before == passed.end() ? 0 : before->second;
-      if (entry(i).is_ready && entry(i).link.epoch > passed_connection)
-        found.emplace(i, entry(i).link);
+      if (entry(i).is_ready && entry(i).link.epoch > passed.at(i)) found.emplace(i, entry(i).link);
     }
     return found || context_.is_over();
   });

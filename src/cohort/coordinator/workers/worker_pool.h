@@ -5,7 +5,6 @@
 
 #include <cstdint>
 #include <deque>
-#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -81,7 +80,7 @@ class WorkerPool {
   // Returns any worker whose connection is newer than its entry in `passed`. Waits while there is
   // none; returns nullopt after the deadline or if the coordinator has ended.
   std::optional<std::pair<std::uint32_t, Link>> ready_worker(
-      const std::map<std::uint32_t, std::uint64_t>& passed, Deadline deadline);
+      const std::vector<std::uint64_t>& passed, Deadline deadline);
   // "away", or "away: why"; empty for a worker that is ready.
   std::string absence_of(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock);
 
@@ -113,8 +112,10 @@ class WorkerPool {
     bool is_channel_silent = false;  // nothing came over the data channel
   };
 
-  const Entry& entry(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock);
-  Entry& entry(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  const Entry& entry(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock) {
+    return entries_.at(worker);
+  }
+  Entry& entry(std::uint32_t worker) COHORT_REQUIRES(runtime_lock) { return entries_.at(worker); }
   void note_loss(std::uint32_t worker, const Error& reason) COHORT_REQUIRES(runtime_lock);
   void make_ready(std::uint32_t worker, const Link& link) COHORT_REQUIRES(runtime_lock);
   void watch();
