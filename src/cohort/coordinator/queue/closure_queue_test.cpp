@@ -38,10 +38,10 @@ TEST(ClosureQueueDispatch, NothingStartsBeforeAWorkerIsReady) {
   QueueScript queue(1);
   ClosureQueue cold({}, 2);
   Actions actions;
-  cold.put(0, {}, actions);
-  cold.put(1, {}, actions);
+  cold.put(0, actions);
+  cold.put(1, actions);
   EXPECT_TRUE(actions.empty());
-  cold.worker_ready(1, {}, actions);
+  cold.worker_ready(1, actions);
   EXPECT_EQ(lines_of(actions), Lines({"dispatch 0 to 1", "dispatch 1 to 1"}));
 }
 
