@@ -15,6 +15,7 @@
 
 #include <thread>
 
+#include "cohort/net/name_lookup.h"
 #include "cohort/net/socket.h"
 #include "cohort/net/waker.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
@@ -78,8 +79,10 @@ TEST(Http2Visitors, ADescriptorIsNotUsedAgainWhileACallOfItRuns) {
   const auto server = start_grpc_server({&service});
   std::string address = "127.0.0.1:0";
   const FileDescriptor listening = net::listen_on(address);
-  const std::shared_ptr<grpc::Channel> client =
-      open_grpc_channel({"", address, "grpc"}, patience());
+  const net::HostPort where = net::parse_address(address);
+  const auto found = net::look_up(where, false, patience());
+  ASSERT_TRUE(found && found->list);
+  const std::shared_ptr<grpc::Channel> client = open_grpc_channel(where, *found->list);
   std::thread caller([&] {
     grpc::ClientContext context;
     const grpc::internal::RpcMethod method(kMethod, grpc::internal::RpcMethod::NORMAL_RPC);
