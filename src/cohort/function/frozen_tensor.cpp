@@ -43,13 +43,6 @@ bool FrozenTensor::has_same_place(const at::Tensor& tensor, const c10::StorageIm
          tensor.storage_offset() == offset_;
 }
 
-bool FrozenTensor::operator==(const FrozenTensor& other) const {
-  return tensor_._unsafe_get_target() == other.tensor_._unsafe_get_target() &&
-         storage_._unsafe_get_target() == other.storage_._unsafe_get_target() &&
-         dtype_ == other.dtype_ && sizes_ == other.sizes_ && strides_ == other.strides_ &&
-         offset_ == other.offset_ && version_ == other.version_ && hash_ == other.hash_;
-}
-
 bool FrozenTensor::is_alive() const { return tensor_.use_count() > 0 || storage_.use_count() > 0; }
 
 bool FrozenTensor::is_current() const {

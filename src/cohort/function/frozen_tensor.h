@@ -27,7 +27,7 @@ class COHORT_API FrozenTensor {
   // Reads all bytes, 64 KiB in about 3 us.
   bool is_current() const;
   // Whether both have the same values of the same tensor.
-  bool operator==(const FrozenTensor& other) const;
+  bool operator==(const FrozenTensor& other) const = default;
   // The address of the tensor, which may be gone.
   const void* address() const { return tensor_._unsafe_get_target(); }
 

@@ -10,7 +10,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
 #include <utility>
 
@@ -102,30 +101,24 @@ struct Registrations {
 // removes a plain pointer that nobody reads, and a check for leaks then finds none to the object.
 std::atomic<const Registrations*> registrations = nullptr;
 
-void register_once() {
+}  // namespace
+
+GeneratorScope* GeneratorScope::current() { return current_scope; }
+
+void GeneratorScope::prepare() {
   [[maybe_unused]] static const bool is_done = [] {
     registrations = new Registrations();
     return true;
   }();
 }
 
-}  // namespace
-
-GeneratorScope* GeneratorScope::current() { return current_scope; }
-
-void GeneratorScope::prepare() { register_once(); }
-
 GeneratorScope::GeneratorScope()
-    : outer_(current_scope), had_key_(c10::impl::tls_is_dispatch_key_included(kKey)) {
-  register_once();
+    : here_(current_scope, this), had_key_(c10::impl::tls_is_dispatch_key_included(kKey)) {
+  prepare();
   c10::impl::tls_set_dispatch_key_included(kKey, true);
-  current_scope = this;
 }
 
-GeneratorScope::~GeneratorScope() {
-  current_scope = outer_;
-  c10::impl::tls_set_dispatch_key_included(kKey, had_key_);
-}
+GeneratorScope::~GeneratorScope() { c10::impl::tls_set_dispatch_key_included(kKey, had_key_); }
 
 const at::Generator& GeneratorScope::generator() {
   if (!generator_.defined()) generator_ = at::detail::createCPUGenerator(seed());
@@ -143,6 +136,11 @@ const at::Generator& GeneratorScope::generator(c10::Device device) {
   at::Generator own = of_default.clone();
   own.set_current_seed(seed());
   return of_gpus_.emplace_back(std::move(own));
+}
+
+std::unique_lock<std::recursive_mutex> lock_default_generator() {
+  static std::recursive_mutex& mutex = *new std::recursive_mutex;
+  return std::unique_lock(mutex);
 }
 
 std::uint64_t hash_of_generator() {

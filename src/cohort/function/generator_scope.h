@@ -12,18 +12,17 @@
 #include <c10/core/Device.h>
 
 #include <cstdint>
+#include <mutex>
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/core/thread_value.h"
 
 namespace cohort::function {
 
 // While it exists, operators on this thread draw from its generators. Used from one thread.
 class COHORT_API GeneratorScope {
  public:
-  GeneratorScope(const GeneratorScope&) = delete;
-  GeneratorScope& operator=(const GeneratorScope&) = delete;
-
   // The innermost scope of this thread; nullptr outside of all.
   static GeneratorScope* current();
   // Makes LibTorch ask for scopes. The first scope does that too, but it is better done before
@@ -44,7 +43,7 @@ class COHORT_API GeneratorScope {
   bool has_generator() const { return generator_.defined() || !of_gpus_.empty(); }
 
  private:
-  GeneratorScope* const outer_;
+  const internal::ScopedValue<GeneratorScope*> here_;
   const bool had_key_;
   at::Generator generator_;
   std::vector<at::Generator> of_gpus_;
@@ -60,6 +59,11 @@ class COHORT_API SeededScope final : public GeneratorScope {
 
   const std::uint64_t seed_;
 };
+
+// The lock of LibTorch's default CPU generator. Hold it while you seed the generator and until you
+// restore its state: two threads at once would restore each other's state. A thread that holds it
+// may lock it again.
+[[nodiscard]] COHORT_API std::unique_lock<std::recursive_mutex> lock_default_generator();
 
 // A hash of the state of the CPU generator from which operators on this thread draw: equal after
 // torch::manual_seed() with one seed and the same draws. Draws nothing from the default generator.

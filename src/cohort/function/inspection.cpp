@@ -3,6 +3,7 @@
 #include "cohort/function/step_scope.h"
 
 #include <ATen/ops/isfinite.h>
+#include <ATen/ops/scalar_tensor.h>
 
 #include <sstream>
 
@@ -16,6 +17,7 @@ namespace {
 
 thread_local std::uint64_t closure_here = 0;  // 0: none
 thread_local std::string_view function_here;
+thread_local std::int64_t index_here = -1;  // of a worker; -1: none
 
 void check_dense(const at::Tensor& value, std::string_view call, std::string_view label) {
   COHORT_CHECK(value.defined() && value.layout() == at::kStrided, ErrorCode::invalid_argument,
@@ -36,20 +38,36 @@ std::string index_text(std::int64_t flat, at::IntArrayRef sizes) {
 
 void print(const at::Tensor& value, std::string_view label) {
   check_dense(value, "print", label);
-  if (function::Trace* trace = function::Trace::current()) return trace->print(label, value);
+  if (function::Trace* trace = function::Trace::current())
+    return trace->inspect("cohort::print", label, value);
   function::print_now(value, label);
 }
 
 void check_finite(const at::Tensor& value, std::string_view label) {
   check_dense(value, "check_finite", label);
-  if (function::Trace* trace = function::Trace::current()) return trace->check_finite(label, value);
+  if (function::Trace* trace = function::Trace::current())
+    return trace->inspect("cohort::check_finite", label, value);
   function::check_finite_now(value, label);
+}
+
+at::Tensor current_worker_index() {
+  if (function::Trace* trace = function::Trace::current())
+    return trace->iterator_next(function::kWorkerIndexResource).at(0);
+  COHORT_CHECK(index_here >= 0, ErrorCode::failed_precondition,
+               "[function.current_worker_index] expected a call inside a scheduled function, got "
+               "one elsewhere, where no worker runs; give the function to "
+               "ClusterCoordinator::schedule()");
+  return function::worker_index_tensor(index_here);
 }
 
 namespace function {
 
 StepScope::StepScope(std::uint64_t closure, std::string_view function)
     : closure_(closure_here, closure), function_(function_here, function) {}
+
+at::Tensor worker_index_tensor(std::int64_t index) { return at::scalar_tensor(index, at::kLong); }
+
+WorkerIndexScope::WorkerIndexScope(std::int64_t index) : index_(index_here, index) {}
 
 void print_now(const at::Tensor& value, std::string_view label) {
   std::ostringstream text;

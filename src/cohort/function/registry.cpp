@@ -123,10 +123,6 @@ class Registry {
     return entry;
   }
 
-  static std::vector<at::Tensor> call(Entry& entry, std::vector<at::Tensor> inputs) {
-    return entry.call(std::move(inputs));
-  }
-
  private:
   std::string names() COHORT_EXCLUDES(mutex_) {
     const Lock lock(mutex_);
@@ -168,13 +164,13 @@ FunctionRegistration::~FunctionRegistration() { Registry::instance().remove(entr
 
 RegisteredFunction registered_function(std::string_view name) {
   return [entry = Registry::instance().get(name)](std::vector<at::Tensor> inputs) {
-    return Registry::call(*entry, std::move(inputs));
+    return entry->call(std::move(inputs));
   };
 }
 
 std::vector<at::Tensor> call_registered_function(std::string_view name,
                                                  std::vector<at::Tensor> inputs) {
-  return Registry::call(*Registry::instance().get(name), std::move(inputs));
+  return Registry::instance().get(name)->call(std::move(inputs));
 }
 
 bool is_registered_function(std::string_view name) {

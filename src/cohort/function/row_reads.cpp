@@ -36,11 +36,8 @@ std::vector<std::size_t> variables_read_by_rows(std::span<const std::byte> bytes
     const bool is_reader =
         std::find(kRowReaders.begin(), kRowReaders.end(), op.name) != kRowReaders.end();
     for (std::size_t i = 0; i < op.args.size(); ++i) {
-      const Arg& arg = op.args[i];
-      if (arg.kind == Arg::Kind::value) note(arg.id, is_reader && i == 0);
-      if (arg.kind == Arg::Kind::values) {
-        for (const int id : arg.ids) note(id, false);
-      }
+      const bool by_rows = is_reader && i == 0 && op.args[i].kind == Arg::Kind::value;
+      for_each_value(op.args[i], [&](int id) { note(id, by_rows); });
     }
   }
   for (const int id : program.outputs) note(id, false);

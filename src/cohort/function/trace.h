@@ -107,9 +107,8 @@ class COHORT_API Trace {
   // traced 0-dim tensors, in place of the effect's numbers; its `variable` is set here.
   virtual void update(const at::Tensor& variable, const internal::Effect& effect,
                       std::span<const at::Tensor> hyper = {}) = 0;
-  // Record the operators of inspection.h.
-  virtual void print(std::string_view label, const at::Tensor& value) = 0;
-  virtual void check_finite(std::string_view label, const at::Tensor& value) = 0;
+  // Records an operator of inspection.h, "cohort::print" or "cohort::check_finite".
+  virtual void inspect(const std::string& op, std::string_view label, const at::Tensor& value) = 0;
   // Marks `value` as read at every call. Must come before its first use in the body. Both passes
   // see its current value, because other threads may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;

@@ -8,7 +8,6 @@
 #include <limits>
 
 #include "cohort/function/tracer/cases_for_tests.h"
-#include "cohort/function/tracer/rewrites/rewrites.h"
 
 namespace cohort::function {
 namespace {

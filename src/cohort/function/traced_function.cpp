@@ -7,7 +7,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/function/registered_result.h"
 #include "cohort/function/step_scope.h"
 #include "cohort/function/tracer/trace_notes.h"
 
@@ -45,6 +44,13 @@ void check_same_results(const std::vector<ResultStructure>& results, const std::
 }
 
 }  // namespace
+
+Nest result_of_registered(std::vector<at::Tensor> outputs) {
+  if (outputs.size() == 1) return std::move(outputs[0]);
+  Nest::Items items;
+  for (at::Tensor& output : outputs) items.push_back(std::move(output));
+  return outputs.empty() ? Nest() : Nest::tuple(std::move(items));
+}
 
 std::vector<at::Tensor> rotated(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> others;

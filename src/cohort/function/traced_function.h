@@ -132,6 +132,10 @@ class COHORT_API TracedFunction {
   std::atomic<bool> has_frozen_ = false;
 };
 
+// The result of a call of a registered function: a single tensor alone, several as a tuple, none as
+// an empty Nest.
+COHORT_API Nest result_of_registered(std::vector<at::Tensor> outputs);
+
 // Other values of the same specs: rows rotated by one, or the same where there is one row only.
 COHORT_API std::vector<at::Tensor> rotated(const std::vector<at::Tensor>& tensors);
 

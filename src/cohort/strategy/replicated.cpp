@@ -11,7 +11,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/function/default_generator.h"
+#include "cohort/function/generator_scope.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort::internal {
@@ -33,7 +33,7 @@ class GeneratorState {
   GeneratorState& operator=(const GeneratorState&) = delete;
 
  private:
-  const std::unique_lock<std::recursive_mutex> alone_ = lock_default_generator();
+  const std::unique_lock<std::recursive_mutex> alone_ = function::lock_default_generator();
   at::Generator generator_;
   at::Tensor state_;
 };

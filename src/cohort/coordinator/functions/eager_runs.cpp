@@ -17,9 +17,9 @@
 #include "cohort/data/program_supply.h"
 #include "cohort/data/string_fields.h"
 #include "cohort/function/call_signature.h"
-#include "cohort/function/registered_result.h"
 #include "cohort/function/registry.h"
 #include "cohort/function/step_scope.h"
+#include "cohort/function/traced_function.h"
 #include "cohort/strategy/replicated.h"
 
 namespace cohort::coordinator {

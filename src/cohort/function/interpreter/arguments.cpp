@@ -13,24 +13,7 @@ namespace {
 using Kind = Arg::Kind;
 using c10::TypeKind;
 
-Source constant(c10::IValue value) {
-  Source source;
-  source.constant = std::move(value);
-  return source;
-}
-
-Source value_list(const Arg& arg, Source::Kind kind) {
-  Source source;
-  source.kind = kind;
-  source.ids = arg.ids;
-  return source;
-}
-
-Source generator() {
-  Source source;
-  source.kind = Source::Kind::generator;
-  return source;
-}
+Source constant(c10::IValue value) { return {.constant = std::move(value)}; }
 
 // Enumerations are plain integers on the stack, which kernels cast without a check.
 bool is_valid_enumerator(TypeKind real_type, std::int64_t value) {
@@ -49,19 +32,15 @@ c10::TypePtr without_optional(const c10::TypePtr& type) {
   return optional ? optional->getElementType() : type;
 }
 
-std::optional<c10::IValue> number(const Arg& arg) {
-  switch (arg.kind) {
-    case Kind::integer:
-    case Kind::real:
-    case Kind::complex:
-      return arg.constant;
-    case Kind::boolean_false:
-      return c10::IValue(false);
-    case Kind::boolean_true:
-      return c10::IValue(true);
-    default:
-      return std::nullopt;
-  }
+std::optional<Source> boolean_source(const Arg& arg) {
+  if (arg.kind != Kind::boolean_false && arg.kind != Kind::boolean_true) return std::nullopt;
+  return constant(arg.kind == Kind::boolean_true);
+}
+
+std::optional<Source> number_source(const Arg& arg) {
+  if (arg.kind != Kind::integer && arg.kind != Kind::real && arg.kind != Kind::complex)
+    return boolean_source(arg);
+  return constant(arg.constant);
 }
 
 bool is_list(Kind kind) {
@@ -98,11 +77,11 @@ std::optional<Source> list_source(const Arg& arg, const c10::TypePtr& element) {
     case TypeKind::TensorType:
       if (std::count(arg.ids.begin(), arg.ids.end(), -1) > 0) return std::nullopt;
       if (arg.kind != Kind::values && !is_empty) return std::nullopt;
-      return value_list(arg, Source::Kind::list);
+      return Source{.kind = Source::Kind::list, .ids = arg.ids};
     case TypeKind::OptionalType:
       if (without_optional(element)->kind() != TypeKind::TensorType) return std::nullopt;
       if (arg.kind != Kind::values && !is_empty) return std::nullopt;
-      return value_list(arg, Source::Kind::optional_list);
+      return Source{.kind = Source::Kind::optional_list, .ids = arg.ids};
     case TypeKind::IntType:
       if (is_empty) return constant(c10::List<std::int64_t>());
       return arg.kind == Kind::integers ? std::optional(constant(arg.constant)) : std::nullopt;
@@ -121,18 +100,10 @@ std::optional<Source> list_source(const Arg& arg, const c10::TypePtr& element) {
 }
 
 std::optional<Source> none_source(const c10::TypePtr& type, const c10::TypePtr& inner) {
-  if (inner->kind() == TypeKind::GeneratorType) return generator();
+  if (inner->kind() == TypeKind::GeneratorType) return Source{.kind = Source::Kind::generator};
   if (type->kind() == TypeKind::OptionalType) return constant({});
   if (type->kind() == TypeKind::TensorType) return constant(at::Tensor());
   return std::nullopt;
-}
-
-std::optional<Source> value_source(const Arg& arg) {
-  if (arg.kind != Kind::value) return std::nullopt;
-  Source source;
-  source.kind = Source::Kind::value;
-  source.id = arg.id;
-  return source;
 }
 
 std::optional<Source> integer_source(const Arg& arg, const c10::Argument& expected) {
@@ -156,7 +127,8 @@ std::optional<Source> source_of(const Arg& arg, const c10::Argument& expected) {
   if (arg.kind == Kind::none) return none_source(type, inner);
   switch (inner->kind()) {
     case TypeKind::TensorType:
-      return value_source(arg);
+      if (arg.kind != Kind::value) return std::nullopt;
+      return Source{.kind = Source::Kind::value, .id = arg.id};
     case TypeKind::ListType:
       return list_source(arg, inner->castRaw<c10::ListType>()->getElementType());
     case TypeKind::IntType:
@@ -164,11 +136,9 @@ std::optional<Source> source_of(const Arg& arg, const c10::Argument& expected) {
     case TypeKind::FloatType:
       return float_source(arg);
     case TypeKind::BoolType:
-      if (arg.kind != Kind::boolean_false && arg.kind != Kind::boolean_true) return std::nullopt;
-      return constant(arg.kind == Kind::boolean_true);
+      return boolean_source(arg);
     case TypeKind::NumberType:
-      if (const auto value = number(arg)) return constant(*value);
-      return std::nullopt;
+      return number_source(arg);
     case TypeKind::StringType:
       return arg.kind == Kind::text ? std::optional(constant(arg.constant)) : std::nullopt;
     case TypeKind::DeviceObjType:

@@ -16,10 +16,10 @@ namespace cohort::function {
 struct Source {
   enum class Kind : std::uint8_t { constant, value, list, optional_list, generator };
   Kind kind = Kind::constant;
-  bool is_moved = false;  // the register's last use
-  int id = -1;            // value
-  std::vector<int> ids;   // list, optional_list
-  c10::IValue constant;
+  bool is_moved = false;      // the register's last use
+  int id = -1;                // value
+  std::vector<int> ids = {};  // list, optional_list
+  c10::IValue constant = {};
 };
 
 // nullopt: the schema's argument does not accept `arg`. A wrong value that reached a kernel would

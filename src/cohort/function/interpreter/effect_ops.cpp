@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/interpreter/effect_ops.h"
 
+#include <ATen/core/TensorBody.h>
 #include <torch/csrc/jit/frontend/function_schema_parser.h>
 
 #include <array>
@@ -86,6 +87,13 @@ const std::vector<EffectOp>& table() {
 }
 
 }  // namespace
+
+at::Tensor statistic_of(const AverageStep& step) {
+  const at::Tensor old = step.old.to(at::kDouble);
+  at::Tensor statistic = step.value.to(at::kDouble).sub(old).div_(step.momentum).add_(old);
+  if (step.is_variance) statistic.clamp_min_(0);
+  return statistic.to(step.value.scalar_type());
+}
 
 const EffectOp& update_op(Effect::Kind kind) {
   for (const EffectOp& op : table())

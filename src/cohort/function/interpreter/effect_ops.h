@@ -46,6 +46,17 @@ struct EffectOp {
   std::vector<UpdateRole> roles = {};  // of the schema's arguments
 };
 
+// One update of a running average.
+struct AverageStep {
+  at::Tensor old;
+  at::Tensor value;
+  double momentum = 0;
+  bool is_variance = false;
+};
+// The statistic that the average was moved towards. Computed in float64, where rounding is
+// negligible; a variance is clamped, because it might still be just below zero.
+at::Tensor statistic_of(const AverageStep& step);
+
 // The operator that records such an update.
 const EffectOp& update_op(internal::Effect::Kind kind);
 

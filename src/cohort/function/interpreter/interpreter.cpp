@@ -15,9 +15,8 @@
 #include "cohort/core/computed.h"
 #include "cohort/core/error.h"
 #include "cohort/core/torch_error.h"
-#include "cohort/function/interpreter/average_step.h"
 #include "cohort/function/interpreter/output_memory.h"
-#include "cohort/function/program/argument_text.h"
+#include "cohort/function/program/value_text.h"
 #include "cohort/function/program/wire.h"
 #include "cohort/function/step_scope.h"
 
@@ -373,7 +372,7 @@ std::vector<at::Tensor> Interpreter::run(std::span<const at::Tensor> inputs,
                "[function.run] expected ", plan_.variables.size(), " variables, got ",
                variables.size());
   for (std::size_t i = 0; i < inputs.size(); ++i)
-    check_spec(plan_.inputs[i].spec, inputs[i], "input", i, "");
+    check_spec(plan_.info.inputs[i], inputs[i], "input", i, "");
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const ProgramInfo::Variable& variable = plan_.info.variables[i];
     if (!variables[i].defined() && !plan_.variables[i].is_required) continue;

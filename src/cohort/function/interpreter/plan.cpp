@@ -5,13 +5,15 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <array>
 #include <limits>
+#include <string_view>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/function/interpreter/aliases.h"
 #include "cohort/function/program/allow_list.h"
-#include "cohort/function/program/verify.h"
+#include "cohort/function/program/wire.h"
 #include "cohort/function/step_scope.h"
 
 namespace cohort::function {
@@ -46,38 +48,13 @@ std::vector<std::int64_t> pulled_again(const Op& op) {
   return is_segment ? op.args[0].constant.toIntVector() : std::vector<std::int64_t>();
 }
 
-std::string_view name_of(Arg::Kind kind) {
-  switch (kind) {
-    case Arg::Kind::none:
-      return "nothing";
-    case Arg::Kind::value:
-      return "a tensor";
-    case Arg::Kind::values:
-      return "a list of tensors";
-    case Arg::Kind::integer:
-      return "an integer";
-    case Arg::Kind::real:
-      return "a real number";
-    case Arg::Kind::boolean_false:
-    case Arg::Kind::boolean_true:
-      return "a boolean";
-    case Arg::Kind::complex:
-      return "a complex number";
-    case Arg::Kind::text:
-      return "a text";
-    case Arg::Kind::device:
-      return "a device";
-    case Arg::Kind::integers:
-      return "a list of integers";
-    case Arg::Kind::reals:
-      return "a list of real numbers";
-    case Arg::Kind::booleans:
-      return "a list of booleans";
-    case Arg::Kind::scalars:
-      return "a list of numbers";
-  }
-  return "an unknown kind";
-}
+// In the order of Arg::Kind.
+constexpr auto kKindNames = std::to_array<std::string_view>(
+    {"nothing", "a tensor", "a list of tensors", "an integer", "a real number", "a boolean",
+     "a boolean", "a complex number", "a text", "a device", "a list of integers",
+     "a list of real numbers", "a list of booleans", "a list of numbers"});
+
+std::string_view name_of(Arg::Kind kind) { return kKindNames.at(static_cast<std::size_t>(kind)); }
 
 // Makes one plan. Used only inside make_plan().
 class Planner {
@@ -280,7 +257,7 @@ class Planner {
   // an op writes to it. Called when all operators are known.
   void plan_memory() {
     for (const ProgramInput& input : program_.inputs) {
-      plan_.inputs.push_back({input.id, input.spec, aliases_.is_written(input.id)});
+      plan_.inputs.push_back({input.id, aliases_.is_written(input.id)});
     }
     for (const ProgramConstant& constant : program_.constants) {
       if (constant.is_wrapped_number)

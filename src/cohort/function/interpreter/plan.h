@@ -32,7 +32,6 @@ struct PlannedOp {
 
 struct PlannedInput {
   int id;
-  TensorSpec spec;
   bool is_copied;  // an op writes to it, and the caller's tensor must not change
 };
 

@@ -6,7 +6,6 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/torch_error.h"
-#include "cohort/function/program/verify.h"
 #include "cohort/function/program/wire.h"
 #include "cohort/function/program/wire_format.h"
 

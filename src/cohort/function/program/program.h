@@ -33,9 +33,9 @@ struct Arg {
     scalars
   };
   Kind kind = Kind::none;
-  int id = -1;           // value
-  std::vector<int> ids;  // values; -1 where absent
-  c10::IValue constant;  // everything else
+  int id = -1;                // value
+  std::vector<int> ids = {};  // values; -1 where absent
+  c10::IValue constant = {};  // everything else
 };
 
 // Visits the values that the argument names.
@@ -51,6 +51,8 @@ void for_each_value(const Arg& arg, const Visit& visit) {
 struct Out {
   bool is_list = false;
   std::vector<int> ids;
+
+  bool operator==(const Out&) const = default;
 };
 
 struct Op {

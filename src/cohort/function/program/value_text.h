@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The values of tensors as text for people.
+// Tensors as text for people: their values, and those among the arguments of an operator.
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/function_schema.h>
+#include <ATen/core/ivalue.h>
 
+#include <span>
 #include <string>
 
 namespace cohort::function {
@@ -15,5 +18,10 @@ struct ValueTextOptions {
 
 // "float32[2, 6] {0.5, 1, nan, 2, 3, 4, 5, 6, …}", in row-major order.
 std::string value_text(const at::Tensor& tensor, const ValueTextOptions& options = {});
+
+// The tensors among `arguments`, as "self float32[4, 3], mat2 float32[4, 2]"; "no tensors" where
+// there are none. Arguments that a failed kernel has moved away are left out.
+std::string tensors_among(const c10::FunctionSchema& schema,
+                          std::span<const c10::IValue> arguments);
 
 }  // namespace cohort::function

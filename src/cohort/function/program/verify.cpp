@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/program/verify.h"
-
 #include <string_view>
 
 #include "cohort/core/error.h"
+#include "cohort/function/program/wire.h"
 
 namespace cohort::function {
 namespace {
@@ -66,13 +65,8 @@ class Verifier {
   }
 
   void check(const Op& op, std::size_t number, std::size_t& draw) {
-    for (const Arg& arg : op.args) {
-      if (arg.kind == Arg::Kind::value) use(arg.id, "op #", number, " ", op.name);
-      if (arg.kind != Arg::Kind::values) continue;
-      for (const int id : arg.ids) {
-        if (id != -1) use(id, "op #", number, " ", op.name);
-      }
-    }
+    for (const Arg& arg : op.args)
+      for_each_value(arg, [&](int id) { use(id, "op #", number, " ", op.name); });
     for (const Out& out : op.outs) {
       require(out.is_list || out.ids.size() == 1, "op #", number, " ", op.name, " gives ",
               out.ids.size(), " tensors where one belongs");

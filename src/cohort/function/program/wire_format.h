@@ -4,6 +4,8 @@
 
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
@@ -27,23 +29,10 @@ inline constexpr std::size_t kRankMax = 64;
 
 // Plain numbers only: no quantized, no undefined dtypes.
 constexpr bool is_portable(at::ScalarType dtype) {
-  switch (dtype) {
-    case at::ScalarType::Byte:
-    case at::ScalarType::Char:
-    case at::ScalarType::Short:
-    case at::ScalarType::Int:
-    case at::ScalarType::Long:
-    case at::ScalarType::Half:
-    case at::ScalarType::Float:
-    case at::ScalarType::Double:
-    case at::ScalarType::ComplexFloat:
-    case at::ScalarType::ComplexDouble:
-    case at::ScalarType::Bool:
-    case at::ScalarType::BFloat16:
-      return true;
-    default:
-      return false;
-  }
+  using enum at::ScalarType;
+  constexpr std::array kPortable{Byte,  Char,   Short,        Int,           Long, Half,
+                                 Float, Double, ComplexFloat, ComplexDouble, Bool, BFloat16};
+  return std::find(kPortable.begin(), kPortable.end(), dtype) != kPortable.end();
 }
 
 }  // namespace cohort::function::wire

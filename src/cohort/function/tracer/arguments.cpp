@@ -13,10 +13,7 @@ namespace {
 using Kind = Arg::Kind;
 
 Arg constant_argument(Kind kind, const c10::IValue& value) {
-  Arg arg;
-  arg.kind = kind;
-  arg.constant = value;
-  return arg;
+  return {.kind = kind, .constant = value};
 }
 
 // The element type of a list argument, without "optional" around the list or the element.
@@ -52,19 +49,9 @@ Arg encode_list(const c10::Argument& argument, const c10::IValue& value,
 
 }  // namespace
 
-Arg value_argument(int id) {
-  Arg arg;
-  arg.kind = Kind::value;
-  arg.id = id;
-  return arg;
-}
+Arg value_argument(int id) { return {.kind = Kind::value, .id = id}; }
 
-Arg values_argument(std::vector<int> ids) {
-  Arg arg;
-  arg.kind = Kind::values;
-  arg.ids = std::move(ids);
-  return arg;
-}
+Arg values_argument(std::vector<int> ids) { return {.kind = Kind::values, .ids = std::move(ids)}; }
 
 Arg integer_argument(std::int64_t value) { return constant_argument(Kind::integer, value); }
 
@@ -75,9 +62,7 @@ Arg integers_argument(const std::vector<std::int64_t>& values) {
 Arg real_argument(double value) { return constant_argument(Kind::real, value); }
 
 Arg boolean_argument(bool value) {
-  Arg arg;
-  arg.kind = value ? Kind::boolean_true : Kind::boolean_false;
-  return arg;
+  return {.kind = value ? Kind::boolean_true : Kind::boolean_false};
 }
 
 Arg text_argument(std::string value) {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where in the user's code an operator was called.
+// Where an operator was called: in the user's code, and by which code of LibTorch.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace cohort::function {
@@ -38,5 +39,12 @@ class CallStack {
 // caller's name, which for a step is the page that our own template and std::function's have:
 // "main::{lambda(at::Tensor)#1}::operator()" in its place, or "operator()" where it says no more.
 std::string without_machinery(const std::string& function);
+
+// Whether the current operator was called through at::_ops::`op`::call by a function whose mangled
+// name begins with `function`, with no code of another library in between. Also false where names
+// were stripped.
+bool is_called_by(std::string_view op, std::string_view function) noexcept;
+// Whether some function on the stack has a mangled name that contains `function`.
+bool is_called_inside(std::string_view function) noexcept;
 
 }  // namespace cohort::function

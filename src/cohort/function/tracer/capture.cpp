@@ -114,12 +114,9 @@ int Recorder::add_op(std::string name, std::string overload, std::vector<Arg> ar
 }
 
 int Recorder::capture(const at::Tensor& tensor) {
-  if (tensor.has_storage() && options_.variable_of) {
-    const TracedVariable* traced = options_.variable_of(tensor.storage().unsafeGetStorageImpl());
-    if (traced != nullptr) {
-      add_variable(*traced, tensor);
-      return value_of(tensor);
-    }
+  if (const TracedVariable* traced = variable_at(tensor)) {
+    add_variable(*traced, tensor);
+    return value_of(tensor);
   }
   expect_freezable(tensor);
   Untraced untraced;
@@ -142,7 +139,7 @@ bool Recorder::is_read_before(const at::Tensor& tensor) {
   if (!tensor.requires_grad() || tensor.is_leaf()) return false;
   const TracedMemory* memory = values_.memory_of(tensor);
   if (memory != nullptr && memory->origin != Origin::constant) return false;
-  return !is_variable(tensor) && is_computed_from_reads(tensor);
+  return variable_at(tensor) == nullptr && is_computed_from_reads(tensor);
 }
 
 void Recorder::cut_graphs_of_reads(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

@@ -147,34 +147,17 @@ void change_bools(std::span<const bool> first, std::span<bool> values, Change ho
   }
 }
 
+template <class... Types, class Work>
+void visit_type_among(c10::ScalarType dtype, const Work& work) {
+  ((dtype == c10::CppTypeToScalarType<Types>::value ? work(Types()) : void()), ...);
+}
+
 // Calls `work` with a zero of the type in which the values of `dtype` are changed: floating-point,
-// integer or bool. False for other kinds.
+// integer or bool. Does nothing for other kinds.
 template <class Work>
-bool visit_type(c10::ScalarType dtype, const Work& work) {
-  switch (dtype) {
-    case c10::kFloat:
-      return work(float{}), true;
-    case c10::kDouble:
-      return work(double{}), true;
-    case c10::kHalf:
-      return work(c10::Half{}), true;
-    case c10::kBFloat16:
-      return work(c10::BFloat16{}), true;
-    case c10::kByte:
-      return work(std::uint8_t{}), true;
-    case c10::kChar:
-      return work(std::int8_t{}), true;
-    case c10::kShort:
-      return work(std::int16_t{}), true;
-    case c10::kInt:
-      return work(std::int32_t{}), true;
-    case c10::kLong:
-      return work(std::int64_t{}), true;
-    case c10::kBool:
-      return work(bool{}), true;
-    default:
-      return false;
-  }
+void visit_type(c10::ScalarType dtype, const Work& work) {
+  visit_type_among<float, double, c10::Half, c10::BFloat16, std::uint8_t, std::int8_t, std::int16_t,
+                   std::int32_t, std::int64_t, bool>(dtype, work);
 }
 
 template <class T>

@@ -11,16 +11,14 @@
 namespace cohort::function {
 namespace {
 
+using Specs = std::vector<std::optional<TensorSpec>>;
+
+// "%7"
+std::string name_of_value(int id) { return id < 0 ? "none" : "%" + std::to_string(id); }
+
 void write_ids(std::ostream& out, const std::vector<int>& ids) {
   out << '[';
-  for (std::size_t i = 0; i < ids.size(); ++i) {
-    if (i > 0) out << ", ";
-    if (ids[i] < 0) {
-      out << "none";
-    } else {
-      out << '%' << ids[i];
-    }
-  }
+  for (std::size_t i = 0; i < ids.size(); ++i) out << (i > 0 ? ", " : "") << name_of_value(ids[i]);
   out << ']';
 }
 
@@ -30,7 +28,7 @@ void write_argument(std::ostream& out, const Arg& arg) {
       out << "none";
       return;
     case Arg::Kind::value:
-      out << '%' << arg.id;
+      out << name_of_value(arg.id);
       return;
     case Arg::Kind::values:
       write_ids(out, arg.ids);
@@ -55,20 +53,10 @@ void write_argument(std::ostream& out, const Arg& arg) {
 
 bool is_equal(const Arg& first, const Arg& second) {
   if (first.kind != second.kind || first.id != second.id || first.ids != second.ids) return false;
-  switch (first.kind) {
-    case Arg::Kind::none:
-    case Arg::Kind::value:
-    case Arg::Kind::values:
-    case Arg::Kind::boolean_false:
-    case Arg::Kind::boolean_true:
-      return true;
-    case Arg::Kind::integer:
-      return first.constant.toInt() == second.constant.toInt();
-    case Arg::Kind::integers:
-      return first.constant.toIntVector() == second.constant.toIntVector();
-    default:
-      break;
-  }
+  const c10::IValue &a = first.constant, &b = second.constant;
+  if (a.isNone()) return true;  // the kind and the numbers of values say all
+  if (a.isInt()) return a.toInt() == b.toInt();
+  if (a.isIntList()) return a.toIntVector() == b.toIntVector();
   // The text has 17 digits, enough to tell apart any two doubles; NaN equals NaN, -0 does not equal
   // 0.
   std::ostringstream texts[2];
@@ -79,15 +67,10 @@ bool is_equal(const Arg& first, const Arg& second) {
 
 bool is_equal(const Op& first, const Op& second) {
   auto same_args = [](const Arg& a, const Arg& b) { return is_equal(a, b); };
-  auto same_outs = [](const Out& a, const Out& b) {
-    return a.is_list == b.is_list && a.ids == b.ids;
-  };
   return first.name == second.name && first.overload == second.overload &&
-         first.flags == second.flags &&
+         first.flags == second.flags && first.outs == second.outs &&
          std::equal(first.args.begin(), first.args.end(), second.args.begin(), second.args.end(),
-                    same_args) &&
-         std::equal(first.outs.begin(), first.outs.end(), second.outs.begin(), second.outs.end(),
-                    same_outs);
+                    same_args);
 }
 
 bool is_equal(const ProgramConstant& first, const ProgramConstant& second) {
@@ -165,6 +148,21 @@ std::vector<std::string> effects_of(const Program& program) {
   return effects;
 }
 
+// The specs of an op's results as ": float32[4], ?"; empty where none of them is known.
+std::string results_text(const Op& op, const Specs& specs) {
+  std::string text;
+  bool is_any_known = false;
+  for (const Out& out : op.outs) {
+    for (const int id : out.ids) {
+      const auto index = static_cast<std::size_t>(id);
+      const bool is_known = id >= 0 && index < specs.size() && specs[index];
+      is_any_known = is_any_known || is_known;
+      text += (text.empty() ? "" : ", ") + (is_known ? specs[index]->to_string() : "?");
+    }
+  }
+  return is_any_known ? ": " + text : "";
+}
+
 }  // namespace
 
 std::string describe(const Op& op) {
@@ -173,10 +171,8 @@ std::string describe(const Op& op) {
     text << (i > 0 ? ", " : "");
     if (op.outs[i].is_list || op.outs[i].ids.size() != 1) {
       write_ids(text, op.outs[i].ids);
-    } else if (op.outs[i].ids.front() < 0) {
-      text << "none";
     } else {
-      text << '%' << op.outs[i].ids.front();
+      text << name_of_value(op.outs[i].ids.front());
     }
   }
   text << (op.outs.empty() ? "" : " = ") << op.name << (op.overload.empty() ? "" : ".")
@@ -186,6 +182,28 @@ std::string describe(const Op& op) {
     write_argument(text, op.args[i]);
   }
   text << ')';
+  return text.str();
+}
+
+std::string listing(const Program& program, const Specs& specs) {
+  std::ostringstream text;
+  for (const ProgramInput& input : program.inputs)
+    text << '%' << input.id << " = input: " << input.spec.to_string() << '\n';
+  for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    const ProgramVariable& variable = program.variables[i];
+    text << '%' << variable.id << " = variable #" << i << " '" << variable.name
+         << "': " << variable.spec.to_string() << (variable.is_read ? "" : ", not read") << '\n';
+  }
+  for (const ProgramConstant& constant : program.constants)
+    text << '%' << constant.id << " = constant: " << value_text(constant.value) << '\n';
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    text << '#' << i << ' ' << describe(op) << results_text(op, specs) << '\n';
+  }
+  text << "return";
+  for (std::size_t i = 0; i < program.outputs.size(); ++i)
+    text << (i == 0 ? " " : ", ") << name_of_value(program.outputs[i]);
+  text << '\n';
   return text.str();
 }
 

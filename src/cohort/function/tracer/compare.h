@@ -2,6 +2,7 @@
 // Programs as text, and the first difference between two of them.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +12,9 @@ namespace cohort::function {
 
 // "%7 = aten::add.Tensor(%1, %2, 1)".
 std::string describe(const Op& op);
+// A whole program: inputs, variables, constants, operators and outputs, a line each, as
+// "#3 %7 = aten::add.Tensor(%1, %2, 1): float32[4, 3]". `specs` by value, where they are known.
+std::string listing(const Program& program, const std::vector<std::optional<TensorSpec>>& specs);
 // The first difference, with the op's number and both forms; empty for equal programs. Input specs
 // are not compared.
 std::string first_difference(const Program& first, const Program& second);

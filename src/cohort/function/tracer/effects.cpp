@@ -76,10 +76,8 @@ std::vector<at::Tensor> Recorder::example_element(std::int64_t resource) {
 
 int Recorder::variable_index(const at::Tensor& variable) {
   const TracedMemory* memory = values_.memory_of(variable);
-  if (memory == nullptr && variable.has_storage() && options_.variable_of) {
-    const TracedVariable* traced = options_.variable_of(variable.storage().unsafeGetStorageImpl());
-    if (traced != nullptr) return add_variable(*traced, variable);
-  }
+  const TracedVariable* traced = memory == nullptr ? variable_at(variable) : nullptr;
+  if (traced != nullptr) return add_variable(*traced, variable);
   if (memory == nullptr || memory->origin != Origin::variable) {
     refuse_local_variable(variable);
     refuse("the tensor to update (", TensorSpec::of(variable).to_string(),
@@ -217,21 +215,13 @@ std::vector<at::Tensor> Recorder::call_host(
   return results;
 }
 
-void Recorder::inspect(std::string name, std::string_view label, const at::Tensor& value) {
+void Recorder::inspect(const std::string& op, std::string_view label, const at::Tensor& value) {
   if (failure_) throw *failure_;
   Untraced untraced;
-  guarded(name, [&] {
+  guarded(op, [&] {
     std::vector<Arg> args = {text_argument(std::string(label)), value_argument(content_of(value))};
-    program_.ops.push_back({.name = name, .args = std::move(args), .flags = Op::effect});
+    program_.ops.push_back({.name = op, .args = std::move(args), .flags = Op::effect});
   });
-}
-
-void Recorder::print(std::string_view label, const at::Tensor& value) {
-  inspect("cohort::print", label, value);
-}
-
-void Recorder::check_finite(std::string_view label, const at::Tensor& value) {
-  inspect("cohort::check_finite", label, value);
 }
 
 void Recorder::capture_input(const at::Tensor& value) {

@@ -5,7 +5,7 @@
 #include <sstream>
 
 #include "cohort/core/torch_error.h"
-#include "cohort/function/program/argument_text.h"
+#include "cohort/function/program/value_text.h"
 #include "cohort/function/tracer/recorder.h"
 
 namespace cohort::function {

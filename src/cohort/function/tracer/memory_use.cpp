@@ -7,9 +7,9 @@
 #include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
+#include <array>
 
 #include "cohort/function/tracer/arguments.h"
-#include "cohort/function/tracer/host_readers.h"
 #include "cohort/function/tracer/key.h"
 #include "cohort/function/tracer/ops.h"
 #include "cohort/function/tracer/recorder.h"
@@ -42,23 +42,13 @@ void for_each_part(const at::Tensor& tensor, const Visit& visit) {
   visit(sparse->values());
 }
 
+// In the order of Origin.
+constexpr auto kOriginNames = std::to_array<std::string_view>(
+    {"an argument of the function", "a tensor that every call reads again", "an element",
+     "a variable", "a tensor made outside the function", "a result", "a result"});
+
 constexpr std::string_view name_of(Origin origin) {
-  switch (origin) {
-    case Origin::argument:
-      return "an argument of the function";
-    case Origin::captured_input:
-      return "a tensor that every call reads again";
-    case Origin::draw:
-      return "an element";
-    case Origin::variable:
-      return "a variable";
-    case Origin::constant:
-      return "a tensor made outside the function";
-    case Origin::result:
-    case Origin::old_gradient:
-      break;
-  }
-  return "a result";
+  return kOriginNames.at(static_cast<std::size_t>(origin));
 }
 
 [[noreturn]] void refuse_lost_write(const at::Tensor& tensor, const std::string& origin) {
@@ -88,12 +78,9 @@ void Recorder::add_old_gradients(const std::vector<OldGradient>& gradients) {
     values_.add(old.value, old.is_zero ? Origin::result : Origin::old_gradient);
     note_content(old.value);
     TracedMemory* memory = values_.memory_of(old.value);
-    const TracedVariable* variable =
-        options_.variable_of ? options_.variable_of(old.leaf.storage().unsafeGetStorageImpl())
-                             : nullptr;
     if (memory == nullptr) continue;
     memory->is_fixed = old.is_zero;
-    if (variable != nullptr) memory->maker = variable->name;
+    if (const TracedVariable* variable = variable_at(old.leaf)) memory->maker = variable->name;
   }
 }
 
@@ -198,8 +185,7 @@ void Recorder::release_graphs() {
 
 void Recorder::expect_own_memory(const Watched& watched) const {
   if (watched.geometry == Geometry::of(watched.tensor)) return;
-  const TracedVariable* variable =
-      options_.variable_of ? options_.variable_of(watched.geometry.storage) : nullptr;
+  const TracedVariable* variable = variable_at(watched.geometry.storage);
   refuse("variable '", variable != nullptr ? variable->name : "",
          "' got other memory or another shape inside the function (set_data(), unsqueeze_()); "
          "copy_() or assign the new values, and reshape what it is read as");
@@ -241,16 +227,11 @@ bool Recorder::is_fixed(const at::Tensor& tensor) {
     const TracedMemory* memory = values_.memory_of(part);
     // Memory that the trace does not know becomes a constant, unless it is a variable.
     const bool is_part_fixed = memory == nullptr
-                                   ? !is_variable(part)
+                                   ? variable_at(part) == nullptr
                                    : memory->is_fixed || memory->origin == Origin::constant;
     is_fixed = is_fixed && is_part_fixed;
   });
   return is_fixed;
-}
-
-bool Recorder::is_variable(const at::Tensor& tensor) const {
-  return tensor.has_storage() && options_.variable_of &&
-         options_.variable_of(tensor.storage().unsafeGetStorageImpl()) != nullptr;
 }
 
 bool Recorder::is_argument_fixed(const c10::IValue& argument) {
@@ -270,7 +251,8 @@ bool Recorder::has_fixed_shape(const c10::OperatorHandle& op, Arguments argument
 
 std::vector<bool> Recorder::fixed_results(const c10::OperatorHandle& op, Arguments arguments) {
   bool is_fixed = !is_random(op);
-  for (std::size_t i = 0; is_fixed && !reads_no_data(op) && i < arguments.size(); ++i) {
+  const bool reads_no_data = makes_memory_to_fill(op.operator_name().name);
+  for (std::size_t i = 0; is_fixed && !reads_no_data && i < arguments.size(); ++i) {
     const bool is_lost = writes_argument(op, arguments, i) && overwrites_argument(op, i);
     for_each_tensor(arguments[i], [&](const at::Tensor& tensor) {
       if (!is_lost || !tensor.has_storage() || !covers_its_memory(tensor))

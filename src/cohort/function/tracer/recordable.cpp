@@ -7,7 +7,6 @@
 
 #include "cohort/function/program/allow_list.h"
 #include "cohort/function/tracer/arguments.h"
-#include "cohort/function/tracer/library_caller.h"
 #include "cohort/function/tracer/ops.h"
 #include "cohort/function/tracer/recorder.h"
 #include "cohort/function/tracer/rewrites/rewrites.h"

@@ -2,6 +2,7 @@
 #include "cohort/function/tracer/recorder.h"
 
 #include <c10/core/GradMode.h>
+#include <c10/util/ScopeExit.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
@@ -10,7 +11,6 @@
 #include "cohort/core/torch_error.h"
 #include "cohort/function/program/op_memory.h"
 #include "cohort/function/tracer/arguments.h"
-#include "cohort/function/tracer/host_readers.h"
 #include "cohort/function/tracer/key.h"
 #include "cohort/function/tracer/ops.h"
 #include "cohort/function/tracer/rewrites/rewrites.h"
@@ -19,18 +19,10 @@ namespace cohort::function {
 namespace {
 
 // Pushes a name for a scope.
-class Entered {
- public:
-  Entered(std::vector<std::string>& names, const std::string& name) : names_(names) {
-    names_.push_back(name);
-  }
-  ~Entered() { names_.pop_back(); }
-  Entered(const Entered&) = delete;
-  Entered& operator=(const Entered&) = delete;
-
- private:
-  std::vector<std::string>& names_;
-};
+auto entered(std::vector<std::string>& names, const std::string& name) {
+  names.push_back(name);
+  return c10::make_scope_exit([&names] { names.pop_back(); });
+}
 
 // nullptr: the tensor has no memory, or memory of no bytes.
 const c10::StorageImpl* memory_of(const at::Tensor& tensor) {
@@ -134,7 +126,7 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
   if (is_composite) note_composite(op, arguments_of(op, *stack));
   if (is_rewritten(op, *stack)) return;
   if (is_composite) {
-    Entered composite(composites_, name);
+    const auto composite = entered(composites_, name);
     guarded(name, [&] { expect_fixed_host_reads(op, arguments_of(op, *stack)); });
     std::optional<RunningAverages> averages = running_averages_of(op, arguments_of(op, *stack));
     const internal::ScopedValue inside(averages_, averages ? std::move(averages) : averages_);
@@ -146,7 +138,7 @@ void Recorder::dispatch(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 bool Recorder::is_rewritten(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   guarded(op.operator_name().name, [&] { expect_own_memory_grows(op, arguments_of(op, stack)); });
   const std::string inside = composites_.empty() ? "" : composites_.back();
-  Entered composite(composites_, op.operator_name().name);
+  const auto composite = entered(composites_, op.operator_name().name);
   return rewrite(op, inside, stack);
 }
 
@@ -233,14 +225,10 @@ void Recorder::record(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 }
 
 Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
-  Op recorded;
-  recorded.name = op.operator_name().name;
-  recorded.overload = op.operator_name().overload_name;
+  Op recorded{.name = op.operator_name().name, .overload = op.operator_name().overload_name};
   const auto& schema = op.schema().arguments();
   // Errors of the op itself are reported before errors of its arguments.
-  Op canonical;
-  canonical.name = recorded.name;
-  canonical.args.resize(schema.size());
+  Op canonical{.name = recorded.name, .args = std::vector<Arg>(schema.size())};
   canonicalise(canonical);
   if (canonical.name == recorded.name) expect_recordable(op, arguments);
   separate_reshaped(op, arguments);
@@ -259,9 +247,7 @@ Op Recorder::encode(const c10::OperatorHandle& op, Arguments arguments) {
 
 // Notes the call itself, as the ops inside may not run: the composite may throw for a host value.
 void Recorder::note_composite(const c10::OperatorHandle& op, Arguments arguments) {
-  Op call;
-  call.name = op.operator_name().name;
-  call.overload = op.operator_name().overload_name;
+  Op call{.name = op.operator_name().name, .overload = op.operator_name().overload_name};
   const auto& schema = op.schema().arguments();
   for (std::size_t i = 0; i < schema.size(); ++i) {
     try {

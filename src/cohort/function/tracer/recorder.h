@@ -106,8 +106,7 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void update(const at::Tensor& variable, const internal::Effect& effect,
               std::span<const at::Tensor> hyper) override;
-  void print(std::string_view label, const at::Tensor& value) override;
-  void check_finite(std::string_view label, const at::Tensor& value) override;
+  void inspect(const std::string& op, std::string_view label, const at::Tensor& value) override;
   void capture_input(const at::Tensor& value) override;
   bool runs_here() const override { return options_.runs_here; }
   std::vector<at::Tensor> call_host(
@@ -238,7 +237,13 @@ class Recorder final : public Trace {
   void watch_memory(const at::Tensor& tensor, int id, bool is_unwritten);
   void add_host_content(const at::Tensor& tensor, int base);
   bool is_old_gradient(const at::Tensor& tensor);
-  bool is_variable(const at::Tensor& tensor) const;
+  // The registered variable that has this memory, or nullptr.
+  const TracedVariable* variable_at(const c10::StorageImpl* storage) const {
+    return options_.variable_of ? options_.variable_of(storage) : nullptr;
+  }
+  const TracedVariable* variable_at(const at::Tensor& tensor) const {
+    return tensor.has_storage() ? variable_at(tensor.storage().unsafeGetStorageImpl()) : nullptr;
+  }
   // Whether the tensor's values are the same in every run.
   bool is_fixed(const at::Tensor& tensor);
   bool is_argument_fixed(const c10::IValue& argument);
@@ -265,7 +270,6 @@ class Recorder final : public Trace {
   int content_of(const at::Tensor& tensor);
   int hyper_value(const at::Tensor& hyper);
   int own_value(const at::Tensor& tensor);
-  void inspect(std::string name, std::string_view label, const at::Tensor& value);
   bool leaves_gradients();
 
   const TraceOptions& options_;

@@ -95,15 +95,8 @@ Program Recorder::completed_program() const {
   };
   for (const Segment& segment : segments_)
     op_at(segment.op)->args = {integers_argument(segment.variables)};
-  std::vector<bool> is_unused(program.ops.size());
-  for (const std::size_t number : unused_ops_) is_unused[draws_.size() + number] = true;
-  std::size_t kept = 0;
-  for (std::size_t i = 0; i < program.ops.size(); ++i) {
-    if (is_unused[i]) continue;
-    if (kept != i) program.ops[kept] = std::move(program.ops[i]);
-    ++kept;
-  }
-  program.ops.resize(kept);
+  for (const std::size_t number : unused_ops_) op_at(number)->name.clear();
+  std::erase_if(program.ops, [](const Op& op) { return op.name.empty(); });
   return program;
 }
 

@@ -23,8 +23,8 @@
 #include <span>
 #include <vector>
 
+#include "cohort/function/tracer/call_site.h"
 #include "cohort/function/tracer/key.h"
-#include "cohort/function/tracer/library_caller.h"
 #include "cohort/function/tracer/ops.h"
 #include "cohort/function/tracer/rewrites/rewritten_gradients.h"
 

@@ -7,7 +7,6 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 
-#include <array>
 #include <string_view>
 
 namespace cohort::function {
@@ -23,13 +22,5 @@ bool resizes_argument(std::string_view name);
 // Whether to record a composite as one operator: it branches on tensor data inside, but its results
 // have fixed shapes, and no gradient passes through it.
 bool is_recorded_whole(const c10::OperatorHandle& op);
-
-// Operators whose rewritten form, or its gradient, sums in another order than LibTorch's own.
-// They agree with the eager program to 1e-6; everything else agrees bit for bit.
-inline constexpr auto kRoundedRewrites =
-    std::to_array<std::string_view>({"aten::cross_entropy_loss", "aten::equal", "aten::index_put",
-                                     "aten::index_put_", "aten::masked_fill", "aten::masked_fill_",
-                                     // With LibTorch 2 alone.
-                                     "aten::nanquantile", "aten::quantile"});
 
 }  // namespace cohort::function
