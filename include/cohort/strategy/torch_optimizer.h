@@ -29,7 +29,7 @@ class OutputArchive;
 
 namespace cohort {
 
-class AttachedState;  // variable/attached_state.h
+class AttachedState;  // variable/attached_states.h
 
 namespace internal {
 class LossWarnings;        // optimizer/loss_warnings.h

@@ -5,23 +5,41 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/version.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
+#include "cohort/core/autograd_node.h"
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/core/thread_value.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/user_lines.h"
-#include "cohort/optimizer/gradients/gradient_hooks.h"
 #include "cohort/variable/replica_count.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort::internal {
 namespace {
 
+using torch::autograd::GraphTask;
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+using Capture = GraphTask::ExecInfo::Capture;
+
+thread_local bool is_calling_hooks = false;
+
 std::string lines() { return function::UserLines::here().text(); }
+
+bool is_any_trained(std::span<const Variable> variables) {
+  return std::any_of(variables.begin(), variables.end(),
+                     [](const auto& each) { return each.tensor().requires_grad(); });
+}
 
 // The possible reason why the loss has no gradient, and the remedy.
 std::string why_without_gradient(std::span<const Variable> variables) {
@@ -29,10 +47,7 @@ std::string why_without_gradient(std::span<const Variable> variables) {
     return "; a c10::InferenceMode is open here, perhaps around run(): train outside of it";
   if (!c10::GradMode::is_enabled())
     return "; a torch::NoGradGuard is open here, perhaps around run(): train outside of it";
-  const bool is_any_trained = std::any_of(variables.begin(), variables.end(), [](const auto& each) {
-    return each.tensor().requires_grad();
-  });
-  if (!is_any_trained)
+  if (!is_any_trained(variables))
     return "; requires_grad_(false) has frozen all of these: call requires_grad_() of those to "
            "train, inside of run()";
   return "; compute it in the same step from tensor() or read() of the variables, with gradients "
@@ -46,8 +61,90 @@ std::string why_without_gradient(std::span<const Variable> variables) {
 bool may_others_have_gradients(std::span<const Variable> variables) {
   return variable::ReplicaCount::current() > 1 && function::Trace::current() == nullptr &&
          c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled() &&
-         std::any_of(variables.begin(), variables.end(),
-                     [](const auto& each) { return each.tensor().requires_grad(); });
+         is_any_trained(variables);
+}
+
+// Whether a user has registered hooks on the tensor (register_hook()) that
+// torch::autograd::grad() leaves out: LibTorch 2 calls them itself, LibTorch 1.13 calls only those
+// of tensors whose gradient is not asked for.
+bool has_left_out_hooks([[maybe_unused]] const at::Tensor& tensor) {
+#if TORCH_VERSION_MAJOR >= 2
+  return false;
+#else
+  return num_hooks(tensor) > 0;
+#endif
+}
+
+class TakeGradient final : public Capture::GradCaptureHook {
+ public:
+  TakeGradient(GradientSink& sink, std::size_t place) : sink_(sink), place_(place) {}
+  at::Tensor operator()(const at::Tensor& gradient) override {
+    sink_.take(place_, gradient);
+    return gradient;
+  }
+
+ private:
+  GradientSink& sink_;
+  const std::size_t place_;
+};
+
+void add_hook(Capture& capture, std::unique_ptr<Capture::GradCaptureHook> hook) {
+#if TORCH_VERSION_MAJOR >= 2
+  capture.DO_NOT_USE_DEPRECATED_register_capture_hook(std::move(hook));
+#else
+  capture.hooks_.push_back(std::move(hook));
+#endif
+}
+
+// The first node of a backward pass. The hooks belong to that pass and not to the graph or the
+// variables, so other passes, hooks of the user and grad() are as without them. A hook of a tensor
+// would not do: LibTorch 1.13 calls none in a pass that returns its gradients.
+struct FirstNode final : Node {
+  FirstNode(const std::vector<at::Tensor>& asked_for, GradientSink& given)
+      : inputs(asked_for), sink(given) {}
+  variable_list apply(variable_list&& gradients) override {
+    const auto* const nodes = torch::autograd::get_current_graph_task_exec_info();
+    if (nodes == nullptr) return std::move(gradients);
+    for (const auto& [node, info] : *nodes) {
+      if (info.captures_ == nullptr) continue;
+      for (Capture& capture : *info.captures_) {
+        const auto place = static_cast<std::size_t>(capture.output_idx_);
+        if (has_left_out_hooks(inputs[place])) continue;
+        add_hook(capture, std::make_unique<TakeGradient>(sink, place));
+      }
+    }
+    return std::move(gradients);
+  }
+  const std::vector<at::Tensor>& inputs;
+  GradientSink& sink;
+};
+
+// Returns the gradient after the hooks of the tensor, called as backward() calls them: one after
+// the other, without a graph. They may write into the gradient.
+at::Tensor call_left_out_hooks([[maybe_unused]] const at::Tensor& tensor, at::Tensor gradient) {
+#if TORCH_VERSION_MAJOR >= 2
+  return gradient;
+#else
+  const c10::NoGradGuard no_grad;
+  const ScopedValue scope(is_calling_hooks, true);
+  variable_list values(tensor.output_nr() + 1);
+  values.back() = std::move(gradient);
+  for (const auto& hook : torch::autograd::impl::hooks(tensor)) values = (*hook)(values);
+  return std::move(values.back());
+#endif
+}
+
+// Returns a tensor whose backward pass, torch::autograd::grad() of it with these inputs, is that of
+// `loss`, and gives `sink` the gradient of each input by its place in the list, as soon as nothing
+// more is added to it. Gradients of inputs with has_left_out_hooks() are not given. `inputs` and
+// `sink` must live until that pass has ended.
+at::Tensor with_sink(const at::Tensor& loss, const std::vector<at::Tensor>& inputs,
+                     GradientSink& sink) {
+  const auto first = make_node<FirstNode>(inputs, sink);
+  first->set_next_edges(torch::autograd::collect_next_edges(loss));
+  at::Tensor same = loss.detach();
+  torch::autograd::create_gradient_edge(same, first);
+  return same;
 }
 
 // Not while the pass runs: it holds a lock where it takes a gradient, and the hooks are the user's.
@@ -114,6 +211,12 @@ std::vector<at::Tensor> loss_gradients(const at::Tensor& loss,
   if (sink != nullptr) sink->finish();
   return gradients;
 }
+
+std::size_t num_hooks(const at::Tensor& tensor) {
+  return tensor.defined() ? torch::autograd::impl::hooks(tensor).size() : 0;
+}
+
+bool is_in_left_out_hooks() { return is_calling_hooks; }
 
 bool is_only_user(const at::Tensor& gradient) {
   if (gradient.layout() != at::kStrided || gradient.use_count() != 1) return false;

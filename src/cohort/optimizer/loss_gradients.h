@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "cohort/core/export.h"
-#include "cohort/variable/gradient_sink.h"
 #include "cohort/variable/variable.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort::internal {
 

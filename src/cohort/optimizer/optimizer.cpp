@@ -14,11 +14,11 @@
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/optimizer/loss_warnings.h"
 #include "cohort/optimizer/rules/claimed_name.h"
-#include "cohort/variable/attached_state.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/replica_count.h"
 #include "cohort/variable/row_gradient.h"
+#include "cohort/variable/validation.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/variable/variable_state.h"
 
@@ -27,19 +27,16 @@ namespace {
 
 using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
 
-std::unordered_set<const VariableImpl*> members_of(const std::vector<Variable>& variables) {
-  std::unordered_set<const VariableImpl*> members;
-  for (const Variable& variable : variables) members.insert(variable.impl().get());
-  return members;
-}
+using Members = std::unordered_set<const VariableImpl*>;
 
-void check_variables(std::string_view rule, const std::vector<Variable>& variables) {
+// Checks the variables and returns the set of them.
+Members checked_members(std::string_view rule, const std::vector<Variable>& variables) {
   COHORT_CHECK(
       !variables.empty(), ErrorCode::invalid_argument, "[optimizer.", rule,
       "] expected variables to train, got an empty list; give it the model's parameters()");
-  std::unordered_set<const VariableImpl*> seen;
+  Members members;
   for (const Variable& variable : variables) {
-    COHORT_CHECK(seen.insert(variable.impl().get()).second, ErrorCode::invalid_argument,
+    COHORT_CHECK(members.insert(variable.impl().get()).second, ErrorCode::invalid_argument,
                  "[optimizer.", rule, "] expected every variable once, got '", variable.name(),
                  "' twice");
   }
@@ -48,6 +45,7 @@ void check_variables(std::string_view rule, const std::vector<Variable>& variabl
                ErrorCode::invalid_argument, "[optimizer.", rule,
                "] expected a trainable variable, got only ", names_of(variables),
                ", which are not trainable");
+  return members;
 }
 
 // A number read on the host cannot be part of a program.
@@ -88,18 +86,18 @@ at::Tensor gradient_for_home(const at::Tensor& gradient, const Variable& variabl
 }  // namespace
 
 struct Optimizer::State final : AttachedState {
-  State(std::vector<Variable> given, const variable::UpdateRule& its_rule, std::string its_name,
-        const LearningRateSchedule& schedule, bool has_lazy_rows)
+  State(std::vector<Variable> given, Members given_members, const variable::UpdateRule& its_rule,
+        std::string its_name, const LearningRateSchedule& schedule, bool has_lazy_rows)
       : variables(std::move(given)),
-        members(members_of(variables)),
+        members(std::move(given_members)),
         rule(its_rule),
         claimed(std::move(its_name), variables, rule),
         lazy_rows(has_lazy_rows),
         learning_rate(schedule, !schedule.is_constant()) {}
 
   const std::vector<Variable> variables;
-  const std::unordered_set<const VariableImpl*> members;  // the same
-  std::vector<Variable> first_of_homes;                   // one of each home
+  const Members members;                 // the same
+  std::vector<Variable> first_of_homes;  // one of each home
   const variable::UpdateRule& rule;
   const optimizer::ClaimedName claimed;
   const bool lazy_rows;
@@ -159,9 +157,8 @@ struct Optimizer::State final : AttachedState {
   // that of a dense one.
   void warn_of_all_rows(const Update& update) {
     if (lazy_rows || !variable::is_row_gradient(update.gradient) || has_warned_of_rows) return;
-    std::vector<double> numbers;
-    for (const at::Tensor& value : hyper) numbers.push_back(hyperparameter_value(value));
-    if (rule.leaves_rows_of_zeros(numbers) || has_warned_of_rows.exchange(true)) return;
+    if (rule.leaves_rows_of_zeros(variable::values_of(hyper)) || has_warned_of_rows.exchange(true))
+      return;
     log_warn("[optimizer.", rule.name(), "] the gradient of '", update.variable.name(),
              "' has some rows only, but this rule with these options changes all ",
              update.gradient.size(0),
@@ -190,8 +187,8 @@ struct Optimizer::State final : AttachedState {
       variable.impl()->home()->check_can_minimize(variable.name());
   }
   bool keeps_newer_values() const {
-    return std::any_of(variables.begin(), variables.end(), [](const Variable& variable) {
-      return variable.impl()->home()->keeps_newer_values();
+    return std::any_of(first_of_homes.begin(), first_of_homes.end(), [](const Variable& each) {
+      return each.impl()->home()->keeps_newer_values();
     });
   }
 
@@ -246,14 +243,14 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
       rule.name(),
       "] expected an optimizer made outside of run(), got one of each replica, which would "
       "begin with new slots in each run; make it once outside and capture it");
-  check_variables(rule.name(), variables);
+  Members members = checked_members(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
   variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));
   for (std::size_t i = 0; i < hyper.size(); ++i)
     variable::check_hyperparameter_range(rule, i + 1, where, hyper[i]);
   std::string name = traits.name.empty() ? optimizer::next_name(rule) : traits.name;
-  state_ = std::make_shared<State>(std::move(variables), rule, std::move(name), learning_rate,
-                                   traits.lazy_rows);
+  state_ = std::make_shared<State>(std::move(variables), std::move(members), rule, std::move(name),
+                                   learning_rate, traits.lazy_rows);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
   state_->attach_to_homes(state_);

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "cohort/variable/attached_state.h"
+#include "cohort/variable/attached_states.h"
 
 namespace cohort::internal {
 

@@ -1,21 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The states of the optimizers of a home's variables.
+// State beside variables that the workers of a job must have alike: that of an optimizer.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cohort/core/amortized_sweep.h"
+#include "cohort/core/bytes.h"
 #include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
-#include "cohort/variable/attached_state.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort {
 
-// Thread-safe.
+// A home of variables knows those that belong to them (VariableHome::attach()), and hands them over
+// with the values. Used while no step runs.
+class COHORT_API AttachedState {
+ public:
+  virtual ~AttachedState() = default;
+  // Equal in all workers, which make the same program, and in a process that starts again.
+  virtual std::string key() const = 0;
+  virtual Bytes save() const = 0;
+  // Throws invalid_argument for the state of something else. Then it may be changed in part.
+  virtual void load(std::span<const std::byte> state) = 0;
+  // Distinguishes optimizers; empty for other states. The texts live as long as the state.
+  struct OptimizerId {
+    std::string_view name = {};
+    std::string_view rule = {};
+    std::string_view first_variable = {};
+  };
+  virtual OptimizerId id() const { return {}; }
+  // The settings that must be equal on all workers in a step of this optimizer, beside its
+  // hyperparameters; for messages, too. Its name is not among them: workers that are threads share
+  // one count of unnamed optimizers. Empty for other optimizers.
+  virtual std::string alike_in_steps(std::string_view optimizer) const {
+    static_cast<void>(optimizer);
+    return {};
+  }
+};
+
+// The states of the optimizers of a home's variables. Thread-safe.
 class COHORT_API AttachedStates {
  public:
   void add(const std::shared_ptr<AttachedState>& state);

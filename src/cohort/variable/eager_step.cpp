@@ -14,8 +14,7 @@ thread_local EagerStep* step_here = nullptr;
 }  // namespace
 
 EagerStep::EagerStep(VariableTraffic& traffic, Kind kind)
-    : outer_(std::exchange(step_here, this)), kind_(kind), traffic_(traffic) {}
-EagerStep::~EagerStep() { step_here = outer_; }
+    : here_(step_here, this), kind_(kind), traffic_(traffic) {}
 EagerStep* EagerStep::current() { return step_here; }
 bool EagerStep::is_scheduled_here() {
   return step_here != nullptr && step_here->kind_ == Kind::scheduled;

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "cohort/core/export.h"
+#include "cohort/core/thread_value.h"
 
 namespace cohort {
 
@@ -29,9 +30,6 @@ class COHORT_API EagerStep {
   enum class Kind : std::uint8_t { scheduled, run };
   // Counts in `traffic`, which outlives it, also where the step fails.
   explicit EagerStep(VariableTraffic& traffic, Kind kind = Kind::scheduled);
-  ~EagerStep();
-  EagerStep(const EagerStep&) = delete;
-  EagerStep& operator=(const EagerStep&) = delete;
   // The step of this thread, or nullptr.
   static EagerStep* current();
   // Whether this thread runs a scheduled step.
@@ -45,7 +43,7 @@ class COHORT_API EagerStep {
   VariableTraffic& traffic() const { return traffic_; }
 
  private:
-  EagerStep* const outer_;
+  const internal::ScopedValue<EagerStep*> here_;
   const Kind kind_;
   VariableTraffic& traffic_;
   std::unordered_map<const VariableImpl*, at::Tensor> values_;

@@ -156,14 +156,6 @@ class UpdateCounter::State {
                    std::vector<at::Tensor>& snapshots, c10::SmallVectorImpl<Taken>& taken);
   static void take_one(const std::shared_ptr<State>& self, c10::SmallVectorImpl<Taken>& taken);
   void give_back(std::int64_t number, std::uint64_t numbering);
-  // The tensor for an index, made at the first call.
-  at::Tensor hyperparameter(std::size_t index, const std::shared_ptr<State>& self);
-  // Called when the counter is destroyed, since the tensors and this state own each other.
-  void release_tensors() {
-    std::vector<at::Tensor> tensors;
-    const Lock lock(tensors_mutex_);
-    tensors.swap(tensors_);
-  }
 
  private:
   // The number for update `index` of the next step.
@@ -182,8 +174,6 @@ class UpdateCounter::State {
   std::deque<std::int64_t> returned_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t numbering_ COHORT_GUARDED_BY(mutex_) = 0;  // set_count() begins another one
   std::vector<UpdateCounter::CountedCell*> cells_ COHORT_GUARDED_BY(mutex_);
-  Mutex tensors_mutex_;  // locked before mutex_
-  std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
 };
 
 // The memory of a tensor that follows a counter.
@@ -289,20 +279,14 @@ void UpdateCounter::State::take_one(const std::shared_ptr<State>& self,
   state.refresh();
 }
 
-at::Tensor UpdateCounter::State::hyperparameter(std::size_t index,
-                                                const std::shared_ptr<State>& self) {
-  const Lock lock(tensors_mutex_);
-  while (tensors_.size() <= index)
-    tensors_.push_back(
-        tensor_of(std::make_unique<UpdateCounter::CountedCell>(self, tensors_.size())));
-  return tensors_[index];
-}
-
 UpdateCounter::UpdateCounter(Value value, bool varies)
     : state_(std::make_shared<State>(std::move(value), varies)) {}
-UpdateCounter::~UpdateCounter() { state_->release_tensors(); }
+UpdateCounter::~UpdateCounter() = default;
 at::Tensor UpdateCounter::hyperparameter(std::size_t index) {
-  return state_->hyperparameter(index, state_);
+  const Lock lock(tensors_mutex_);
+  while (tensors_.size() <= index)
+    tensors_.push_back(tensor_of(std::make_unique<CountedCell>(state_, tensors_.size())));
+  return tensors_[index];
 }
 double UpdateCounter::value() const { return state_->value(); }
 void UpdateCounter::set_value(Value value, bool varies) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/core/mutex.h"
 
 namespace cohort {
 
@@ -77,6 +78,8 @@ class COHORT_API UpdateCounter {
   friend std::vector<at::Tensor> hyperparameters_of_step(std::span<const at::Tensor>,
                                                          CountedUpdates&);
   const std::shared_ptr<State> state_;
+  Mutex tensors_mutex_;  // locked before that of the state
+  std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
 };
 
 // The numbers that one step has taken from counters. A step that makes no updates gives them back

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/replica_count.h"
 
-#include <utility>
-
 #include "cohort/core/error.h"
 
 namespace cohort::variable {
@@ -15,14 +13,9 @@ thread_local bool is_loss_scaled = false;
 }  // namespace
 
 ReplicaCount::ReplicaCount(int count, int local_replica)
-    : previous_count_(std::exchange(replica_count, count)),
-      previous_replica_(std::exchange(replica_here, local_replica)),
-      was_scaled_(std::exchange(is_loss_scaled, false)) {}
-ReplicaCount::~ReplicaCount() {
-  replica_count = previous_count_;
-  replica_here = previous_replica_;
-  is_loss_scaled = was_scaled_;
-}
+    : count_(replica_count, count),
+      replica_(replica_here, local_replica),
+      is_scaled_(is_loss_scaled, false) {}
 int ReplicaCount::current() { return replica_count; }
 int ReplicaCount::local_replica() { return replica_here; }
 void ReplicaCount::note_scaled() { is_loss_scaled = true; }

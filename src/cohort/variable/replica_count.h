@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "cohort/core/export.h"
+#include "cohort/core/thread_value.h"
 
 namespace cohort::variable {
 
@@ -13,9 +14,6 @@ namespace cohort::variable {
 class COHORT_API ReplicaCount {
  public:
   explicit ReplicaCount(int count, int local_replica = 0);
-  ~ReplicaCount();
-  ReplicaCount(const ReplicaCount&) = delete;
-  ReplicaCount& operator=(const ReplicaCount&) = delete;
   // 1 in cross-replica context and without a strategy.
   static int current();
   // 0 in cross-replica context and without a strategy.
@@ -27,9 +25,9 @@ class COHORT_API ReplicaCount {
   static bool is_scaled();
 
  private:
-  const int previous_count_;
-  const int previous_replica_;
-  const bool was_scaled_;
+  const internal::ScopedValue<int> count_;
+  const internal::ScopedValue<int> replica_;
+  const internal::ScopedValue<bool> is_scaled_;
 };
 
 // Throws unimplemented in a replica context of several replicas, for variables that are not made by

@@ -2,58 +2,40 @@
 #include "cohort/variable/state_walk.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/empty.h>
 
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/variable/variable_home.h"
+#include "cohort/variable/variable_state.h"
 
 namespace cohort {
 namespace {
 
-at::Tensor memory_for(const at::Tensor& rows, std::int64_t count) {
-  std::vector<std::int64_t> sizes = rows.sizes().vec();
-  sizes[0] = count;
-  return at::empty(sizes, rows.options());
+// Puts a tensor of the record, which has some rows, into the one that becomes whole.
+void join(at::Tensor& whole, const at::Tensor& part, const VariableRecord& record) {
+  const std::int64_t rows = record.values[0].tensor.size(0);
+  if (part.dim() == 0 || part.size(0) != rows) {
+    whole = part;
+    return;
+  }
+  if (!whole.defined()) whole = memory_for_rows(part, record.spec.sizes->front());
+  whole.narrow(0, record.first_row, rows).copy_(part);
 }
 
-// Puts the rows of a record into the one that becomes whole.
-class RowJoiner {
- public:
-  RowJoiner(VariableRecord& whole, const VariableRecord& part)
-      : whole_(whole),
-        first_row_(part.first_row),
-        rows_(part.values[0].tensor.size(0)),
-        all_rows_(part.spec.sizes->front()) {}
-
-  void join(const VariableRecord::Value& part) {
-    VariableRecord::Value& value = whole_.values[0];
-    join(value.tensor, part.tensor);
-    value.slots.resize(part.slots.size());
-    for (std::size_t s = 0; s < part.slots.size(); ++s) {
-      internal::OptimizerSlots& slots = value.slots[s];
-      slots.optimizer = part.slots[s].optimizer;
-      slots.rule = part.slots[s].rule;
-      slots.tensors.resize(part.slots[s].tensors.size());
-      for (std::size_t i = 0; i < slots.tensors.size(); ++i)
-        join(slots.tensors[i], part.slots[s].tensors[i]);
-    }
+void join(VariableRecord::Value& whole, const VariableRecord& record) {
+  const VariableRecord::Value& part = record.values[0];
+  join(whole.tensor, part.tensor, record);
+  whole.slots.resize(part.slots.size());
+  for (std::size_t s = 0; s < part.slots.size(); ++s) {
+    internal::OptimizerSlots& slots = whole.slots[s];
+    slots.optimizer = part.slots[s].optimizer;
+    slots.rule = part.slots[s].rule;
+    slots.tensors.resize(part.slots[s].tensors.size());
+    for (std::size_t i = 0; i < slots.tensors.size(); ++i)
+      join(slots.tensors[i], part.slots[s].tensors[i], record);
   }
-
- private:
-  void join(at::Tensor& whole, const at::Tensor& part) const {
-    if (part.dim() == 0 || part.size(0) != rows_) {
-      whole = part;
-      return;
-    }
-    if (!whole.defined()) whole = memory_for(part, all_rows_);
-    whole.narrow(0, first_row_, rows_).copy_(part);
-  }
-
-  VariableRecord& whole_;
-  const std::int64_t first_row_, rows_, all_rows_;
-};
+}
 
 }  // namespace
 
@@ -75,7 +57,7 @@ std::vector<VariableRecord> whole_state(std::span<const Variable> variables,
     }
     if (whole[i].values.empty())
       whole[i] = {.name = record.name, .spec = record.spec, .values = {{}}};
-    RowJoiner(whole[i], record).join(record.values[0]);
+    join(whole[i].values[0], record);
   });
   return whole;
 }

@@ -6,9 +6,9 @@
 
 #include <cstdint>
 #include <exception>
-#include <limits>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/function/variable_read.h"
@@ -21,8 +21,8 @@ namespace {
 using internal::Effect;
 
 void write_one(const Variable& variable, Effect::Kind kind, const at::Tensor& value,
-               const at::Tensor& row_ids = {}) {
-  const VariableWrite write{variable, kind, value, row_ids};
+               const at::Tensor& row_ids = {}, bool is_number = false) {
+  const VariableWrite write{variable, kind, value, row_ids, is_number};
   write_values({&write, 1});
 }
 
@@ -30,16 +30,13 @@ void write_one(const Variable& variable, Effect::Kind kind, const at::Tensor& va
 bool is_in_range(std::int64_t number, at::ScalarType dtype) {
   switch (dtype) {
     case at::kByte:
-      return number >= 0 && number <= std::numeric_limits<std::uint8_t>::max();
+      return std::in_range<std::uint8_t>(number);
     case at::kChar:
-      return number >= std::numeric_limits<std::int8_t>::min() &&
-             number <= std::numeric_limits<std::int8_t>::max();
+      return std::in_range<std::int8_t>(number);
     case at::kShort:
-      return number >= std::numeric_limits<std::int16_t>::min() &&
-             number <= std::numeric_limits<std::int16_t>::max();
+      return std::in_range<std::int16_t>(number);
     case at::kInt:
-      return number >= std::numeric_limits<std::int32_t>::min() &&
-             number <= std::numeric_limits<std::int32_t>::max();
+      return std::in_range<std::int32_t>(number);
     default:
       return true;
   }
@@ -85,12 +82,8 @@ at::Tensor tensor_of(const Variable& variable, const at::Scalar& number, std::st
 }
 
 void assign_number(const Variable& variable, Effect::Kind kind, const at::Scalar& number) {
-  const VariableWrite write{variable,
-                            kind,
-                            tensor_of(variable, number, variable::effect_kind(kind).name),
-                            {},
-                            /*is_number=*/true};
-  write_values({&write, 1});
+  const at::Tensor value = tensor_of(variable, number, variable::effect_kind(kind).name);
+  write_one(variable, kind, value, {}, /*is_number=*/true);
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <functional>
 #include <memory>
 #include <span>
@@ -16,8 +17,7 @@
 
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
-#include "cohort/variable/attached_state.h"
-#include "cohort/variable/gradient_sink.h"
+#include "cohort/variable/attached_states.h"
 #include "cohort/variable/state_walk.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_state.h"
@@ -51,6 +51,20 @@ class COHORT_API UpdateRecorder {
   virtual void write(std::span<const VariableWrite> writes) = 0;
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const at::Tensor> hyper) = 0;
+};
+
+// Who wants gradients while the backward pass that computes them still runs. Made for one backward
+// pass, whose gradients all go into one apply_updates() afterwards, with no other code of the user
+// between; it lives until that has returned or thrown. Used only from the thread of the backward
+// pass.
+class COHORT_API GradientSink {
+ public:
+  virtual ~GradientSink() = default;
+  // The gradient of variable `i` is complete; undefined if there is none. Must not throw, and must
+  // not change it.
+  virtual void take(std::size_t i, const at::Tensor& gradient) = 0;
+  // The backward pass has ended without an error.
+  virtual void finish() = 0;
 };
 
 // One for all local variables, and one for each strategy that has variables. The callers are the

@@ -29,6 +29,12 @@ at::Tensor elements_of(const at::Tensor& tensor, ElementRange range) {
   return tensor.as_strided({range.size()}, {1}, tensor.storage_offset() + range.begin);
 }
 
+at::Tensor memory_for_rows(const at::Tensor& like, std::int64_t rows) {
+  std::vector<std::int64_t> sizes = like.sizes().vec();
+  sizes[0] = rows;
+  return at::empty(sizes, like.options());
+}
+
 namespace {
 
 // Which slots have a number for each element.
@@ -43,16 +49,6 @@ std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Ten
 // The others have one number for all rows.
 bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
   return slot.dim() > 0 && slot.size(0) == value.size(0);
-}
-
-at::Tensor memory_for_rows(const at::Tensor& tensor, std::int64_t rows) {
-  std::vector<std::int64_t> sizes = tensor.sizes().vec();
-  sizes[0] = rows;
-  return at::empty(sizes, tensor.options());
-}
-
-void replace_rows(at::Tensor& tensor, const at::Tensor& row_ids, const at::Tensor& rows) {
-  tensor.index_copy_(0, row_ids, rows);
 }
 
 }  // namespace
@@ -124,10 +120,10 @@ void VariableState::apply(const SlotKey& key, Reserve reserve, at::Tensor& new_v
   }
   key.rule.update(reserve.new_rows, reserve.new_rows, reserve.slot_rows, reserve.gradient, hyper);
   if (!new_value.is_alias_of(value_)) new_value.copy_(value_);
-  replace_rows(new_value, reserve.row_ids, reserve.new_rows);
+  new_value.index_copy_(0, reserve.row_ids, reserve.new_rows);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (!reserve.slot_rows[i].is_same(slots[i]))
-      replace_rows(slots[i], reserve.row_ids, reserve.slot_rows[i]);
+      slots[i].index_copy_(0, reserve.row_ids, reserve.slot_rows[i]);
   }
 }
 

@@ -46,6 +46,9 @@ struct ElementRange {
 // They share their memory with the tensor, which must be row-major.
 COHORT_API at::Tensor elements_of(const at::Tensor& tensor, ElementRange range);
 
+// Memory for tensors like this one, but with another number of rows.
+COHORT_API at::Tensor memory_for_rows(const at::Tensor& like, std::int64_t rows);
+
 // An update has two steps, so that several can be made together or not at all: reserve() checks and
 // allocates what the update needs, but changes nothing; then apply() cannot fail.
 // Thread-compatible: the owner locks.

@@ -14,8 +14,8 @@
 #include <vector>
 
 #include "cohort/core/mutex.h"
-#include "cohort/variable/gradient_sink.h"
 #include "cohort/variable/variable.h"
+#include "cohort/variable/variable_home.h"
 #include "cohort/workers/pack_sender.h"
 
 namespace cohort::internal {

@@ -3,7 +3,6 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/maximum.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <cstdint>
@@ -33,13 +32,6 @@ class AdamRule final : public ElementRule {
                      {"weight_decay", not_negative}},
                     {"exp_avg", "exp_avg_sq", "step"}) {
     if (kAmsgrad) add_slot("max_exp_avg_sq");
-  }
-  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
-                                       std::span<const double>) const override {
-    const at::Tensor like = variable.detach();
-    std::vector<at::Tensor> slots{at::zeros_like(like), at::zeros_like(like), zero_steps()};
-    if (kAmsgrad) slots.push_back(at::zeros_like(like));
-    return slots;
   }
 
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,

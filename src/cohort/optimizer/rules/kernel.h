@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/zeros.h>
+#include <ATen/ops/zeros_like.h>
 
 #include <cstdint>
 #include <initializer_list>
@@ -18,10 +19,32 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/optimizer/rules/flush_denormals.h"
 #include "cohort/variable/update_rule.h"
 
+#if defined(__SSE2__)
+#include <xmmintrin.h>
+#endif
+
 namespace cohort::optimizer {
+
+// While it lives, its thread reads and writes numbers too small for a normal exponent (below
+// 1.2e-38 in float32) as zero, as TensorFlow's kernels do. A weight whose gradient stays zero would
+// otherwise have a momentum that decays into them and never reaches zero; x86 processors take some
+// 100 cycles for each of them.
+class FlushDenormals {
+#if defined(__SSE2__)
+ public:
+  FlushDenormals() noexcept : before_(_mm_getcsr()) { _mm_setcsr(before_ | kFlush); }
+  ~FlushDenormals() { _mm_setcsr(before_); }
+  FlushDenormals(const FlushDenormals&) = delete;
+  FlushDenormals& operator=(const FlushDenormals&) = delete;
+
+ private:
+  static constexpr unsigned kFlush = 0x8040;  // results to zero (FTZ), and operands (DAZ)
+
+  const unsigned before_;
+#endif
+};
 
 // For fewer elements a second thread costs more than it saves.
 inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
@@ -47,6 +70,9 @@ inline constexpr double kLeastNormal = std::numeric_limits<float>::min();
 
 using Hyperparameter = std::pair<std::string_view, variable::HyperparameterRange>;
 
+// A slot that counts steps. It is on the CPU, wherever the value is.
+inline at::Tensor zero_steps() { return at::zeros({}, at::TensorOptions(at::ScalarType::Long)); }
+
 // A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
 // values on other devices it is a few operators of LibTorch: the same formula in the same order,
 // though a GPU may round a product and its sum once instead of twice. The operators need memory of
@@ -64,6 +90,14 @@ class ElementRule : public variable::UpdateRule {
     return ranges_;
   }
   std::span<const std::string_view> slot_names() const final { return slots_; }
+  // All slots are zeros like the variable, but for "step".
+  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
+                                       std::span<const double>) const override {
+    std::vector<at::Tensor> made;
+    for (const std::string_view slot : slots_)
+      made.push_back(slot == "step" ? zero_steps() : at::zeros_like(variable.detach()));
+    return made;
+  }
 
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
               const at::Tensor& gradient, std::span<const double> hyper) const final {
@@ -99,9 +133,6 @@ const variable::UpdateRule& the() {
   static const Rule& rule = *new Rule();
   return rule;
 }
-
-// A slot that counts steps. It is on the CPU, wherever the value is.
-inline at::Tensor zero_steps() { return at::zeros({}, at::TensorOptions(at::ScalarType::Long)); }
 
 // fn(std::true_type()) or fn(std::false_type()), so that the loop in fn has no branch.
 template <class Fn>

@@ -4,7 +4,6 @@
 #include <ATen/ops/addcdiv.h>
 #include <ATen/ops/addcmul.h>
 #include <ATen/ops/sub.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <cmath>
 #include <cstdint>
@@ -32,12 +31,6 @@ class RMSpropRule final : public ElementRule {
     if (kIsCentered) add_slot("grad_avg");
     if (kHasMomentum) add({"momentum", fraction});
     if (kHasMomentum) add_slot("momentum_buffer");
-  }
-  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
-                                       std::span<const double>) const override {
-    std::vector<at::Tensor> slots;
-    while (slots.size() < kSlots) slots.push_back(at::zeros_like(variable.detach()));
-    return slots;
   }
 
   void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,

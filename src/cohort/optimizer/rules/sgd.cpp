@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/sub.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <array>
 #include <cstdint>
@@ -22,9 +21,6 @@ class SGDRule final : public ElementRule {
   using enum variable::HyperparameterRange;
   SGDRule()
       : ElementRule("sgd", {{"learning_rate", not_negative}, {"weight_decay", not_negative}}, {}) {}
-  std::vector<at::Tensor> create_slots(const at::Tensor&, std::span<const double>) const override {
-    return {};
-  }
 
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] == 0.0;
@@ -68,12 +64,6 @@ class MomentumRule final : public ElementRule {
                     {"momentum_buffer"}) {
     if (kIsDampened) add({"dampening", not_negative});
     if (kIsDampened) add_slot("step");
-  }
-  std::vector<at::Tensor> create_slots(const at::Tensor& variable,
-                                       std::span<const double>) const override {
-    std::vector<at::Tensor> slots{at::zeros_like(variable.detach())};
-    if (kIsDampened) slots.push_back(zero_steps());
-    return slots;
   }
 
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {

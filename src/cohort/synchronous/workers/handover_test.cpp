@@ -24,7 +24,7 @@
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
-#include "cohort/variable/attached_state.h"
+#include "cohort/variable/attached_states.h"
 #include "cohort/variable/saved_values.h"
 
 namespace cohort::internal {
