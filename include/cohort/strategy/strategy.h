@@ -43,7 +43,7 @@ class StrategyExtended;  // strategy/strategy_extended.h
 struct VariableRequest;
 
 namespace internal {
-class FunctionHost;       // strategy/strategy_parts.h
+class FunctionHost;       // synchronous/traced/traced_programs.h
 class StrategyVariables;  // strategy/strategy_parts.h
 class StrategyWorkers;    // workers/strategy_workers.h
 

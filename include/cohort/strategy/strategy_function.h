@@ -40,7 +40,7 @@ T result_as(const Nest& nest) {
 
 namespace cohort::internal {
 
-class StepPrograms;  // strategy/strategy_parts.h
+class StepPrograms;  // synchronous/traced/traced_programs.h
 
 // A component as an argument of a traced step.
 template <class C>

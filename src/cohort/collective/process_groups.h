@@ -47,14 +47,39 @@ struct Membership {
   std::vector<bool> is_new = {};
 };
 
+}  // namespace cohort::collective
+
+namespace cohort::internal {
+
+// The part of ProcessGroups that a strategy uses. There are others, for the processes of an MPI job
+// and in tests. Called by one thread at a time.
+class WorkerGroups {
+ public:
+  virtual ~WorkerGroups() = default;
+  virtual collective::Membership form(Deadline deadline, Duration return_wait) = 0;
+  // Throws if there can be no group but the first one.
+  virtual void check_forms_again() const {}
+  // Whether the others have ended the last group because of this process, and go on without it.
+  virtual bool is_given_up() { return false; }
+  // Whether all others of the last group have ended; true if there can be no group but the first.
+  virtual bool have_others_ended(Deadline /*deadline*/) { return true; }
+  // The number of the last group, equal on all its workers; 0 if there can be no group but the
+  // first.
+  virtual std::uint64_t last_number() const { return 0; }
+};
+
+}  // namespace cohort::internal
+
+namespace cohort::collective {
+
 // Owns the socket that listens at the address of this task, and a thread that accepts. Thread-safe,
 // but form() runs once at a time.
-class COHORT_API ProcessGroups {
+class COHORT_API ProcessGroups final : public internal::WorkerGroups {
  public:
   // Listens from now on. Throws invalid_argument for bad options, resource_exhausted if the address
   // is in use.
   explicit ProcessGroups(ProcessGroupOptions options);
-  ~ProcessGroups();
+  ~ProcessGroups() override;
   ProcessGroups(const ProcessGroups&) = delete;
   ProcessGroups& operator=(const ProcessGroups&) = delete;
 
@@ -80,17 +105,17 @@ class COHORT_API ProcessGroups {
   // The process of a worker that starts again while the others train waits until they form the next
   // group: as long as they train, also after the deadline, until `return_wait` is over. A member
   // that was left out waits until the deadline. Throws deadline_exceeded if they do not.
-  Membership form(Deadline deadline, Duration return_wait = Duration::zero());
+  Membership form(Deadline deadline, Duration return_wait = Duration::zero()) override;
 
   // Whether others go on without this process, and said so: members of the last group have ended it
   // because of this process, or have formed the next one without it. Not during form() or a call of
   // that group.
-  bool is_given_up();
+  bool is_given_up() override;
   // Whether the processes of all other members of the last group are known to have ended, as in
   // form(). Waits until the deadline for those that may just be ending. As is_given_up().
-  bool have_others_ended(Deadline deadline);
+  bool have_others_ended(Deadline deadline) override;
   // The number of the last group, also of one that has ended; 0: there was none.
-  std::uint64_t last_number() const;
+  std::uint64_t last_number() const override;
 
  private:
   class State;

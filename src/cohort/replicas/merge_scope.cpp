@@ -15,7 +15,7 @@ MergeScope::MergeScope() : innermost_(innermost_merge, this) {}
 void MergeScope::note_write(Written& written) {
   if (innermost_merge == nullptr) return;
   std::vector<Written*>& all = innermost_merge->written_;
-  if (std::find(all.begin(), all.end(), &written) == all.end()) all.push_back(&written);
+  if (std::ranges::find(all, &written) == all.end()) all.push_back(&written);
 }
 
 void MergeScope::complete() {

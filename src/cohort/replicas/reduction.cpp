@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <bit>
 #include <limits>
-#include <optional>
 #include <span>
 #include <string>
 
@@ -103,6 +102,38 @@ TreeSum tree_sum(std::span<const at::Tensor> values) {
   return {at::add(left.value, right.value), true};
 }
 
+// Whether some are defined, all of those as rows of one shape and of a dtype that is added as it
+// is. Other ones are added as any sparse tensors, or refused.
+bool are_row_gradients(const std::vector<at::Tensor>& gradients) {
+  const at::Tensor* first = nullptr;
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined()) continue;
+    if (first == nullptr) first = &gradient;
+    const bool is_alike = variable::is_row_gradient(gradient) &&
+                          gradient.sizes() == first->sizes() &&
+                          gradient.scalar_type() == first->scalar_type();
+    if (!is_alike || is_half(gradient.scalar_type())) return false;
+  }
+  return first != nullptr;
+}
+
+// A row is added as an element of a dense gradient: first in each replica, then over them.
+Reduction::Parts sum_of_rows(const std::vector<at::Tensor>& gradients, const Reduction& reduction,
+                             bool are_temporary) {
+  std::vector<at::Tensor> sums;
+  for (const at::Tensor& gradient : gradients)
+    sums.push_back(gradient.defined() ? variable::sum_rows(gradient) : at::Tensor());
+  Reduction::Parts sum = reduction.parts(variable::add_all_rows(sums));
+  if (are_temporary) return sum;
+  // The only gradient may be its own sum.
+  for (const at::Tensor& gradient : gradients) {
+    if (!gradient.defined() || !sum.value.is_alias_of(variable::rows_of(gradient).values)) continue;
+    sum.value = sum.value.clone();
+    sum.indices = sum.indices.clone();
+  }
+  return sum;
+}
+
 }  // namespace
 
 std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) const {
@@ -113,9 +144,8 @@ std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) c
                  ", got ", axis,
                  component.dim() == 0 ? "; a scalar has none: reduce it without an axis" : "");
     const std::int64_t from_first = axis < 0 ? axis + component.dim() : axis;
-    COHORT_CHECK(std::find(axes.begin(), axes.end(), from_first) == axes.end(),
-                 ErrorCode::invalid_argument, "[", call_, "] expected each axis once, got ", axis,
-                 " twice");
+    COHORT_CHECK(std::ranges::find(axes, from_first) == axes.end(), ErrorCode::invalid_argument,
+                 "[", call_, "] expected each axis once, got ", axis, " twice");
     axes.push_back(from_first);
   }
   return axes;
@@ -223,42 +253,6 @@ at::Tensor Reduction::of(const std::vector<at::Tensor>& values) const {
   return result(sum(all));
 }
 
-namespace {
-
-// Whether some are defined, all of those as rows of one shape and of a dtype that is added as it
-// is. Other ones are added as any sparse tensors, or refused.
-bool are_row_gradients(const std::vector<at::Tensor>& gradients) {
-  const at::Tensor* first = nullptr;
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined()) continue;
-    if (first == nullptr) first = &gradient;
-    const bool is_alike = variable::is_row_gradient(gradient) &&
-                          gradient.sizes() == first->sizes() &&
-                          gradient.scalar_type() == first->scalar_type();
-    if (!is_alike || is_half(gradient.scalar_type())) return false;
-  }
-  return first != nullptr;
-}
-
-// A row is added as an element of a dense gradient: first in each replica, then over them.
-Reduction::Parts sum_of_rows(const std::vector<at::Tensor>& gradients, const Reduction& reduction,
-                             bool are_temporary) {
-  std::vector<at::Tensor> sums;
-  for (const at::Tensor& gradient : gradients)
-    sums.push_back(gradient.defined() ? variable::sum_rows(gradient) : at::Tensor());
-  Reduction::Parts sum = reduction.parts(variable::add_all_rows(sums));
-  if (are_temporary) return sum;
-  // The only gradient may be its own sum.
-  for (const at::Tensor& gradient : gradients) {
-    if (!gradient.defined() || !sum.value.is_alias_of(variable::rows_of(gradient).values)) continue;
-    sum.value = sum.value.clone();
-    sum.indices = sum.indices.clone();
-  }
-  return sum;
-}
-
-}  // namespace
-
 Reduction::Parts sum_of_gradient_parts(const std::vector<at::Tensor>& gradients,
                                        std::string_view call, CrossDeviceOps cross_device_ops,
                                        bool are_temporary) {
@@ -284,9 +278,8 @@ at::Tensor gradient_of_sum(const Reduction::Parts& sum) {
   return sum.value.defined() ? Reduction(ReduceOp::sum, {}).result(sum) : at::Tensor();
 }
 
-at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call,
-                            CrossDeviceOps cross_device_ops) {
-  return gradient_of_sum(sum_of_gradient_parts(gradients, call, cross_device_ops));
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call) {
+  return gradient_of_sum(sum_of_gradient_parts(gradients, call));
 }
 
 }  // namespace cohort::internal

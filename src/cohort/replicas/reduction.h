@@ -84,8 +84,6 @@ Reduction::Parts sum_of_gradient_parts(
 at::Tensor gradient_of_sum(const Reduction::Parts& sum);
 // The sum of gradients, in that tree and in memory of its own. Undefined ones count as zero; if all
 // are, so is the sum. Throws as Reduction does; `call` is for messages.
-at::Tensor sum_of_gradients(
-    const std::vector<at::Tensor>& gradients, std::string_view call,
-    CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
+at::Tensor sum_of_gradients(const std::vector<at::Tensor>& gradients, std::string_view call);
 
 }  // namespace cohort::internal

@@ -11,12 +11,6 @@ c10::Device torch_device(const Device& device) {
   return {at::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
-std::vector<c10::Device> torch_devices(const std::vector<Device>& devices) {
-  std::vector<c10::Device> all;
-  for (const Device& device : devices) all.push_back(torch_device(device));
-  return all;
-}
-
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device) {
   return tensor.device() == device ? tensor : tensor.to(device);
 }

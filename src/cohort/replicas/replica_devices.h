@@ -15,7 +15,6 @@ namespace cohort::internal {
 
 // GPU:1 is cuda:1. Each CPU:n is the one CPU.
 c10::Device torch_device(const Device& device);
-std::vector<c10::Device> torch_devices(const std::vector<Device>& devices);
 
 // The tensor itself if it is there, else a copy of it, through which gradients flow.
 at::Tensor on_device(const at::Tensor& tensor, c10::Device device);

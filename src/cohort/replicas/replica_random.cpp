@@ -3,7 +3,6 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 
-#include <atomic>
 #include <exception>
 #include <mutex>
 
@@ -26,21 +25,16 @@ std::uint64_t seed_of_default() {
 }  // namespace
 
 RunSeed::RunSeed()
-    : outer_(current_seed),
+    : current_(current_seed, this),
       caller_(function::GeneratorScope::current()),
       default_seed_(seed_of_default()),
-      exceptions_(std::uncaught_exceptions()) {
-  current_seed = this;
-}
+      exceptions_(std::uncaught_exceptions()) {}
 
 RunSeed::~RunSeed() {
-  current_seed = outer_;
   const Lock lock(mutex_);
   const bool has_failed = std::uncaught_exceptions() > exceptions_;
   if (has_failed && before_ && drawn_after_ >= updates_ + updates_of_all_) before_->restore();
 }
-
-RunSeed::RunSeed(std::uint64_t base) : RunSeed() { base_ = base; }
 
 void RunSeed::draw(int updates) {
   if (base_) return;
@@ -91,12 +85,9 @@ std::uint64_t replica_seed(std::uint64_t base, int replica) {
 ReplicaRandomScope* ReplicaRandomScope::current() { return current_scope; }
 
 ReplicaRandomScope::ReplicaRandomScope(RunSeed& seed, int replica)
-    : seed_(seed), replica_(replica), outer_(current_scope) {
-  current_scope = this;
-}
+    : seed_(seed), replica_(replica), current_(current_scope, this) {}
 
 ReplicaRandomScope::~ReplicaRandomScope() {
-  current_scope = outer_;
   static std::atomic<bool> has_warned{false};
   if (!has_generator() || !seed_.was_default_seeded() || has_warned.exchange(true)) return;
   log_warn(

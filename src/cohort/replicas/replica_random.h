@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "cohort/core/mutex.h"
+#include "cohort/core/thread_value.h"
 #include "cohort/function/generator_scope.h"
 
 namespace cohort::internal {
@@ -25,11 +26,7 @@ class SavedGenerator;
 class RunSeed {
  public:
   RunSeed();
-  // For tests: as if `base` was drawn.
-  explicit RunSeed(std::uint64_t base);
   ~RunSeed();
-  RunSeed(const RunSeed&) = delete;
-  RunSeed& operator=(const RunSeed&) = delete;
   // The seed of one replica, which has completed so many updates.
   std::uint64_t of(int replica, int updates = 0);
   // Whether the default generator was seeded since this object was made.
@@ -49,7 +46,7 @@ class RunSeed {
  private:
   void draw(int updates) COHORT_REQUIRES(mutex_);
 
-  RunSeed* const outer_;                    // of this thread
+  const ScopedValue<RunSeed*> current_;     // of this thread
   function::GeneratorScope* const caller_;  // in which the run began; nullptr: none
   const std::uint64_t default_seed_;
   const int exceptions_;                 // that were in flight when it was made
@@ -80,7 +77,7 @@ class ReplicaRandomScope final : public function::GeneratorScope {
   RunSeed& seed_;
   const int replica_;
   int updates_ = 0;  // that the replica has completed
-  ReplicaRandomScope* const outer_;
+  const ScopedValue<ReplicaRandomScope*> current_;
 };
 
 }  // namespace cohort::internal

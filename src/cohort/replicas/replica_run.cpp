@@ -5,7 +5,6 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
-#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -13,7 +12,6 @@
 #include "cohort/core/log.h"
 #include "cohort/replicas/run_error.h"
 #include "cohort/replicas/spin_wait.h"
-#include "cohort/strategy/replica_call.h"
 
 namespace cohort::internal {
 
@@ -107,7 +105,7 @@ std::shared_ptr<const void> ReplicaRun::meet(int replica, const MergeOffer& offe
   Outcome outcome = merged(offers, merge);
   const Lock lock(mutex_);
   arrived_ = 0;
-  std::fill(offers_.begin(), offers_.end(), nullptr);
+  std::ranges::fill(offers_, nullptr);
   ++meetings_;
   last_ = outcome;
   changed_.notify_all();
@@ -150,7 +148,7 @@ void rethrow_first(const std::vector<std::exception_ptr>& errors,
   if (!failed) return;
   const std::exception_ptr error = errors[*failed];
   const bool is_of_all =
-      std::all_of(errors.begin(), errors.end(), [&](const auto& other) { return other == error; });
+      std::ranges::all_of(errors, [&](const auto& other) { return other == error; });
   const auto named = [&] { return current_error().during(RunArguments::text_of(*failed, first)); };
   try {
     std::rethrow_exception(error);

@@ -55,8 +55,6 @@ class ReplicaThreads::Thread {
     set(State::ending);
     thread_.join();
   }
-  Thread(const Thread&) = delete;
-  Thread& operator=(const Thread&) = delete;
 
   void start(const std::function<void(int)>& body, int replica, const CallerState& state) {
     body_ = &body;

@@ -19,8 +19,6 @@ class ReplicaThreads {
   ReplicaThreads();
   // Logs an error if a run is going on, which uses this object.
   ~ReplicaThreads();
-  ReplicaThreads(const ReplicaThreads&) = delete;
-  ReplicaThreads& operator=(const ReplicaThreads&) = delete;
 
   // Calls body(i) for 0 <= i < count, all at the same time, and returns when all have returned.
   // body(0) runs on this thread. The others have LibTorch's thread-local state of this thread: the

@@ -150,11 +150,14 @@ cohort_call_watched:
   .popsection
 )");
 
-void call_watched(void (*body)(void*), void* argument) { cohort_call_watched(body, argument); }
+void call_watched(const std::function<void()>& body) {
+  const auto call = [](void* given) { (*static_cast<const std::function<void()>*>(given))(); };
+  cohort_call_watched(call, const_cast<std::function<void()>*>(&body));
+}
 
 #else
 
-void call_watched(void (*body)(void*), void* argument) { body(argument); }
+void call_watched(const std::function<void()>& body) { body(); }
 
 #endif
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <exception>
+#include <functional>
 #include <string>
 
 #include "cohort/function/user_lines.h"
@@ -15,9 +16,9 @@ struct ThrowSite {
   function::UserLines lines = {};  // of the user's code
 };
 
-// Calls body(argument). An exception passes unchanged, and is looked at before the stack on which
+// Calls body(). An exception passes unchanged, and is looked at before the stack on which
 // it was thrown is gone; thrown_here() then tells what was found. Costs nothing otherwise.
-void call_watched(void (*body)(void*), void* argument);
+void call_watched(const std::function<void()>& body);
 
 // The site of the last exception that has left call_watched() on this thread.
 ThrowSite thrown_here();

@@ -7,11 +7,9 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/strategy/gradient_parts.h"
+#include "cohort/strategy/contexts.h"
 #include "cohort/strategy/replica_collective.h"
 #include "cohort/strategy/replica_trace.h"
-#include "cohort/strategy/step_count.h"
-#include "cohort/strategy/strategy.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/variable/replica_count.h"
 

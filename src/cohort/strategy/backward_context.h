@@ -21,8 +21,6 @@ class BackwardContextScope {
  public:
   explicit BackwardContextScope(ReplicaContext* replica);
   ~BackwardContextScope();
-  BackwardContextScope(const BackwardContextScope&) = delete;
-  BackwardContextScope& operator=(const BackwardContextScope&) = delete;
 
  private:
   struct Info;

@@ -28,6 +28,8 @@ COHORT_API void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads,
 COHORT_API void in_update(Strategy& strategy, int component, const std::function<void()>& body);
 // The component that the innermost in_update() on this thread changes; -1 outside of all.
 COHORT_API int updated_component();
+// Whether this thread is in the loss of a part (gradients_in_parts()).
+bool is_in_gradient_part();
 // An object that a strategy has made, for messages: {"variable", "v"}.
 struct MadeBy {
   std::string_view kind = {};

@@ -12,9 +12,7 @@
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/replicas/compute_share.h"
 #include "cohort/replicas/reduction.h"
-#include "cohort/strategy/gradient_parts.h"
-#include "cohort/strategy/replica_context.h"
-#include "cohort/strategy/strategy.h"
+#include "cohort/strategy/contexts.h"
 #include "cohort/variable/row_gradient.h"
 
 namespace cohort {

@@ -8,7 +8,6 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
-#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -157,6 +156,30 @@ class OtherTensors {
               "set_data(value.clone()) in each replica, or Variable::assign()");
 }
 
+// The first parameters or buffers in which two modules of one factory differ, for messages; nullopt
+// if they do not.
+struct ModuleDifference {
+  std::string first, other;
+};
+std::optional<ModuleDifference> difference_of_modules(const std::vector<NamedTensor>& first,
+                                                      const std::vector<NamedTensor>& other,
+                                                      bool compares_training) {
+  const auto is_same = [&](const NamedTensor& a, const NamedTensor& b) {
+    return a.name == b.name && (!compares_training || a.is_trainable == b.is_trainable) &&
+           TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
+  };
+  const auto different = std::ranges::mismatch(first, other, is_same).in1;
+  const auto i = static_cast<std::size_t>(different - first.begin());
+  if (i == first.size() && i == other.size()) return std::nullopt;
+  const auto text = [&](const std::vector<NamedTensor>& tensors) {
+    if (i >= tensors.size()) return std::to_string(tensors.size()) + " parameters and buffers";
+    const bool is_frozen = !tensors[i].is_buffer && !tensors[i].is_trainable;
+    return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string() +
+           (is_frozen ? ", which is frozen," : "");
+  };
+  return ModuleDifference{text(first), text(other)};
+}
+
 // The factory may depend on what the program has changed since replicate().
 void check_is_same_module(const std::vector<NamedTensor>& made, const ModuleUse& live) {
   const std::optional<ModuleDifference> difference =
@@ -175,26 +198,6 @@ std::vector<const void*> memory_of(const std::vector<NamedTensor>& tensors) {
   memory.reserve(tensors.size());
   for (const NamedTensor& each : tensors) memory.push_back(memory_of(each.tensor));
   return memory;
-}
-
-std::optional<ModuleDifference> difference_of_modules(const std::vector<NamedTensor>& first,
-                                                      const std::vector<NamedTensor>& other,
-                                                      bool compares_training) {
-  const auto is_same = [&](const NamedTensor& a, const NamedTensor& b) {
-    return a.name == b.name && (!compares_training || a.is_trainable == b.is_trainable) &&
-           TensorSpec::of(a.tensor) == TensorSpec::of(b.tensor);
-  };
-  const auto different =
-      std::mismatch(first.begin(), first.end(), other.begin(), other.end(), is_same).first;
-  const auto i = static_cast<std::size_t>(different - first.begin());
-  if (i == first.size() && i == other.size()) return std::nullopt;
-  const auto text = [&](const std::vector<NamedTensor>& tensors) {
-    if (i >= tensors.size()) return std::to_string(tensors.size()) + " parameters and buffers";
-    const bool is_frozen = !tensors[i].is_buffer && !tensors[i].is_trainable;
-    return "'" + tensors[i].name + "' " + TensorSpec::of(tensors[i].tensor).to_string() +
-           (is_frozen ? ", which is frozen," : "");
-  };
-  return ModuleDifference{text(first), text(other)};
 }
 
 void make_row_major(const std::vector<NamedTensor>& tensors) {
@@ -230,11 +233,20 @@ void make_independent(const std::vector<NamedTensor>& made,
   }
 }
 
-void separate_memory(const std::vector<std::vector<NamedTensor>>& copies) {
+void make_alike(const std::vector<std::vector<NamedTensor>>& copies) {
   OtherTensors others;
   for (const std::vector<NamedTensor>& copy : copies) {
     others.separate({.name = "replicate"}, copy);
     others.add(copy);
+  }
+  for (std::size_t replica = 1; replica < copies.size(); ++replica) {
+    const std::optional<ModuleDifference> difference =
+        difference_of_modules(copies.at(0), copies[replica], /*compares_training=*/true);
+    if (!difference) continue;
+    throw_error(ErrorCode::invalid_argument,
+                "[strategy.replicate] expected the same module for each replica, got ",
+                difference->first, " for replica 0 and ", difference->other, " for replica ",
+                replica, "; the factory must not depend on how often it is called");
   }
 }
 
@@ -275,8 +287,8 @@ void check_memory_of_components(const std::string& variable,
 
 bool has_known_storages(const ModuleUse& module) {
   const std::vector<NamedTensor>& tensors = module.made_of;
-  return std::equal(
-      tensors.begin(), tensors.end(), module.known_storages.begin(), module.known_storages.end(),
+  return std::ranges::equal(
+      tensors, module.known_storages,
       [](const NamedTensor& each, const void* known) { return storage_of(each.tensor) == known; });
 }
 

@@ -18,8 +18,9 @@ namespace cohort::internal {
 // `copies`: the tensors of each replica's new module. Gives them memory of their own where they
 // have that of another replica; those of one module that share memory still do. Throws, naming the
 // tensor: invalid_argument if one is itself another replica's or a variable's, already_exists if
-// one has the memory of a variable.
-void separate_memory(const std::vector<std::vector<NamedTensor>>& copies);
+// one has the memory of a variable. Throws invalid_argument, too, if the modules differ in names,
+// dtypes, shapes or in what is trained.
+void make_alike(const std::vector<std::vector<NamedTensor>>& copies);
 
 // `copies`: of one module. Throws failed_precondition, naming the variable, if two replicas have
 // got one memory for their tensors; of parameters that all replicas share, if they have not.
@@ -28,15 +29,6 @@ void check_memory_of_replicas(const std::vector<std::shared_ptr<ModuleUse>>& cop
 // The same for the components of a variable.
 void check_memory_of_components(const std::string& variable,
                                 const std::vector<at::Tensor>& tensors);
-
-// The first parameters or buffers in which two modules of one factory differ, for messages; nullopt
-// if they do not.
-struct ModuleDifference {
-  std::string first, other;
-};
-std::optional<ModuleDifference> difference_of_modules(const std::vector<NamedTensor>& first,
-                                                      const std::vector<NamedTensor>& other,
-                                                      bool compares_training);
 
 // Whether no tensor of the module has got other memory since note_storages().
 bool has_known_storages(const ModuleUse& module);

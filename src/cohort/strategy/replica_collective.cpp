@@ -11,7 +11,6 @@
 
 #include <algorithm>
 #include <exception>
-#include <memory>
 #include <numeric>
 #include <typeinfo>
 #include <utility>
@@ -115,11 +114,11 @@ auto has_flag(std::int64_t i) {
 }
 
 bool is_graph_required(const std::vector<Reduction::Parts>& flags) {
-  return std::any_of(flags.begin(), flags.end(), has_flag(1));
+  return std::ranges::any_of(flags, has_flag(1));
 }
 
 void check_grad_modes(const std::vector<Reduction::Parts>& flags, const CollectiveCall& call) {
-  const auto without = std::find_if_not(flags.begin(), flags.end(), has_flag(0));
+  const auto without = std::ranges::find_if_not(flags, has_flag(0));
   COHORT_CHECK(
       !is_graph_required(flags) || without == flags.end(), ErrorCode::invalid_argument,
       "[strategy.", call.name(),

@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -63,5 +64,11 @@ class ReplicaTrace {
   std::unordered_map<const c10::TensorImpl*, std::size_t> inputs_;  // their positions
   Calls calls_;
 };
+
+// Records that this replica adds `own` to a sum over the replicas, which all make this call, and
+// returns the sum: int64, one number. When programs are joined, calls check(sum), which may throw.
+// `call` is for messages.
+at::Tensor traced_sum(ReplicaTrace& trace, std::string_view call, std::int64_t own,
+                      void (*check)(std::int64_t));
 
 }  // namespace cohort::internal

@@ -29,8 +29,6 @@ class GeneratorState {
     const std::lock_guard lock(generator_.mutex());
     generator_.set_state(state_);
   }
-  GeneratorState(const GeneratorState&) = delete;
-  GeneratorState& operator=(const GeneratorState&) = delete;
 
  private:
   const std::unique_lock<std::recursive_mutex> alone_ = function::lock_default_generator();
@@ -43,11 +41,6 @@ Impls impls_of(const std::vector<NamedTensor>& tensors) {
   Impls impls;
   for (const NamedTensor& each : tensors) impls.insert(each.tensor.unsafeGetTensorImpl());
   return impls;
-}
-
-bool has_name(const std::vector<NamedTensor>& tensors, const std::string& name) {
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [&](const NamedTensor& each) { return each.name == name; });
 }
 
 [[noreturn]] void refuse_other_tensors(std::string_view call, const std::string& module,
@@ -70,15 +63,16 @@ void check_same_tensors(const ModuleUse& use, std::string_view call) {
   const auto is_same = [](const NamedTensor& a, const NamedTensor& b) {
     return a.tensor.is_same(b.tensor);
   };
-  if (std::equal(now->begin(), now->end(), made_of.begin(), made_of.end(), is_same)) return;
+  if (std::ranges::equal(*now, made_of, is_same)) return;
   const auto text = [](const NamedTensor& each) {
     return (each.is_buffer ? "buffer '" : "parameter '") + each.name + "'";
   };
   const Impls known = impls_of(made_of);
   for (const NamedTensor& each : *now) {
     if (known.contains(each.tensor.unsafeGetTensorImpl())) continue;
-    const std::string what =
-        has_name(made_of, each.name) ? "another tensor as " + text(each) : "the new " + text(each);
+    const bool has_name =
+        std::ranges::find(made_of, each.name, &NamedTensor::name) != made_of.end();
+    const std::string what = has_name ? "another tensor as " + text(each) : "the new " + text(each);
     refuse_other_tensors(
         call, use.name,
         what + ", which is no variable: no optimizer trains it, and it is not saved");

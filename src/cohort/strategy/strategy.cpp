@@ -1,14 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy.h"
 
-#include <atomic>
 #include <deque>
 #include <exception>
-#include <optional>
-#include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/core/thread_value.h"
+#include "cohort/function/autocast.h"
 #include "cohort/function/trace.h"
 #include "cohort/input/input_host.h"
 #include "cohort/replicas/compute_share.h"
@@ -17,7 +14,6 @@
 #include "cohort/replicas/replica_run.h"
 #include "cohort/replicas/replica_threads.h"
 #include "cohort/replicas/run_error.h"
-#include "cohort/strategy/autocast_cache.h"
 #include "cohort/strategy/backward_context.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/replica_trace.h"
@@ -97,12 +93,29 @@ class PushedMode {
       no_backward_.emplace(replica);
   }
   ~PushedMode() { mode_stack().pop_back(); }
-  PushedMode(const PushedMode&) = delete;
-  PushedMode& operator=(const PushedMode&) = delete;
 
  private:
   const variable::ReplicaCount count_;
   std::optional<internal::BackwardContextScope> no_backward_;  // outside of replicas
+};
+
+// Forgets the weights that autocast has converted on this thread, at both ends of a replica's run.
+// Autocast itself does so when the thread's outermost guard ends. If that guard is around several
+// runs, it would compute with weights of the first run on the caller's thread; and on the threads
+// of other replicas no guard ends.
+class AutocastCacheScope {
+ public:
+  AutocastCacheScope() { forget(); }
+  ~AutocastCacheScope() { forget(); }
+  AutocastCacheScope(const AutocastCacheScope&) = delete;
+  AutocastCacheScope& operator=(const AutocastCacheScope&) = delete;
+
+ private:
+  static void forget() {
+    // A trace records each conversion, and ends with its guard.
+    const bool is_enabled = function::is_autocast_enabled() || function::is_gpu_autocast_enabled();
+    if (is_enabled && function::Trace::current() == nullptr) at::autocast::clear_cache();
+  }
 };
 
 // The contexts of the replicas that run on this thread, one inside the other. The places are used
@@ -122,17 +135,9 @@ void run_in(const ReplicaContext& context, const std::function<void(ReplicaConte
   }
   ReplicaContext& place = replica_contexts[replica_depth];
   const internal::ScopedValue depth(replica_depth, replica_depth + 1);
-  const internal::AutocastCacheScope autocast;
+  const AutocastCacheScope autocast;
   const PushedMode pushed(&place.strategy(), &place);
-  struct Call {
-    const std::function<void(ReplicaContext&)>& body;
-    ReplicaContext& place;
-  } call{body, place};
-  const auto make = [](void* given) {
-    const Call& own = *static_cast<Call*>(given);
-    own.body(own.place);
-  };
-  internal::call_watched(make, &call);
+  internal::call_watched([&] { body(place); });
 }
 
 [[noreturn]] void refuse_mixing(std::string_view what, std::string_view wanted,
@@ -343,18 +348,16 @@ void in_replica_contexts(Strategy& strategy, ReplicaThreads& threads, int first,
   const int default_scopes_here = default_scopes;
   const VariableCreators creators_here = variable_creators();
   threads.run(count, [&](int replica) {
-    const int before = std::exchange(default_scopes, default_scopes_here);
-    VariableCreators creators_before = exchange_variable_creators(creators_here);
     std::exception_ptr error;
     try {
+      const ScopedValue scopes(default_scopes, default_scopes_here);
+      const ScopedValue creators(variable_creators(), creators_here);
       const ReplicaRandomScope random(seed, first + replica);
       const ComputeShare::OfThread threads_here(threads_of_each);
       run_in(StrategyAccess::context(strategy, first + replica, replica, &run), body);
     } catch (...) {
       error = error_of_replica(std::current_exception());
     }
-    default_scopes = before;
-    exchange_variable_creators(std::move(creators_before));
     run.end(replica, std::move(error));
   });
   run.rethrow_error();

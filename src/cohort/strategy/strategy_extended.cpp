@@ -4,7 +4,6 @@
 #include <ATen/core/TensorBody.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "cohort/core/device.h"
 #include "cohort/core/effect_handler.h"
@@ -41,8 +40,7 @@ void check_is_there(const std::string& name, const Strategy& strategy) {
   const Device device = Device::parse(name);
   const std::vector<std::string> known = devices_of_replicas(strategy);
   const bool is_there =
-      device.is_local() &&
-      (device.type == "CPU" || std::find(known.begin(), known.end(), name) != known.end());
+      device.is_local() && (device.type == "CPU" || std::ranges::find(known, name) != known.end());
   COHORT_CHECK(is_there, ErrorCode::invalid_argument, "[strategy.reduce_to] expected a device of '",
                strategy.name(), "' or a CPU of this process as a destination, got ", name);
 }
@@ -246,9 +244,7 @@ void StrategyExtended::update_each_device(const std::vector<std::string>& device
 std::vector<std::string> StrategyExtended::non_slot_devices(
     const std::vector<Variable>& variables) const {
   if (StrategyAccess::traits(strategy_).runs_on_all_devices) return strategy_.worker_devices();
-  const auto smallest =
-      std::min_element(variables.begin(), variables.end(),
-                       [](const Variable& a, const Variable& b) { return a.name() < b.name(); });
+  const auto smallest = std::ranges::min_element(variables, {}, &Variable::name);
   COHORT_CHECK(smallest != variables.end(), ErrorCode::invalid_argument,
                "[strategy.non_slot_devices] expected at least one variable of '", strategy_.name(),
                "', got none");

@@ -1,21 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of which a strategy is composed, beside its replicas and its input host. Upper modules
-// implement them: `synchronous` keeps variables in this process, `parameter_server_strategy` on
-// servers.
+// The part of a strategy that makes its variables. Upper modules implement it: `synchronous` keeps
+// variables in this process, `parameter_server_strategy` on servers.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
 #include <cstdint>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "cohort/core/nest.h"
 #include "cohort/core/tensor_spec.h"
-#include "cohort/function/function.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/initializer.h"
@@ -43,23 +39,6 @@ class StrategyVariables {
   // for variables of this strategy, and for others unless it updates only its own.
   virtual std::vector<Variable> components_of(const Variable& variable) const = 0;
   virtual std::vector<std::string> devices_of(const Variable& variable) const = 0;
-};
-
-// The programs of one step of function(). Thread-safe.
-class StepPrograms {
- public:
-  virtual ~StepPrograms() = default;
-  // The results of each local replica, for its arguments.
-  virtual std::vector<Nest> call(std::vector<std::vector<Nest>> arguments) = 0;
-  virtual std::size_t traces() const = 0;
-};
-
-// Makes them. Thread-safe.
-class FunctionHost {
- public:
-  virtual ~FunctionHost() = default;
-  // Throws unimplemented where steps cannot run as programs.
-  virtual std::shared_ptr<StepPrograms> programs(const Function& function) = 0;
 };
 
 }  // namespace cohort::internal

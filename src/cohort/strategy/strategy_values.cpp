@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Distributed input of a strategy, results of run(), and reduce() and gather() of plain values.
+// How a strategy uses the home of its variables, if it has one; distributed input, results of
+// run(), and reduce() and gather() of plain values.
 #include <ATen/core/TensorBody.h>
 
-#include <string>
-#include <utility>
-
 #include "cohort/core/call_site.h"
-#include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/input/input_host.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/strategy_access.h"
+#include "cohort/strategy/strategy_extended.h"
+#include "cohort/strategy/strategy_parts.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/workers/worker_values.h"
 
@@ -112,6 +111,31 @@ std::vector<Reduction::Parts> parts_of(const Reduction& reduction, const std::ve
 }
 
 }  // namespace
+
+internal::StrategyVariables& Strategy::variables_for(std::string_view method,
+                                                     const std::string& what) const {
+  internal::StrategyVariables* const own = variables();
+  COHORT_CHECK(own != nullptr, ErrorCode::unimplemented, "[strategy.", method, "] ", what,
+               ": expected a strategy that has variables, got '", name(),
+               "'; call the method of the strategy that trains (MirroredStrategy, "
+               "ParameterServerStrategy, …), or use local_variable() for one of this process, "
+               "which a step with one replica may update");
+  return *own;
+}
+
+std::uint64_t Strategy::next_module_seed() {
+  return variables_for("replicate", "a module").next_module_seed();
+}
+
+int Strategy::num_modules() const { return variables_for("replicate", "a module").num_modules(); }
+
+internal::ModuleVariables Strategy::place_module(std::string_view module,
+                                                 std::vector<internal::ModuleCopy> copies) {
+  return variables_for("replicate", "module '" + std::string(module) + "'")
+      .place_module(module, std::move(copies));
+}
+
+StrategyExtended Strategy::extended() { return StrategyExtended(*this); }
 
 DistributedDataset Strategy::distribute_dataset(const Dataset& dataset,
                                                 const InputOptions& options) {
@@ -262,6 +286,23 @@ at::Tensor Strategy::gather(const PerReplica<at::Tensor>& value, std::int64_t ax
 }
 
 namespace internal {
+
+bool StrategyAccess::owns(const Strategy& strategy, const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
+  return own != nullptr ? own->owns(variable) : &strategy == &default_strategy();
+}
+
+std::vector<Variable> StrategyAccess::components_of(const Strategy& strategy,
+                                                    const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
+  return own != nullptr ? own->components_of(variable) : std::vector<Variable>{variable};
+}
+
+std::vector<std::string> StrategyAccess::devices_of(const Strategy& strategy,
+                                                    const Variable& variable) {
+  const StrategyVariables* const own = strategy.variables();
+  return own != nullptr ? own->devices_of(variable) : std::vector<std::string>{"CPU:0"};
+}
 
 void check_origin(Strategy& strategy, const void* origin, std::string_view call,
                   std::size_t index) {

@@ -16,8 +16,8 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/replica_collective.h"
 #include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/replica_trace.h"
 #include "cohort/strategy/replicated.h"
-#include "cohort/strategy/step_count.h"
 #include "cohort/strategy/strategy.h"
 
 namespace cohort::internal {

@@ -10,10 +10,6 @@
 namespace cohort {
 namespace {
 
-internal::VariableCreators& creators() {
-  return internal::ThreadValue<internal::VariableCreators, struct CreatorsOfThread>::get();
-}
-
 // The options with which variables of a ColocationScope are created.
 VariableCreatorScope::Creator colocating(const Strategy& strategy, const Variable& variable) {
   COHORT_CHECK(&get_strategy() == &strategy, ErrorCode::failed_precondition,
@@ -33,25 +29,23 @@ VariableCreatorScope::Creator colocating(const Strategy& strategy, const Variabl
 VariableCreatorScope::VariableCreatorScope(Creator creator) : creator_(std::move(creator)) {
   COHORT_CHECK(creator_ != nullptr, ErrorCode::invalid_argument,
                "[strategy.variable_creator_scope] expected a function, got none");
-  creators().push_back(this);
+  internal::variable_creators().push_back(this);
 }
 
-VariableCreatorScope::~VariableCreatorScope() { std::erase(creators(), this); }
+VariableCreatorScope::~VariableCreatorScope() { std::erase(internal::variable_creators(), this); }
 
 ColocationScope::ColocationScope(const Strategy& strategy, const Variable& variable)
     : creator_(colocating(strategy, variable)) {}
 
 namespace internal {
 
-const VariableCreators& variable_creators() { return creators(); }
-
-VariableCreators exchange_variable_creators(VariableCreators others) {
-  return std::exchange(creators(), std::move(others));
+VariableCreators& variable_creators() {
+  return ThreadValue<VariableCreators, struct CreatorsOfThread>::get();
 }
 
 Variable created(VariableRequest request, const VariableCreatorScope::Next& create) {
   VariableCreatorScope::Next next = create;
-  for (const VariableCreatorScope* scope : creators()) {
+  for (const VariableCreatorScope* scope : variable_creators()) {
     next = [scope, outer = std::move(next)](VariableRequest inner) {
       return scope->creator()(std::move(inner), outer);
     };

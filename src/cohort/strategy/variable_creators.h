@@ -10,10 +10,8 @@ namespace cohort::internal {
 
 // The outermost first.
 using VariableCreators = std::vector<const VariableCreatorScope*>;
-const VariableCreators& variable_creators();
-// Sets those of this thread, and returns the ones before. A replica's thread takes over those of
-// the thread that called run().
-VariableCreators exchange_variable_creators(VariableCreators creators);
+// The creators of this thread. A replica's thread takes over those of the thread that called run().
+VariableCreators& variable_creators();
 // Passes the request through the creators of this thread, the innermost first, and then to
 // `create`.
 Variable created(VariableRequest request, const VariableCreatorScope::Next& create);

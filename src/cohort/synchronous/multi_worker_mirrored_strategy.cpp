@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <optional>
-#include <string>
 #include <utility>
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/cluster/worker_roles.h"
-#include "cohort/collective/group.h"
+#include "cohort/collective/mpi_group.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/input/input_host.h"
@@ -16,7 +15,6 @@
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/handover.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
-#include "cohort/workers/worker_groups.h"
 
 namespace cohort {
 namespace {
@@ -45,10 +43,10 @@ void use_options(const MultiWorkerMirroredOptions& options, internal::MirroredHo
                "[strategy.", kName,
                "] expected shard_optimizer_state or sends_bfloat16_gradients, got both; set one of "
                "them");
-  home.gradients().send_bfloat16(options.sends_bfloat16_gradients);
-  home.gradients().send_packs(
-      options.communication.bytes_per_pack,
-      options.overlaps_communication && !has_shards && home.replicas() == 1);
+  home.gradients().early().use(
+      {.is_wanted = options.overlaps_communication && !has_shards && home.replicas() == 1,
+       .bytes_per_pack = options.communication.bytes_per_pack,
+       .sends_bfloat16 = options.sends_bfloat16_gradients});
   if (has_shards) home.shard_updates();
 }
 
@@ -79,6 +77,29 @@ std::string text_of(const MultiWorkerMirroredOptions& options, std::size_t repli
   return text;
 }
 
+// Used by one thread at a time.
+class GroupOfMpi final : public internal::WorkerGroups {
+ public:
+  explicit GroupOfMpi(collective::MpiTasks tasks) : tasks_(std::move(tasks)) {}
+  collective::Membership form(Deadline deadline, Duration /*return_wait*/) override {
+    collective::Membership membership{.group = collective::mpi_group(tasks_, deadline),
+                                      .number = 1};
+    for (int rank = 0; rank < membership.group->size(); ++rank) membership.tasks.push_back(rank);
+    membership.is_new.assign(membership.tasks.size(), true);
+    return membership;
+  }
+  void check_forms_again() const override {
+    throw Error(ErrorCode::unimplemented,
+                "[strategy.rebuild] expected workers that can go on after a loss, got those of "
+                "GroupBackend::mpi, whose job ends with each of its processes; start the job again "
+                "from its last checkpoint, or use GroupBackend::automatic",
+                ErrorCause::must_restart);
+  }
+
+ private:
+  const collective::MpiTasks tasks_;
+};
+
 // nullptr for a process that works alone: without a cluster, and an evaluator.
 std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver,
                                                   const MultiWorkerMirroredOptions& of_strategy,
@@ -86,7 +107,8 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
   const GroupBackend backend = of_strategy.backend;
   const ClusterSpec spec = resolver.cluster_spec();
   const std::optional<TaskId> self = resolver.task();
-  if (backend == GroupBackend::mpi && !spec) return internal::groups_of_mpi({});
+  if (backend == GroupBackend::mpi && !spec)
+    return std::make_shared<GroupOfMpi>(collective::MpiTasks());
   if (!spec || !self || self->job == "evaluator") return nullptr;
   collective::ProcessGroupOptions options{
       .tasks = {},
@@ -102,10 +124,11 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
           {.name = TaskId{job, index}.to_string(), .address = spec.task_address(job, index)});
     }
   }
-  if (backend != GroupBackend::mpi) return internal::groups_of_processes(std::move(options));
+  if (backend != GroupBackend::mpi)
+    return std::make_shared<collective::ProcessGroups>(std::move(options));
   collective::MpiTasks tasks{.self = options.self};
   for (collective::WorkerTask& task : options.tasks) tasks.names.push_back(std::move(task.name));
-  return internal::groups_of_mpi(std::move(tasks));
+  return std::make_shared<GroupOfMpi>(std::move(tasks));
 }
 
 }  // namespace

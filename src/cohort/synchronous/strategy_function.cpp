@@ -1,13 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/strategy/strategy_function.h"
 
-#include <memory>
-#include <utility>
-#include <vector>
-
 #include "cohort/core/error.h"
 #include "cohort/strategy/strategy_access.h"
-#include "cohort/strategy/strategy_parts.h"
 #include "cohort/synchronous/traced/traced_programs.h"
 
 namespace cohort::internal {
@@ -16,7 +11,7 @@ namespace {
 // The default strategy lies below the traced steps, so it has no host for them: its one replica is
 // the calling thread, without variables.
 FunctionHost* host_of(Strategy& strategy) {
-  static LocalFunctions of_default(default_strategy(), {}, {});
+  static FunctionHost of_default(default_strategy(), {}, {});
   return &strategy == &default_strategy() ? &of_default : StrategyAccess::functions(strategy);
 }
 

@@ -16,6 +16,7 @@
 #include "cohort/replicas/replica_threads.h"
 #include "cohort/strategy/backward_context.h"
 #include "cohort/strategy/contexts.h"
+#include "cohort/strategy/strategy_access.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/synchronous_variables.h"
 #include "cohort/synchronous/traced/traced_programs.h"
@@ -27,20 +28,9 @@
 namespace cohort {
 namespace {
 
-// Every CPU:n exists, as in TensorFlow: several replicas may share the one CPU.
-void check_is_there(const Device& device, std::string_view strategy) {
-  if (device.type == "CPU") return;
-  const int gpus = static_cast<int>(torch::cuda::device_count());
-  const bool is_there = device.type == "GPU" && device.index < gpus;
-  COHORT_CHECK(is_there, ErrorCode::invalid_argument, "[strategy.", strategy,
-               "] expected devices that this process has, got ", device.to_string(),
-               "; there are CPU:0, CPU:1, … and ",
-               gpus == 0   ? std::string("no GPU")
-               : gpus == 1 ? std::string("GPU:0")
-                           : "GPU:0 to GPU:" + std::to_string(gpus - 1));
-}
-
 std::atomic<int> logical_cpus = 1;
+
+thread_local SyncOnReadScope* innermost_scope = nullptr;
 
 CrossDeviceOps checked(CrossDeviceOps ops) {
   COHORT_CHECK(ops <= CrossDeviceOps::hierarchical_copy, ErrorCode::invalid_argument,
@@ -53,7 +43,16 @@ Device local_device(const std::string& name, std::string_view strategy) {
   const Device device = Device::parse(name);
   COHORT_CHECK(device.is_local(), ErrorCode::invalid_argument, "[strategy.", strategy,
                "] expected devices of this process, got ", device.to_string());
-  check_is_there(device, strategy);
+  // Every CPU:n exists, as in TensorFlow: several replicas may share the one CPU.
+  if (device.type == "CPU") return device;
+  const int gpus = static_cast<int>(torch::cuda::device_count());
+  const bool is_there = device.type == "GPU" && device.index < gpus;
+  COHORT_CHECK(is_there, ErrorCode::invalid_argument, "[strategy.", strategy,
+               "] expected devices that this process has, got ", device.to_string(),
+               "; there are CPU:0, CPU:1, … and ",
+               gpus == 0   ? std::string("no GPU")
+               : gpus == 1 ? std::string("GPU:0")
+                           : "GPU:0 to GPU:" + std::to_string(gpus - 1));
   return device;
 }
 
@@ -63,9 +62,9 @@ std::vector<Device> replica_devices(const std::vector<std::string>& names, int c
   std::vector<Device> devices;
   for (const std::string& name : names) {
     const Device device = local_device(name, strategy);
-    COHORT_CHECK(std::find(devices.begin(), devices.end(), device) == devices.end(),
-                 ErrorCode::invalid_argument, "[strategy.", strategy,
-                 "] expected each device once, got ", device.to_string(), " twice");
+    COHORT_CHECK(std::ranges::find(devices, device) == devices.end(), ErrorCode::invalid_argument,
+                 "[strategy.", strategy, "] expected each device once, got ", device.to_string(),
+                 " twice");
     devices.push_back(device);
   }
   if (!devices.empty()) return devices;
@@ -91,8 +90,11 @@ input::InputHost::Exchange exchange_of(std::shared_ptr<internal::StrategyWorkers
                                        std::weak_ptr<internal::MirroredHome> home) {
   return [workers = std::move(workers), home = std::move(home)](
              const input::InputExchange& what, const std::function<Bytes()>& make) {
-    if (const auto variables = what.compares_values ? home.lock() : nullptr)
-      variables->check_parameters_agree(what.call);
+    if (const auto known = what.compares_values ? home.lock() : nullptr) {
+      std::vector<Variable> parameters = known->variables();
+      std::erase_if(parameters, [](const Variable& each) { return !each.is_trainable(); });
+      known->check_values_agree(what.call, parameters);
+    }
     return workers->exchange({.call = what.call, .text = what.text, .combines = false},
                              [&]() -> internal::StrategyWorkers::Message {
                                return {"", make()};
@@ -113,8 +115,10 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
   workers_ = std::make_shared<internal::StrategyWorkers>(host.group ? host.group->split() : nullptr,
                                                          host.timeout, host.num_local_replicas(),
                                                          host.worker_calls);
+  std::vector<c10::Device> devices;
+  for (const Device& device : host.devices) devices.push_back(internal::torch_device(device));
   home_ = std::make_shared<internal::MirroredHome>(
-      this, host.strategy, internal::torch_devices(host.devices),
+      this, host.strategy, std::move(devices),
       kind == internal::VariableKind::central ? internal::VariableKind::plain : kind,
       cross_device_ops, workers_);
   host.exchange = exchange_of(workers_, home_);
@@ -122,8 +126,8 @@ SynchronousStrategy::SynchronousStrategy(input::InputHost&& host,
     workers->begin_run();
     workers->tell_failure();
   };
-  functions_ = std::make_shared<internal::LocalFunctions>(
-      *this, host.devices, internal::StepReplicas{home_, threads_.get(), host.devices.size()});
+  functions_ = std::make_shared<internal::FunctionHost>(
+      *this, host.devices, internal::StepReplicas{home_, threads_.get()});
   host_ = internal::CurrentHost::of(std::move(host));
   variables_ = std::make_shared<internal::SynchronousVariables>(
       *this, home_, kind == internal::VariableKind::central);
@@ -234,6 +238,26 @@ internal::StrategyTraits SynchronousStrategy::traits() const {
 
 internal::StrategyTraits CentralStorageStrategy::traits() const {
   return {.is_between_graph = true};
+}
+
+SyncOnReadScope::SyncOnReadScope() : outer_(std::exchange(innermost_scope, this)) {
+  if (const ReplicaContext* const replica = get_replica_context()) replica_ = *replica;
+}
+
+SyncOnReadScope::~SyncOnReadScope() { innermost_scope = outer_; }
+
+const at::Tensor& SyncOnReadScope::kept(const VariableImpl& variable, at::Tensor value) {
+  return innermost_scope->values_.insert_or_assign(&variable, std::move(value)).first->second;
+}
+
+// A run's first replica is on its caller's thread, the others are not: what the caller has opened
+// concerns none of them.
+bool SyncOnReadScope::is_here() {
+  if (innermost_scope == nullptr) return false;
+  const ReplicaContext* const replica = get_replica_context();
+  const std::optional<ReplicaContext>& made_in = innermost_scope->replica_;
+  if (replica == nullptr || !made_in) return replica == nullptr && !made_in;
+  return internal::StrategyAccess::is_same(*replica, *made_in);
 }
 
 }  // namespace cohort

@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <optional>
 
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
@@ -119,13 +118,9 @@ std::vector<Variable> SynchronousVariables::components_of(const Variable& variab
 std::vector<std::string> SynchronousVariables::devices_of(const Variable& variable) const {
   const std::vector<std::string> devices = strategy_.parameter_devices();
   if (!owns(variable)) return {devices.front()};
-  const std::optional<Variable> container = container_of(variable);
-  if (!container) return devices;
-  const std::vector<Variable> components = component_variables(*container);
-  for (std::size_t i = 0; i < components.size() && i < devices.size(); ++i) {
-    if (components[i] == variable) return {devices[i]};
-  }
-  return {devices.front()};
+  const auto* const component = dynamic_cast<const ComponentImpl*>(variable.impl().get());
+  if (component == nullptr) return devices;
+  return {devices[component->index() < devices.size() ? component->index() : 0]};
 }
 
 }  // namespace cohort::internal

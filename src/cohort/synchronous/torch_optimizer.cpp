@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <optional>
-#include <string>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
@@ -22,7 +21,6 @@
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
-#include "cohort/synchronous/state_of_replicas.h"
 #include "cohort/synchronous/undo/optimizer_gradients.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/replica_count.h"
@@ -88,7 +86,7 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
 }
 
 // The optimizers of all replicas, which are alike. Used while no step runs.
-class OptimizerState final : public StateOfReplicas {
+class OptimizerState final : public AttachedState {
  public:
   OptimizerState(std::string key, OptimizedParameters::StateFunctions functions,
                  const std::vector<std::vector<at::Tensor>>& tensors)
@@ -216,8 +214,7 @@ void OptimizedParameters::hand_over_by(StateFunctions functions) {
   std::string key = name;
   const std::vector<std::shared_ptr<AttachedState>> others = home_->attached().all();
   const auto is_taken = [&] {
-    return std::any_of(others.begin(), others.end(),
-                       [&](const auto& other) { return other->key() == key; });
+    return std::ranges::any_of(others, [&](const auto& other) { return other->key() == key; });
   };
   for (int i = 2; is_taken(); ++i) key = name + " (" + std::to_string(i) + ")";
   state_ = std::make_shared<OptimizerState>(std::move(key), std::move(functions), tensors_);
@@ -299,7 +296,7 @@ void OptimizedParameters::take_gradients(std::size_t replica) const {
   gradients_->settle(replica);
 }
 void OptimizedParameters::leave_gradients(std::size_t replica) const {
-  home_->optimizer_gradients().note_step(replica);
+  for (const auto& each : home_->optimizer_gradients().all()) each->note_step(replica);
 }
 void OptimizedParameters::note_update(std::size_t replica) const {
   if (replica == 0) home_->look_for_plain_rows();
@@ -331,8 +328,8 @@ void OptimizedParameters::sum_gradients(std::size_t replica, const void* optimiz
 }
 
 void OptimizedParameters::check_any_gradient(std::size_t replica) const {
-  const bool is_any = std::any_of(used_.begin(), used_.end(),
-                                  [&](std::size_t i) { return of(replica)[i].grad().defined(); });
+  const bool is_any =
+      std::ranges::any_of(used_, [&](std::size_t i) { return of(replica)[i].grad().defined(); });
   COHORT_CHECK(is_any, ErrorCode::invalid_argument, "[optimizer.minimize] ",
                no_gradient_text(variables_));
 }

@@ -34,6 +34,8 @@ class COHORT_API AttachedState {
     std::string_view first_variable = {};
   };
   virtual OptimizerId id() const { return {}; }
+  // Where the states of the replicas differ, for a message; empty if they do not.
+  virtual std::string difference() const { return {}; }
   // The settings that must be equal on all workers in a step of this optimizer, beside its
   // hyperparameters; for messages, too. Its name is not among them: workers that are threads share
   // one count of unnamed optimizers. Empty for other optimizers.

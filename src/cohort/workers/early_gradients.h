@@ -92,16 +92,17 @@ class EarlyPass final : public GradientSink {
 class EarlyGradients {
  public:
   struct Options {
-    bool is_wanted = false;
-    std::int64_t bytes_per_pack = 0;  // 0: the default
+    bool is_wanted = false;  // gradients may travel early
+    // How many bytes of gradients travel in one call; 0: all, or a default of those that are early.
+    std::int64_t bytes_per_pack = 0;
+    // Dense float32 gradients travel as bfloat16, half of the bytes. They are added as float32.
     bool sends_bfloat16 = false;
   };
   explicit EarlyGradients(std::shared_ptr<StrategyWorkers> workers);
   ~EarlyGradients();
-  EarlyGradients(const EarlyGradients&) = delete;
-  EarlyGradients& operator=(const EarlyGradients&) = delete;
 
   void use(const Options& options) { options_ = options; }
+  const Options& options() const { return options_; }
 
   // A backward pass for a step of these variables begins; nullptr: nothing of it travels early.
   std::unique_ptr<GradientSink> begin(std::string_view what, std::span<const Variable> variables);

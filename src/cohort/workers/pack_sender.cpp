@@ -23,8 +23,8 @@ at::Tensor nothing_to_add(const std::vector<std::int64_t>& sizes, at::ScalarType
 
 PackSender::PackSender(std::shared_ptr<collective::Group> group, const Options& options)
     : options_(options),
-      group_(std::move(group)),
-      thread_(start_thread("that sends gradients", [this] { loop(); })) {}
+      thread_(start_thread("that sends gradients",
+                           [this, own = std::move(group)]() mutable { loop(std::move(own)); })) {}
 
 PackSender::~PackSender() {
   stop();
@@ -74,15 +74,10 @@ std::shared_ptr<GradientPack> PackSender::next() {
   return pack;
 }
 
-void PackSender::loop() {
+void PackSender::loop(std::shared_ptr<collective::Group> group) {
   const c10::NoGradGuard no_grad;
   // LibTorch would start other threads to copy large tensors, beside those of the backward pass.
   const ComputeShare::OfThread one(1);
-  std::shared_ptr<collective::Group> group;
-  {
-    const Lock lock(mutex_);
-    group = std::move(group_);
-  }
   while (std::shared_ptr<GradientPack> pack = next()) {
     std::optional<Error> error;
     try {

@@ -46,8 +46,6 @@ class PackSender {
   // Waits for the pack that is on its way: until all workers have sent it, or have stopped or
   // failed, or for its timeout.
   ~PackSender();
-  PackSender(const PackSender&) = delete;
-  PackSender& operator=(const PackSender&) = delete;
 
   void send(std::shared_ptr<GradientPack> pack);
   // Waits until all packs have been sent. Throws the error of the one that failed; aborted after
@@ -60,14 +58,13 @@ class PackSender {
   bool is_in_order() const;
 
  private:
-  void loop();
+  void loop(std::shared_ptr<collective::Group> group);
   void reduce(collective::Group& group, GradientPack& pack);
   std::shared_ptr<GradientPack> next();
 
   const Options options_;
   mutable Mutex mutex_;
   Condition changed_;
-  std::shared_ptr<collective::Group> group_ COHORT_GUARDED_BY(mutex_);
   std::deque<std::shared_ptr<GradientPack>> queue_ COHORT_GUARDED_BY(mutex_);
   bool is_sending_ COHORT_GUARDED_BY(mutex_) = false;
   bool is_reading_ COHORT_GUARDED_BY(mutex_) = false;  // the gradients of the pack

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <chrono>
 #include <sstream>
-#include <utility>
 
 #include "cohort/collective/links.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/call_site.h"
 #include "cohort/core/error_bytes.h"
-#include "cohort/workers/worker_groups.h"
+#include "cohort/core/fields.h"
 
 namespace cohort::internal {
 namespace {
@@ -70,20 +70,11 @@ struct Part {
   std::string text;
   std::string site;  // "is in snapshot() at main.cpp:41"; empty: not known
   std::uint64_t num_runs = 0;
-
-  void write(ByteWriter& out) const {
-    out.text(text);
-    out.text(site);
-    out.u64(num_runs);
-  }
-  static Part read(ByteReader& in) {
-    Part part;
-    part.text = in.text();
-    part.site = in.text();
-    part.num_runs = in.u64();
-    return part;
-  }
 };
+template <class Codec>
+void fields(Codec& codec, Part& part) {
+  codec(part.text, part.site, Fixed{part.num_runs});
+}
 
 // Throws unless all do the same.
 void check_same(const std::vector<Part>& all, std::string_view call,
@@ -235,21 +226,22 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
                               const std::optional<Error>& failure, const Error& found,
                               Deadline deadline) {
   begin_epoch();
-  ByteWriter mine;
-  write_optional_error(mine, failure);
-  Part{std::string(request.text.empty() ? request.call : request.text), CallSite::text(), num_runs_}
-      .write(mine);
-  const std::vector<Bytes> all = group.exchange(mine.take(), "why a call has failed", deadline);
+  FieldWriter mine;
+  write_optional_error(mine.bytes(), failure);
+  mine(Part{std::string(request.text.empty() ? request.call : request.text), CallSite::text(),
+            num_runs_});
+  const std::vector<Bytes> all =
+      group.exchange(mine.take_bytes(), "why a call has failed", deadline);
   std::vector<Part> parts;
   for (std::size_t i = 0; i < all.size(); ++i) {
-    ByteReader reader(all[i], "why a call has failed");
-    if (std::optional<Error> error = read_optional_error(reader)) {
+    FieldReader reader(all[i], "why a call has failed");
+    if (std::optional<Error> error = read_optional_error(reader.bytes())) {
       throw std::move(*error)
           .at(group.member_name(static_cast<int>(i)))
           .during("waiting for " + group.member_name(static_cast<int>(i)) + " in " +
                   std::string(request.call));
     }
-    parts.push_back(Part::read(reader));
+    reader(parts.emplace_back());
   }
   check_same(parts, request.call, group);
   throw found;
@@ -257,36 +249,35 @@ void StrategyWorkers::explain(collective::Group& group, const WorkerRequest& req
 
 std::vector<Bytes> StrategyWorkers::exchange(const WorkerRequest& request,
                                              const std::function<Message()>& make) {
-  ByteWriter mine;
+  FieldWriter mine;
   std::optional<Error> failure;
   std::string text(request.text);
   try {
-    const Message message = make();
+    Message message = make();
     text += message.text;
-    write_optional_error(mine, std::nullopt);
-    Part{text, CallSite::text(), num_runs_}.write(mine);
-    mine.blob(message.bytes);
+    write_optional_error(mine.bytes(), std::nullopt);
+    mine(Part{text, CallSite::text(), num_runs_}, message.bytes);
   } catch (...) {
     failure = current_error();
-    write_optional_error(mine, failure);
+    write_optional_error(mine.bytes(), failure);
   }
   std::vector<Bytes> all;
   std::vector<Part> parts;
   const std::shared_ptr<collective::Group> group = this->group();
   together({request.call, text, request.timeout, request.combines}, failure,
            [&](collective::Group& members, Deadline deadline) {
-             all = members.exchange(mine.take(), request.call, deadline);
+             all = members.exchange(mine.take_bytes(), request.call, deadline);
            });
   // From here on, all workers do the same with what all have sent.
   has_failed_together_ = true;
   try {
     for (std::size_t i = 0; i < all.size(); ++i) {
-      ByteReader reader(all[i], request.call);
-      if (std::optional<Error> error = read_optional_error(reader))
+      FieldReader reader(all[i], request.call);
+      if (std::optional<Error> error = read_optional_error(reader.bytes()))
         throw std::move(*error).at(group->member_name(static_cast<int>(i)));
-      parts.push_back(Part::read(reader));
-      const std::span<const std::byte> made = reader.blob();
-      all[i] = Bytes(made.begin(), made.end());
+      Bytes made;
+      reader(parts.emplace_back(), made);
+      all[i] = std::move(made);
     }
     check_same(parts, request.call, *group);
   } catch (...) {

@@ -11,7 +11,6 @@
 #include "cohort/core/error.h"
 #include "cohort/replicas/reduction.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
-#include "cohort/variable/rows.h"
 
 namespace cohort::internal {
 namespace {
@@ -100,11 +99,10 @@ void collect_from_workers(const MirroredHome& home, const std::string& request,
 
 OneForAll one_for_all(const std::vector<VariableWrite>& of_replicas) {
   const VariableWrite& first = of_replicas.front();
-  const bool is_one =
-      std::all_of(of_replicas.begin(), of_replicas.end(), [&](const VariableWrite& each) {
-        const bool is_same = each.value.is_same(first.value) && each.row_ids.is_same(first.row_ids);
-        return is_same || (each.is_number && first.is_number && at::equal(each.value, first.value));
-      });
+  const bool is_one = std::ranges::all_of(of_replicas, [&](const VariableWrite& each) {
+    const bool is_same = each.value.is_same(first.value) && each.row_ids.is_same(first.row_ids);
+    return is_same || (each.is_number && first.is_number && at::equal(each.value, first.value));
+  });
   return {is_one, first.is_number};
 }
 
@@ -126,10 +124,9 @@ std::vector<VariableWrite> combined(const MirroredHome& home, std::vector<JointW
   for (auto& [of_replicas, one] : writes) {
     const VariableWrite& first = of_replicas.front();
     if (home.has_workers())
-      one.is_one = one.is_one && std::all_of(of_replicas.begin(), of_replicas.end(),
-                                             [&](const VariableWrite& each) {
-                                               return at::equal(each.value, first.value);
-                                             });
+      one.is_one = one.is_one && std::ranges::all_of(of_replicas, [&](const VariableWrite& each) {
+                     return at::equal(each.value, first.value);
+                   });
     together.push_back(are_rows ? combined_rows(of_replicas, one.is_one)
                                 : with_tensors(first, {combined_value(of_replicas, one)}));
   }
@@ -154,18 +151,6 @@ void check_write(const VariableWrite& write, bool is_of_all) {
   } else if (is_of_all) {
     target.variable.check_write_all(write.kind);
   }
-}
-
-void check_values(const VariableWrite& write) {
-  if (!write.row_ids.defined()) return;
-  variable::check_rows(write.kind, write.variable.name(), write.variable.spec(), write.row_ids,
-                       write.value);
-}
-
-void write_all(const VariableWrite& write) { target_of(write.variable).variable.write_all(write); }
-
-void write_value(std::size_t i, const VariableWrite& write) {
-  target_of(write.variable).variable.write_value(i, write);
 }
 
 }  // namespace cohort::internal

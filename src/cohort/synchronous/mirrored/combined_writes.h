@@ -50,9 +50,5 @@ VariableWrite with_tensors(VariableWrite write, const std::vector<at::Tensor>& t
 
 // Throws if the variable cannot be written so; `is_of_all`: in all its values.
 void check_write(const VariableWrite& write, bool is_of_all);
-// Throws if row ids do not fit; assignments were checked when they were traced.
-void check_values(const VariableWrite& write);
-void write_all(const VariableWrite& write);
-void write_value(std::size_t i, const VariableWrite& write);
 
 }  // namespace cohort::internal

@@ -26,12 +26,12 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       name_(std::move(name)),
       devices_(std::move(devices)),
       replicas_(devices_.size()),
-      gpus_(static_cast<std::size_t>(std::count_if(devices_.begin(), devices_.end(),
-                                                   [](c10::Device d) { return !d.is_cpu(); }))),
+      gpus_(static_cast<std::size_t>(
+          std::ranges::count_if(devices_, [](c10::Device d) { return !d.is_cpu(); }))),
       kind_(kind),
       cross_device_ops_(cross_device_ops),
       workers_(std::move(workers)),
-      gradients_(workers_ ? std::make_unique<WorkerGradients>(workers_) : nullptr),
+      gradients_(std::make_unique<WorkerGradients>(workers_)),
       modules_(replicas_, kind_ == VariableKind::plain),
       undo_(devices_) {}
 
@@ -110,21 +110,6 @@ std::vector<std::optional<VariableRecord>> MirroredHome::handed_to(
   return handed;
 }
 
-// Throws unless the factory has made a new and the same module for each replica.
-void MirroredHome::check_alike(const std::vector<std::vector<NamedTensor>>& copies) {
-  separate_memory(copies);
-  const std::vector<NamedTensor>& first = copies.at(0);
-  for (std::size_t replica = 1; replica < copies.size(); ++replica) {
-    const std::optional<ModuleDifference> difference =
-        difference_of_modules(first, copies[replica], /*compares_training=*/true);
-    if (!difference) continue;
-    throw_error(ErrorCode::invalid_argument,
-                "[strategy.replicate] expected the same module for each replica, got ",
-                difference->first, " for replica 0 and ", difference->other, " for replica ",
-                replica, "; the factory must not depend on how often it is called");
-  }
-}
-
 std::vector<Variable> MirroredHome::create_module(
     std::string_view module, const std::vector<std::vector<NamedTensor>>& copies) {
   const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
@@ -134,7 +119,7 @@ std::vector<Variable> MirroredHome::create_module(
   if (has_workers() && !is_handed) {
     agree_on_module(module, copies);
   } else {
-    check_alike(copies);
+    make_alike(copies);
   }
   std::vector<Variable> made;
   const Lock lock(mutex_);

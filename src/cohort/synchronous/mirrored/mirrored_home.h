@@ -80,9 +80,8 @@ class MirroredHome final : public VariableHome,
  public:
   // `owner` is compared, and named in messages; the variables may outlive it.
   MirroredHome(const Strategy* owner, std::string name, std::vector<c10::Device> devices,
-               VariableKind kind,
-               CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device,
-               std::shared_ptr<StrategyWorkers> workers = nullptr);
+               VariableKind kind, CrossDeviceOps cross_device_ops,
+               std::shared_ptr<StrategyWorkers> workers);
   ~MirroredHome() override;
 
   // Another strategy may get its address.
@@ -91,7 +90,7 @@ class MirroredHome final : public VariableHome,
   VariableKind kind() const { return kind_; }
   std::size_t replicas() const { return replicas_; }  // of this process
   // Whether there are other workers, which have components of the same variables.
-  bool has_workers() const override { return workers_ != nullptr && workers_->are_several(); }
+  bool has_workers() const override { return workers_->are_several(); }
   StrategyWorkers* workers() const { return workers_.get(); }
   // The id in sync of this process's first replica.
   int first_replica() const {
@@ -133,11 +132,6 @@ class MirroredHome final : public VariableHome,
     Kind kind = Kind::all;
     std::size_t value = 0;
   };
-  // Returns which values a write on this thread concerns. Throws invalid_argument if replicas
-  // cannot write the variable. `call` is for the message.
-  Reach reach_here(const Variable& variable, std::string_view call) const {
-    return reach_of(variable, place_here(), call);
-  }
   // The modules made of these variables, the states of their optimizers, and what runs do to the
   // values beside them.
   UsedModules& modules() { return modules_; }
@@ -184,8 +178,6 @@ class MirroredHome final : public VariableHome,
   void check_snapshot(std::span<const Variable> variables) const override;
   // Throws failed_precondition if other workers have other values.
   void check_values_agree(std::string_view call, std::span<const Variable> variables) const;
-  // The same for all trainable variables.
-  void check_parameters_agree(std::string_view call) const;
   void note_module_use(const std::shared_ptr<ModuleUse>& module) override {
     modules_.note_use(module);
   }
@@ -200,6 +192,9 @@ class MirroredHome final : public VariableHome,
     bool is_of_owner = true;  // the strategy of the variables is current
   };
   Place place_here() const;
+  // Returns which values a write at a place concerns. Throws invalid_argument if replicas cannot
+  // write the variable. `call` is for the message.
+  Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
 
   // Sums gradients over all workers, which make this call in a merge of their replicas.
   WorkerGradients& gradients() const { return *gradients_; }
@@ -232,7 +227,6 @@ class MirroredHome final : public VariableHome,
  private:
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
-  Reach reach_of(const Variable& variable, const Place& place, std::string_view call) const;
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
   void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
   // After a write at a place: whether what the replica has changed until now stays.
@@ -245,11 +239,9 @@ class MirroredHome final : public VariableHome,
   std::vector<at::Tensor> read_over_workers(std::span<const Variable> variables) const;
   at::Tensor agreed_value(const std::string& name, const at::Tensor& initial_value,
                           const MirroredVariable::Traits& traits);
-  static void check_alike(const std::vector<std::vector<NamedTensor>>& copies);
   void agree_on_module(std::string_view module,
                        const std::vector<std::vector<NamedTensor>>& copies);
   struct Reduced;
-  struct OptimizerStep;
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
                  std::span<const double> hyper);
 
@@ -260,7 +252,7 @@ class MirroredHome final : public VariableHome,
   const std::size_t gpus_;
   const VariableKind kind_;
   const CrossDeviceOps cross_device_ops_;
-  const std::shared_ptr<StrategyWorkers> workers_;  // nullptr: there is one
+  const std::shared_ptr<StrategyWorkers> workers_;
   const std::unique_ptr<WorkerGradients> gradients_;
   std::unique_ptr<ShardedUpdates> sharded_updates_;
   UsedModules modules_;

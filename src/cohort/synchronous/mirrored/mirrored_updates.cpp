@@ -4,7 +4,6 @@
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
-#include <optional>
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -29,18 +28,15 @@ std::vector<Variable> variables_of(std::span<const Update> updates) {
   return variables;
 }
 
-std::string names_text(std::span<const Update> updates) { return names_of(variables_of(updates)); }
-
 void check_same_variables(const PerReplica<std::vector<Update>>& all, std::string_view call) {
   const std::vector<Update>& first = all[0];
   for (std::size_t r = 1; r < all.size(); ++r) {
     const bool is_same =
-        std::equal(first.begin(), first.end(), all[r].begin(), all[r].end(),
-                   [](const Update& a, const Update& b) { return a.variable == b.variable; });
+        std::ranges::equal(first, all[r], {}, &Update::variable, &Update::variable);
     COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[", call,
                  "] expected the same variables in the same order in all replicas, got ",
-                 names_text(first), " in replica 0 and ", names_text(all[r]), " in replica ", r,
-                 kRequiresGradRemedy);
+                 names_of(variables_of(first)), " in replica 0 and ",
+                 names_of(variables_of(all[r])), " in replica ", r, kRequiresGradRemedy);
   }
 }
 
@@ -100,16 +96,8 @@ std::vector<ValueUpdate> value_updates(const SlotKey& key, std::span<const Updat
   return wanted;
 }
 
-}  // namespace
-
-struct MirroredHome::Reduced {
-  std::vector<Update> updates;
-  std::vector<double> hyper;
-  bool is_applied = false;
-};
-
 // The contribution of a replica to a step of an optimizer.
-struct MirroredHome::OptimizerStep {
+struct OptimizerStep {
   const variable::UpdateRule* rule = nullptr;
   std::string optimizer;
   std::vector<double> hyper;
@@ -123,11 +111,8 @@ struct MirroredHome::OptimizerStep {
   }
 };
 
-namespace {
-
 // One optimizer makes the step for all replicas. The settings of another one would be lost.
-template <class Step>
-void check_same_optimizer(const PerReplica<Step>& steps) {
+void check_same_optimizer(const PerReplica<OptimizerStep>& steps) {
   for (std::size_t r = 1; r < steps.size(); ++r) {
     const bool is_same = steps[r].rule == steps[0].rule &&
                          steps[r].optimizer == steps[0].optimizer &&
@@ -143,6 +128,12 @@ void check_same_optimizer(const PerReplica<Step>& steps) {
 }
 
 }  // namespace
+
+struct MirroredHome::Reduced {
+  std::vector<Update> updates;
+  std::vector<double> hyper;
+  bool is_applied = false;
+};
 
 // A value that the replicas share is updated by one of them, before another reads it. So are
 // values on CPUs and GPUs, which would round differently.
@@ -160,7 +151,7 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
         const std::vector<Variable> variables = variables_of(first);
         const std::string what = has_workers() ? attached_.step_of(key) : std::string();
         const bool is_early =
-            has_workers() && gradients_->may_be_early(kApplyCall, what, variables);
+            has_workers() && gradients_->early().finished(what, variables) != nullptr;
         std::vector<Reduction::Parts> sums = is_early
                                                  ? own_parts(first, kApplyCall)
                                                  : local_sums(all, kApplyCall, cross_device_ops_);
@@ -191,12 +182,12 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
 
 std::unique_ptr<GradientSink> MirroredHome::gradient_sink(const SlotKey& key,
                                                           std::span<const Variable> variables) {
-  if (!has_workers() || !gradients_->may_send_early() || gpus_ > 0) return nullptr;
+  if (!has_workers() || !gradients_->early().options().is_wanted || gpus_ > 0) return nullptr;
   if (place_here().kind != Place::Kind::replica) return nullptr;
-  const bool are_whole = std::all_of(variables.begin(), variables.end(), [&](const auto& each) {
+  const bool are_whole = std::ranges::all_of(variables, [&](const auto& each) {
     return each.impl()->home().get() == this && !target_of(each).component;
   });
-  return are_whole ? gradients_->begin_early(attached_.step_of(key), variables) : nullptr;
+  return are_whole ? gradients_->early().begin(attached_.step_of(key), variables) : nullptr;
 }
 
 std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> gradients) {
@@ -236,12 +227,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
   if (place.component == 0) look_for_plain_rows();
   Reduced reduced;
   if (is_reduced) {
-    for (const Update& update : updates) {
-      COHORT_CHECK(!target_of(update.variable).component, ErrorCode::unimplemented,
-                   "[optimizer.apply_gradients] expected whole variables in a replica context, got "
-                   "the component '",
-                   update.variable.name(), "'; update it in StrategyExtended::update()");
-    }
+    for (const Update& update : updates) check_is_whole(update.variable);
     reduced = reduce(*place.replica, key, updates, hyper);
     if (reduced.is_applied) return note_written(place, /*is_update=*/true);
     updates = reduced.updates;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -22,18 +21,6 @@
 #include "cohort/variable/validation.h"
 
 namespace cohort::internal {
-namespace {
-
-// The values: one for each tensor, or the first one, whose memory the others share.
-std::vector<VariableState> states_of(const std::vector<at::Tensor>& tensors, bool is_plain) {
-  std::vector<VariableState> states;
-  for (const at::Tensor& tensor : tensors) {
-    if (states.empty() || !is_plain) states.emplace_back(tensor);
-  }
-  return states;
-}
-
-}  // namespace
 
 std::uint32_t version_of(const at::Tensor& tensor) {
   if (tensor.is_inference()) return 0;
@@ -47,7 +34,8 @@ MirroredVariable::MirroredVariable(std::string name, std::vector<at::Tensor> ten
       traits_(traits),
       home_(std::move(home)),
       tensors_(std::move(tensors)),
-      states_(states_of(tensors_, traits.is_plain)) {
+      // The tensors of a plain variable share the memory of the first one.
+      states_(tensors_.begin(), traits.is_plain ? tensors_.begin() + 1 : tensors_.end()) {
   COHORT_CHECK(is_plain() || traits_.aggregation != VariableAggregation::mean ||
                    at::isFloatingType(spec_.dtype),
                ErrorCode::invalid_argument,
@@ -201,11 +189,6 @@ at::Tensor MirroredVariable::copy() const {
   return reduced(values_to_reduce());
 }
 
-bool MirroredVariable::shares_memory(const at::Tensor& tensor) const {
-  return std::any_of(tensors_.begin(), tensors_.end(),
-                     [&](const at::Tensor& own) { return tensor.is_alias_of(own); });
-}
-
 Variable MirroredVariable::component_variable(std::size_t i) {
   if (size() == 1 && !has_workers()) return Variable(shared_from_this());
   // A handle of the component owns the container.
@@ -218,13 +201,13 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-void MirroredVariable::write(std::size_t i, Effect::Kind kind, const at::Tensor& source,
-                             const at::Tensor& row_ids) {
+void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
   const c10::NoGradGuard no_grad;
   const at::Tensor& own = component(i);
   // Rows are changed on the CPU.
-  const at::Tensor value = row_ids.defined() ? source : on_device(source, own.device());
-  variable::change_in_place(own, write_effect(kind, value, row_ids));
+  const at::Tensor value =
+      write.row_ids.defined() ? write.value : on_device(write.value, own.device());
+  variable::change_in_place(own, write_effect(write.kind, value, write.row_ids));
   if (is_plain()) tell_autograd(i);
 }
 
@@ -261,33 +244,31 @@ void MirroredVariable::write_all(const VariableWrite& write) {
   const Lock lock(mutex_);
   // A value that is a view of a component would change while it is read.
   const auto fixed = [&](const at::Tensor& given) {
-    return given.defined() && shares_memory(given) ? given.detach().clone() : given;
+    const auto is_in = [&](const at::Tensor& tensor) { return given.is_alias_of(tensor); };
+    const bool is_own = given.defined() && std::ranges::any_of(tensors_, is_in);
+    return is_own ? given.detach().clone() : given;
   };
-  const at::Tensor source = fixed(write.value), row_ids = fixed(write.row_ids);
+  VariableWrite own{write.variable, write.kind, fixed(write.value), fixed(write.row_ids)};
   const bool is_split = is_on_read() && traits_.aggregation == VariableAggregation::sum;
   if (!is_split) {
-    for (std::size_t i = 0; i < size(); ++i) this->write(i, write.kind, source, row_ids);
+    for (std::size_t i = 0; i < size(); ++i) write_value(i, own);
     if (write.kind == Effect::Kind::assign) allow_difference(false);
     return;
   }
-  const auto assign = [&](std::size_t i, const at::Tensor& value) {
-    this->write(i, Effect::Kind::assign, value);
-  };
+  const at::Tensor source = own.value;
   const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
   if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
-    const at::Tensor share = at::div(source, replicas);
-    for (std::size_t i = 0; i < size(); ++i) assign(i, share);
+    own.value = at::div(source, replicas);
+    for (std::size_t i = 0; i < size(); ++i) write_value(i, own);
     return;
   }
   // The first replica gets what the division of integers leaves over.
   const at::Tensor share = at::div(source, replicas, "trunc").to(spec_.dtype);
   const bool has_first = !has_workers() || home_->workers()->own() == 0;
-  assign(0, has_first ? source.sub(share.mul(replicas - 1)) : share);
-  for (std::size_t i = 1; i < size(); ++i) assign(i, share);
-}
-
-void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
-  this->write(i, write.kind, write.value, write.row_ids);
+  own.value = has_first ? source.sub(share.mul(replicas - 1)) : share;
+  write_value(0, own);
+  own.value = share;
+  for (std::size_t i = 1; i < size(); ++i) write_value(i, own);
 }
 
 VariableRecord::Value MirroredVariable::value_record(std::size_t i, bool has_slots) const {
@@ -377,6 +358,37 @@ void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Reserve r
     states_[i].follow(states_[0], key, this->reserve(i, key, gradient, hyper));
     tell_autograd(i);
   }
+}
+
+ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t index)
+    : container_(container),
+      index_(index),
+      name_(container.name() + (index == 0 ? "" : "/replica_" + std::to_string(index))) {}
+
+const at::Tensor& ComponentVariable::tensor() const {
+  container_.check_use("tensor");
+  return container_.component(index_);
+}
+
+at::Tensor ComponentVariable::copy() const {
+  container_.check_use("read");
+  return container_.component(index_).detach().clone();
+}
+
+MirroredTarget target_of(const Variable& variable) {
+  VariableImpl& impl = *variable.impl();
+  if (const auto* const component = dynamic_cast<ComponentVariable*>(&impl))
+    return {component->container(), component->index()};
+  return {static_cast<MirroredVariable&>(impl)};
+}
+
+std::vector<Variable> component_variables(const Variable& variable) {
+  auto* const container = dynamic_cast<MirroredVariable*>(variable.impl().get());
+  if (container == nullptr) return {variable};
+  std::vector<Variable> components;
+  for (std::size_t i = 0; i < container->size(); ++i)
+    components.push_back(container->component_variable(i));
+  return components;
 }
 
 }  // namespace cohort::internal

@@ -92,7 +92,6 @@ class MirroredVariable final : public VariableImpl,
   std::size_t value_of(std::size_t i) const { return is_plain() ? 0 : i; }
   const at::Tensor& component(std::size_t i) const { return tensors_[i]; }
   const std::vector<at::Tensor>& tensors() const { return tensors_; }
-  bool shares_memory(const at::Tensor& tensor) const;
   // Value i as a variable of its own, always with the same impl; the variable itself if it has only
   // one value.
   Variable component_variable(std::size_t i);
@@ -158,8 +157,6 @@ class MirroredVariable final : public VariableImpl,
   bool has_workers() const;
   static std::shared_ptr<const void> accumulator_of(const at::Tensor& tensor);
   const at::Tensor& synchronized(const ReplicaContext& replica) const;
-  void write(std::size_t i, Effect::Kind kind, const at::Tensor& source,
-             const at::Tensor& row_ids = {});
   void tell_autograd(std::size_t i) const;
   std::uint64_t versions() const;
   class KnownWrite;

@@ -4,12 +4,13 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
 
-#include <string>
+#include <array>
 #include <utility>
 
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/strategy/module_memory.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/compared_values.h"
 #include "cohort/workers/worker_values.h"
@@ -17,34 +18,12 @@
 namespace cohort::internal {
 namespace {
 
-std::string_view aggregation_of(const MirroredVariable::Traits& traits) {
-  switch (traits.aggregation) {
-    case VariableAggregation::none:
-      return "none";
-    case VariableAggregation::sum:
-      return "sum";
-    case VariableAggregation::mean:
-      return "mean";
-    case VariableAggregation::only_first_replica:
-      return "only_first_replica";
-  }
-  return "?";
-}
-
 std::string text_of(const MirroredVariable::Traits& traits) {
+  constexpr std::array kAggregations{"none", "sum", "mean", "only_first_replica"};
   const bool is_on_read = traits.synchronization == VariableSynchronization::on_read;
   return std::string(traits.is_trainable ? "trainable" : "not trainable") +
          (is_on_read ? ", on_read" : ", on_write") + ", aggregation " +
-         std::string(aggregation_of(traits));
-}
-
-// All parts of each leaf, as values.
-std::vector<std::vector<at::Tensor>> part_values(const Contributions& all) {
-  std::vector<std::vector<at::Tensor>> values(all.size());
-  for (std::size_t i = 0; i < all.size(); ++i) {
-    for (const Reduction::Parts& part : all[i]) values[i].push_back(part.value);
-  }
-  return values;
+         kAggregations.at(static_cast<std::size_t>(traits.aggregation));
 }
 
 // Throws the loss of others in `call`, which saves what all train, unless this worker goes on
@@ -86,14 +65,7 @@ void MirroredHome::check_snapshot(std::span<const Variable> variables) const {
   }
 }
 
-void MirroredHome::check_parameters_agree(std::string_view call) const {
-  std::vector<Variable> parameters = variables();
-  std::erase_if(parameters, [](const Variable& each) { return !each.is_trainable(); });
-  check_values_agree(call, parameters);
-}
-
 void MirroredHome::write_file(const WriteFile& write) const {
-  if (workers_ == nullptr) return write({});
   const CallSite site("is in save_values()");
   bool has_failed = false;
   // The disk may have been slower than the others have waited, or this process was stopped.
@@ -137,8 +109,13 @@ std::vector<std::vector<at::Tensor>> MirroredHome::of_all_replicas(
     }
     return parts;
   };
-  return part_values(of_all_workers(
-      workers(), call, [&] { return text; }, contribute));
+  const Contributions all = of_all_workers(
+      workers(), call, [&] { return text; }, contribute);
+  std::vector<std::vector<at::Tensor>> values(all.size());
+  for (std::size_t i = 0; i < all.size(); ++i) {
+    for (const Reduction::Parts& part : all[i]) values[i].push_back(part.value);
+  }
+  return values;
 }
 
 // The first worker's, as MirroredStrategy takes the first replica's: an initializer may have drawn
@@ -161,7 +138,7 @@ at::Tensor MirroredHome::agreed_value(const std::string& name, const at::Tensor&
 void MirroredHome::agree_on_module(std::string_view module,
                                    const std::vector<std::vector<NamedTensor>>& copies) {
   const auto make = [&]() -> StrategyWorkers::Message {
-    check_alike(copies);
+    make_alike(copies);
     std::string text = "module '" + std::string(module) + "'";
     for (const NamedTensor& each : copies.at(0)) {
       text += "\n'" + each.name + "' " + TensorSpec::of(each.tensor).to_string() +

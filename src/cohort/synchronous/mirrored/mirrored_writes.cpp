@@ -15,10 +15,10 @@ namespace {
 // Throws unless all replicas make the same calls.
 void check_same_calls(const PerReplica<std::vector<VariableWrite>>& all) {
   for (std::size_t r = 1; r < all.size(); ++r) {
-    const bool is_same = std::equal(all[0].begin(), all[0].end(), all[r].begin(), all[r].end(),
-                                    [](const VariableWrite& a, const VariableWrite& b) {
-                                      return a.variable == b.variable && a.kind == b.kind;
-                                    });
+    const bool is_same =
+        std::ranges::equal(all[0], all[r], [](const VariableWrite& a, const VariableWrite& b) {
+          return a.variable == b.variable && a.kind == b.kind;
+        });
     COHORT_CHECK(is_same, ErrorCode::invalid_argument, "[variable.", kind_of_write(all[0].front()),
                  "] expected the same assignment in all replicas, got variable '",
                  all[0].front().variable.name(),
@@ -47,7 +47,8 @@ void MirroredHome::write_merged(const ReplicaContext& replica, std::vector<Varia
           for (std::size_t r = 0; r < all.size(); ++r) joint[i].of_replicas.push_back(all[r][i]);
           joint[i].one = one_for_all(joint[i].of_replicas);
         }
-        for (const VariableWrite& each : combined(*this, std::move(joint))) write_all(each);
+        for (const VariableWrite& each : combined(*this, std::move(joint)))
+          target_of(each.variable).variable.write_all(each);
       },
       std::move(writes));
 }
@@ -72,9 +73,9 @@ void MirroredHome::write(std::span<const VariableWrite> writes) {
       if (place.kind == Place::Kind::replica)
         undo_.about_to_write(variable, reaches[i].value, place.component);
       variable.allow_difference();
-      write_value(reaches[i].value, writes[i]);
+      variable.write_value(reaches[i].value, writes[i]);
     }
-    if (reaches[i].kind == Reach::Kind::all) write_all(writes[i]);
+    if (reaches[i].kind == Reach::Kind::all) variable.write_all(writes[i]);
   }
   note_written(place, is_any_update);
 }

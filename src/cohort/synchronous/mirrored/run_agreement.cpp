@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/synchronous/mirrored/run_agreement.h"
 
-#include <atomic>
 #include <bit>
 #include <exception>
-#include <memory>
-#include <string>
 #include <string_view>
 
 #include "cohort/core/error.h"
@@ -13,7 +10,6 @@
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/strategy/module_memory.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
-#include "cohort/synchronous/state_of_replicas.h"
 #include "cohort/synchronous/workers/compared_values.h"
 
 namespace cohort::internal {
@@ -61,8 +57,7 @@ std::vector<Variable> RunAgreement::agreeing() const {
 // Optimizers of LibTorch that are not alike make other updates of equal gradients.
 std::string RunAgreement::why_different() const {
   for (const auto& attached : home_.attached().all()) {
-    const auto state = std::dynamic_pointer_cast<StateOfReplicas>(attached);
-    const std::string difference = state ? state->difference() : std::string();
+    const std::string difference = attached->difference();
     if (!difference.empty()) return ": the " + difference + std::string(kAlikeRemedy);
   }
   return std::string(kOutsideWriters);
@@ -141,7 +136,12 @@ void RunAgreement::Scope::finish_replicas() {
   if (--all_.open_runs_ > 0) return;  // another one changes variables
   const bool compares = std::has_single_bit(++all_.runs_);
   if (!compares && !all_.has_handed_out_) return;
-  if (compares) all_.check_memory_of_variables();
+  if (compares) {
+    for (const Variable& each : home_.variables()) {
+      const MirroredVariable& variable = target_of(each).variable;
+      if (variable.size() > 1) check_memory_of_components(each.name(), variable.tensors());
+    }
+  }
   for (const Variable& each : all_.agreeing()) {
     MirroredVariable& variable = target_of(each).variable;
     COHORT_CHECK(!compares || variable.agrees(), ErrorCode::failed_precondition,
@@ -150,13 +150,6 @@ void RunAgreement::Scope::finish_replicas() {
                  all_.why_different());
     variable.note_writes();
     warn_of_different_hooks(variable);
-  }
-}
-
-void RunAgreement::check_memory_of_variables() const {
-  for (const Variable& each : home_.variables()) {
-    const MirroredVariable& variable = target_of(each).variable;
-    if (variable.size() > 1) check_memory_of_components(each.name(), variable.tensors());
   }
 }
 

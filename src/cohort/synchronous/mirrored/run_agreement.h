@@ -42,8 +42,6 @@ class RunAgreement {
    public:
     explicit Scope(RunAgreement& agreement);
     ~Scope();
-    Scope(const Scope&) = delete;
-    Scope& operator=(const Scope&) = delete;
     void finish();
 
    private:
@@ -73,8 +71,6 @@ class RunAgreement {
   std::vector<Variable> agreeing() const;
   // Why the replicas may have other values of a variable, and what to do, for messages.
   std::string why_different() const;
-  // Throws failed_precondition if replicas have got one memory for a variable.
-  void check_memory_of_variables() const;
   // nullopt: this run is not compared.
   std::optional<ValuesBefore> values_before_run();
   void compare_with_workers(const std::optional<ValuesBefore>& before);

@@ -9,7 +9,6 @@
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/sharded_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
-#include "cohort/variable/variable_state.h"
 
 namespace cohort::internal {
 
@@ -29,10 +28,16 @@ std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& s
                                           const std::vector<Variable>& variables) {
   std::vector<at::Tensor> gradients;
   for (const Reduction::Parts& sum : sums) gradients.push_back(gradient_of_sum(sum));
-  COHORT_CHECK(
-      std::any_of(gradients.begin(), gradients.end(), [](const auto& g) { return g.defined(); }),
-      ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
+  COHORT_CHECK(std::ranges::any_of(gradients, [](const auto& g) { return g.defined(); }),
+               ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
   return gradients;
+}
+
+void check_is_whole(const Variable& variable) {
+  COHORT_CHECK(!target_of(variable).component, ErrorCode::unimplemented,
+               "[optimizer.apply_gradients] expected whole variables in a replica context, got "
+               "the component '",
+               variable.name(), "'; update it in StrategyExtended::update()");
 }
 
 void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates,

@@ -31,6 +31,9 @@ bool sum_over_workers(MirroredHome& home, const SlotKey& key, std::string_view w
 std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& sums,
                                           const std::vector<Variable>& variables);
 
+// Throws unimplemented for a component, which a replica cannot update.
+void check_is_whole(const Variable& variable);
+
 // A step of an update rule for one value of a variable.
 struct ValueUpdate {
   MirroredVariable& variable;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <exception>
 #include <optional>
-#include <string>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -15,6 +14,10 @@
 
 namespace cohort::internal {
 namespace {
+
+// How many times the sizes in all_gather() are compared; where they differ, programs are traced
+// again.
+constexpr int kGatherRounds = 8;
 
 // The numbers of the calls that all replicas make together.
 std::vector<std::size_t> calls_of_all(const ReplicaProgram& program) {
@@ -51,8 +54,8 @@ void check_same_calls(const ReplicaPrograms& members,
   }
 }
 
-}  // namespace
-
+// The sizes of all replicas' parts in each all_gather() of the step. Throws failed_precondition if
+// the replicas do not make as many.
 std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members) {
   std::vector<GatherSizes> sizes(members.front()->gathered().size());
   for (std::size_t r = 0; r < members.size(); ++r) {
@@ -66,6 +69,12 @@ std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members) {
   return sizes;
 }
 
+// For comparison with other workers: the calls that all replicas make together, a line each, and
+// the sums of their numbers. Throws as JoinedPrograms() does if replicas make other calls.
+struct StepCalls {
+  std::string text;
+  std::vector<std::int64_t> counts;
+};
 StepCalls step_calls_of(const ReplicaPrograms& members) {
   std::vector<std::vector<std::size_t>> numbers;
   for (const auto& member : members) numbers.push_back(calls_of_all(*member));
@@ -80,6 +89,8 @@ StepCalls step_calls_of(const ReplicaPrograms& members) {
   }
   return calls;
 }
+
+}  // namespace
 
 JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
                                const std::vector<std::int64_t>& of_others)
@@ -105,7 +116,7 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
     for (std::size_t r = 0; r < members_.size(); ++r)
       all.push_back(&call_of(*members_[r], numbers[r], i));
     const std::shared_ptr<const JoinedCall> joined =
-        all.front()->join_over_workers(all, of_others.empty() ? 0 : of_others[i]);
+        all.front()->join_over_workers(all, of_others[i]);
     for (std::size_t r = 0; r < members_.size(); ++r) calls_[r][numbers[r][i]] = joined;
   }
   if (members_.size() == 1) return;
@@ -142,14 +153,13 @@ void JoinedPrograms::check_arguments(const std::vector<std::vector<Nest>>& argum
 }
 
 bool JoinedPrograms::are_current() const {
-  return std::all_of(members_.begin(), members_.end(), [](const auto& member) {
+  return std::ranges::all_of(members_, [](const auto& member) {
     return member->freshness() == function::Freshness::current;
   });
 }
 
 bool JoinedPrograms::write() const {
-  return std::any_of(members_.begin(), members_.end(),
-                     [](const auto& member) { return member->writes(); });
+  return std::ranges::any_of(members_, [](const auto& member) { return member->writes(); });
 }
 
 std::unique_ptr<StepRun> JoinedPrograms::take() const {
@@ -205,6 +215,67 @@ std::vector<Nest> JoinedPrograms::run(ReplicaThreads* threads,
   }
   give_back(std::move(run));
   return results;
+}
+
+std::vector<Bytes> exchanged(StrategyWorkers* workers, std::string_view text,
+                             const std::function<StrategyWorkers::Message()>& make) {
+  if (workers == nullptr || !workers->are_several()) return {make().bytes};
+  return workers->exchange({.call = "function", .text = text, .combines = false}, make);
+}
+
+std::shared_ptr<const JoinedPrograms> joined(ReplicaPrograms members, MirroredHome* home,
+                                             const std::string& name, const TraceAgain& trace) {
+  StrategyWorkers* const workers = home == nullptr ? nullptr : home->workers();
+  bool are_all_settled = false;
+  for (int round = 0; round < kGatherRounds && !are_all_settled; ++round) {
+    std::vector<GatherSizes> sizes;
+    const auto make = [&]() -> StrategyWorkers::Message {
+      const std::vector<GatherSizes> own = gather_sizes_of(members);
+      ByteWriter writer;
+      for (const GatherSizes& each : own) writer.sizes(each);
+      sizes.resize(own.size());
+      return {std::to_string(own.size()) + " calls of all_gather()", writer.take()};
+    };
+    for (const Bytes& bytes : exchanged(workers, "", make)) {
+      ByteReader reader(bytes, "function");
+      for (GatherSizes& each : sizes) {
+        const std::vector<std::int64_t> of_worker = reader.sizes();
+        each.insert(each.end(), of_worker.begin(), of_worker.end());
+      }
+    }
+    const auto settle = [&]() -> StrategyWorkers::Message {
+      std::uint8_t is_settled = 1;
+      for (std::size_t r = 0; r < members.size(); ++r) {
+        if (members[r]->assumed_gathers() == sizes) continue;
+        is_settled = 0;
+        members[r] = trace(r, sizes);
+      }
+      ByteWriter writer;
+      writer.u8(is_settled);
+      return {"sizes in all_gather()", writer.take()};
+    };
+    are_all_settled = true;
+    for (const Bytes& bytes : exchanged(workers, "", settle))
+      are_all_settled = are_all_settled && ByteReader(bytes, "function").u8() != 0;
+  }
+  COHORT_CHECK(are_all_settled, ErrorCode::unimplemented, "[strategy.all_gather] expected at most ",
+               kGatherRounds, " calls one after the other whose sizes depend on each other in '",
+               name, "'; call run() in place of function()");
+  std::vector<std::int64_t> of_others;
+  const auto make = [&]() -> StrategyWorkers::Message {
+    const StepCalls calls = step_calls_of(members);
+    ByteWriter writer;
+    writer.sizes(calls.counts);
+    of_others.assign(calls.counts.size(), 0);
+    return {"a step of function() with these calls" + calls.text, writer.take()};
+  };
+  const std::vector<Bytes> all = exchanged(workers, "", make);
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    const std::vector<std::int64_t> counts = ByteReader(all[worker], "function").sizes();
+    if (static_cast<int>(worker) == (workers == nullptr ? 0 : workers->own())) continue;
+    for (std::size_t i = 0; i < of_others.size(); ++i) of_others[i] += counts.at(i);
+  }
+  return std::make_shared<const JoinedPrograms>(std::move(members), home, of_others);
 }
 
 }  // namespace cohort::internal

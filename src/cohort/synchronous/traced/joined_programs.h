@@ -29,8 +29,8 @@ class JoinedPrograms {
   // unimplemented where run()'s results cannot be had.
   // `of_others`: with several workers, of each call that replicas make together, the sum of the
   // numbers of the other workers.
-  explicit JoinedPrograms(ReplicaPrograms members, MirroredHome* home = nullptr,
-                          const std::vector<std::int64_t>& of_others = {});
+  JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
+                 const std::vector<std::int64_t>& of_others);
 
   // Whether no program reads a captured constant that has changed since.
   bool are_current() const;
@@ -61,18 +61,6 @@ class JoinedPrograms {
   mutable Mutex mutex_;
   mutable std::vector<std::unique_ptr<StepRun>> idle_ COHORT_GUARDED_BY(mutex_);
 };
-
-// For comparison with other workers: the calls that all replicas make together, a line each, and
-// the sums of their numbers. Throws as JoinedPrograms() does if replicas make other calls.
-struct StepCalls {
-  std::string text;
-  std::vector<std::int64_t> counts;
-};
-StepCalls step_calls_of(const ReplicaPrograms& members);
-
-// The sizes of all replicas' parts in each all_gather() of the step. Throws failed_precondition if
-// the replicas do not make as many.
-std::vector<GatherSizes> gather_sizes_of(const ReplicaPrograms& members);
 
 // Joins the programs of this worker's replicas; all workers make this call. Calls `trace` for the
 // program of a replica with other sizes of parts in all_gather(). `home`: nullptr for a strategy

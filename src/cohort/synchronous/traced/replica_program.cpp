@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-#include <optional>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
@@ -177,9 +176,8 @@ Nest ReplicaProgram::run(StepRun& run, std::size_t replica, const StepReplica::C
 std::vector<Variable> ReplicaProgram::written_variables() const {
   std::vector<Variable> written;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
-    const bool is_written =
-        std::any_of(written_.begin(), written_.end(),
-                    [&](const at::Tensor& each) { return each.is_same(variables_[i]); });
+    const bool is_written = std::ranges::any_of(
+        written_, [&](const at::Tensor& each) { return each.is_same(variables_[i]); });
     if (is_written) written.push_back(handles_[i]);
   }
   return written;

@@ -6,10 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <span>
 #include <string>
-#include <utility>
 
 #include "cohort/collective/reduce_elements.h"
 #include "cohort/core/error.h"
@@ -56,12 +53,10 @@ void add_elements(const at::Tensor& sum, const Gradients& all, std::int64_t begi
                                .count = end - begin});
 }
 
-bool are_complete(const Gradients& all) {
-  return std::find(all.begin(), all.end(), nullptr) == all.end();
-}
+bool are_complete(const Gradients& all) { return std::ranges::find(all, nullptr) == all.end(); }
 
 bool are_sparse(const Gradients& all) {
-  return std::any_of(all.begin(), all.end(), [](const at::Tensor* gradient) {
+  return std::ranges::any_of(all, [](const at::Tensor* gradient) {
     return gradient != nullptr && gradient->layout() == at::kSparse;
   });
 }
@@ -91,15 +86,20 @@ at::Tensor sum_of_some(const Gradients& all) {
   return sum_of_gradients(tensors_of(all), kApplyCall);
 }
 
+// An optimizer, as its step was traced.
+struct TracedOptimizer {
+  const variable::UpdateRule& rule;
+  std::string name;
+  bool lazy_rows;
+  std::vector<at::Tensor> hyper;
+
+  SlotKey key() const { return {rule, name, nullptr, lazy_rows}; }
+};
+
 class JoinedApply final : public JoinedCall {
  public:
-  JoinedApply(const variable::UpdateRule& rule, std::string optimizer, bool lazy_rows,
-              std::vector<at::Tensor> hyper, std::vector<JoinedUpdate> updates)
-      : rule_(rule),
-        optimizer_(std::move(optimizer)),
-        lazy_rows_(lazy_rows),
-        hyper_(std::move(hyper)),
-        updates_(std::move(updates)) {
+  JoinedApply(const TracedOptimizer& optimizer, std::vector<JoinedUpdate> updates)
+      : optimizer_(optimizer), updates_(std::move(updates)) {
     for (const JoinedUpdate& update : updates_) {
       elements_ += update.variable->component(0).numel();
       is_of_one_value_ = is_of_one_value_ || update.variable->is_plain();
@@ -139,15 +139,14 @@ class JoinedApply final : public JoinedCall {
   }
 
  private:
-  SlotKey key() const { return {rule_, optimizer_, nullptr, lazy_rows_}; }
   // Variables of other homes are not updated in a step.
   MirroredHome& home_of_variables() const { return updates_.front().variable->mirrored_home(); }
 
   std::vector<double> numbers(CountedUpdates& counted) const {
     std::vector<double> numbers;
-    for (const at::Tensor& value : hyperparameters_of_step(hyper_, counted))
+    for (const at::Tensor& value : hyperparameters_of_step(optimizer_.hyper, counted))
       numbers.push_back(hyperparameter_value(value));
-    variable::check_hyperparameters(rule_, numbers, updates_.front().variable->name());
+    variable::check_hyperparameters(optimizer_.rule, numbers, updates_.front().variable->name());
     return numbers;
   }
 
@@ -223,7 +222,8 @@ class JoinedApply final : public JoinedCall {
       }
     }
     const std::vector<double>& hyper = replica.own_offer().numbers;
-    if (sum_over_workers(home, key(), home.attached().step_of(key()), variables, sums, hyper))
+    const SlotKey key = optimizer_.key();
+    if (sum_over_workers(home, key, home.attached().step_of(key), variables, sums, hyper))
       return {};
     return gradients_of_sums(sums, variables);
   }
@@ -235,19 +235,16 @@ class JoinedApply final : public JoinedCall {
       if (!sums[i].defined()) continue;
       MirroredVariable& variable = *updates_[i].variable;
       const at::Tensor gradient =
-          variable::prepared_gradient(key(), sums[i], replica.of(0).numbers);
+          variable::prepared_gradient(optimizer_.key(), sums[i], replica.of(0).numbers);
       const std::size_t own = variable.value_of(replica.index());
       const std::size_t begin = is_of_all ? 0 : own, end = is_of_all ? variable.size() : own + 1;
       for (std::size_t value = begin; value < end; ++value)
         wanted.push_back({variable, value, gradient});
     }
-    apply_values(key(), wanted, replica.of(0).numbers);
+    apply_values(optimizer_.key(), wanted, replica.of(0).numbers);
   }
 
-  const variable::UpdateRule& rule_;
-  const std::string optimizer_;
-  const bool lazy_rows_;
-  const std::vector<at::Tensor> hyper_;
+  const TracedOptimizer optimizer_;
   const std::vector<JoinedUpdate> updates_;
   std::int64_t elements_ = 0;
   bool is_of_one_value_ = false;  // some variable has one value for all replicas
@@ -256,10 +253,8 @@ class JoinedApply final : public JoinedCall {
 class ApplyCall final : public StepCall {
  public:
   ApplyCall(const SlotKey& key, std::span<const Update> updates, std::span<const at::Tensor> hyper)
-      : rule_(key.rule),
-        optimizer_(key.optimizer),
-        lazy_rows_(key.lazy_rows),
-        hyper_(hyper.begin(), hyper.end()) {
+      : optimizer_{
+            key.rule, std::string(key.optimizer), key.lazy_rows, {hyper.begin(), hyper.end()}} {
     std::size_t next = 0;
     for (const Update& update : updates) {
       variables_.push_back(update.variable);
@@ -268,12 +263,13 @@ class ApplyCall final : public StepCall {
   }
 
   std::string text() const override {
-    return "apply_gradients(" + std::string(rule_.name()) + ", '" + optimizer_ + "')";
+    return "apply_gradients(" + std::string(optimizer_.rule.name()) + ", '" + optimizer_.name +
+           "')";
   }
 
   // Without the optimizer's name, which may be numbered, in another order on each worker.
   std::string text_over_workers() const override {
-    std::string text = "apply_gradients(" + std::string(rule_.name()) + ") to";
+    std::string text = "apply_gradients(" + std::string(optimizer_.rule.name()) + ") to";
     for (const Variable& each : variables_) text += " '" + each.name() + "'";
     return text;
   }
@@ -293,7 +289,7 @@ class ApplyCall final : public StepCall {
     }
     COHORT_CHECK(!updates.empty(), ErrorCode::invalid_argument, "[optimizer.minimize] ",
                  no_gradient_text(variables_));
-    return std::make_unique<JoinedApply>(rule_, optimizer_, lazy_rows_, hyper_, std::move(updates));
+    return std::make_unique<JoinedApply>(optimizer_, std::move(updates));
   }
 
  private:
@@ -307,10 +303,7 @@ class ApplyCall final : public StepCall {
                  " in replica ", replica, kRequiresGradRemedy);
   }
 
-  const variable::UpdateRule& rule_;
-  const std::string optimizer_;
-  const bool lazy_rows_;
-  const std::vector<at::Tensor> hyper_;
+  const TracedOptimizer optimizer_;
   std::vector<Variable> variables_;
   std::vector<std::optional<std::size_t>> places_;
 };

@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <string>
-#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/replicas/step_run.h"
 #include "cohort/synchronous/mirrored/combined_writes.h"
 #include "cohort/synchronous/traced/variable_trace.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::internal {
 namespace {
@@ -21,7 +21,7 @@ class SharedObject {
  public:
   explicit SharedObject(const std::vector<TensorIdentity>& all)
       : argument_(all.front().argument()) {
-    is_same_ = std::all_of(all.begin(), all.end(), [&](const TensorIdentity& one) {
+    is_same_ = std::ranges::all_of(all, [&](const TensorIdentity& one) {
       return one.argument() == argument_ && (argument_ || one.is_same_object(all.front()));
     });
   }
@@ -40,6 +40,13 @@ class SharedObject {
   bool is_same_ = false;
 };
 
+// Throws if row ids do not fit; assignments were checked when they were traced.
+void check_values(const VariableWrite& write) {
+  if (!write.row_ids.defined()) return;
+  variable::check_rows(write.kind, write.variable.name(), write.variable.spec(), write.row_ids,
+                       write.value);
+}
+
 void note_write(const MirroredVariable& variable, const StepReplica& replica,
                 MirroredHome::Reach::Kind reach) {
   MirroredHome& home = variable.mirrored_home();
@@ -56,7 +63,7 @@ class OwnWrite final : public JoinedCall {
     MirroredVariable& variable = target_of(write_.variable).variable;
     variable.mirrored_home().undo().about_to_write(variable, value_, replica.index());
     variable.allow_difference();
-    write_value(value_, write);
+    variable.write_value(value_, write);
     note_write(variable, replica, MirroredHome::Reach::Kind::one);
     return {};
   }
@@ -81,11 +88,11 @@ class JoinedWrite final : public JoinedCall {
     // Otherwise each replica computes the same, and all throw the same.
     const auto combine = [&] {
       const VariableWrite together = combined(home, {joint(replica)})[0];
-      if (is_plain) write_all(together);
+      if (is_plain) variable.write_all(together);
       return write_tensors(together);
     };
     const auto together = replica.together(is_plain || home.has_workers(), combine);
-    if (!is_plain) write_value(replica.index(), with_tensors(write_, together));
+    if (!is_plain) variable.write_value(replica.index(), with_tensors(write_, together));
     replica.leave();
     note_write(variable, replica, MirroredHome::Reach::Kind::merged);
     return {};
@@ -96,9 +103,8 @@ class JoinedWrite final : public JoinedCall {
     JointWrite joint;
     for (std::size_t r = 0; r < replica.count(); ++r)
       joint.of_replicas.push_back(with_tensors(write_, replica.of(r).values));
-    const bool is_one_object =
-        std::all_of(objects_.begin(), objects_.end(),
-                    [&](const SharedObject& each) { return each.is_one(replica); });
+    const bool is_one_object = std::ranges::all_of(
+        objects_, [&](const SharedObject& each) { return each.is_one(replica); });
     // The tensors of a program are other objects than those of the step.
     joint.one = {is_one_object || (are_numbers_ && one_for_all(joint.of_replicas).is_one),
                  are_numbers_};

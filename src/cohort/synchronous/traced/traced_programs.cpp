@@ -8,7 +8,6 @@
 #include <mutex>
 #include <optional>
 #include <shared_mutex>
-#include <utility>
 
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
@@ -16,7 +15,6 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/function/trace.h"
 #include "cohort/strategy/contexts.h"
-#include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/traced/joined_programs.h"
 
 namespace cohort::internal {
@@ -50,7 +48,7 @@ class ArgumentsOfStep final : public RunArguments {
       for (std::size_t i = 0; i < first.size(); ++i) {
         const std::vector<at::Tensor> a = first[i].flatten_tensors();
         const std::vector<at::Tensor> b = arguments_[replica][i].flatten_tensors();
-        if (!std::equal(a.begin(), a.end(), b.begin(), b.end(), are_one)) return true;
+        if (!std::ranges::equal(a, b, are_one)) return true;
       }
     }
     return false;
@@ -69,7 +67,10 @@ TraceMutex& mutex_without_variables() {
 class TracedPrograms final : public StepPrograms {
  public:
   TracedPrograms(Strategy& strategy, Function function, const StepReplicas& host)
-      : strategy_(strategy), function_(std::move(function)), host_(host), known_(host.count) {}
+      : strategy_(strategy),
+        function_(std::move(function)),
+        host_(host),
+        known_(host.home == nullptr ? 1 : host.home->replicas()) {}
 
   std::size_t traces() const override {
     const Lock lock(mutex_);
@@ -119,7 +120,6 @@ class TracedPrograms final : public StepPrograms {
     return results;
   }
 
-  void check_tensors(const std::vector<Nest>& arguments) const;
   // Programs contain how many replicas there are, and who has which number.
   void forget_earlier_group() {
     if (workers() == nullptr) return;
@@ -144,19 +144,187 @@ class TracedPrograms final : public StepPrograms {
     return host_.home == nullptr ? mutex_without_variables() : host_.home->trace_mutex();
   }
   StepSettings settings() const { return StepSettings::current(host_.home.get()); }
+
+  void check_tensors(const std::vector<Nest>& arguments) const {
+    for (std::size_t i = 0; i < arguments.size(); ++i) {
+      if (!arguments[i].is_tensor()) continue;
+      const at::Tensor& tensor = arguments[i].tensor();
+      const bool is_dense =
+          tensor.defined() && (StringTensor::is(tensor) || tensor.layout() == at::kStrided);
+      COHORT_CHECK(is_dense, ErrorCode::invalid_argument,
+                   "[strategy.function] expected dense tensors, got ",
+                   tensor.defined() ? "a sparse one" : "an undefined one", " as argument ", i,
+                   " of '", function_.name(), "'; ",
+                   tensor.defined() ? "pass to_dense() of it, or call run() in place of function()"
+                                    : "pass a tensor with zeros, or one without rows");
+    }
+  }
+
+  // Forgets a program whose captured constants have changed.
   Program known(std::size_t replica, const Arguments& arguments, const StepSettings& mode)
-      COHORT_REQUIRES(mutex_);
+      COHORT_REQUIRES(mutex_) {
+    std::vector<Program>& all = known_[replica];
+    for (auto one = all.begin(); one != all.end(); ++one) {
+      if (!(*one)->matches(arguments[replica], mode)) continue;
+      const function::Freshness freshness = (*one)->freshness();
+      if (freshness == function::Freshness::other_flags) continue;
+      if (freshness == function::Freshness::stale) {
+        reason_ =
+            "a tensor that it captures was written to or replaced: pass it as an argument, or make "
+            "it a variable";
+        forget(*one);
+        return nullptr;
+      }
+      std::rotate(all.begin(), one, one + 1);
+      return all.front();
+    }
+    return nullptr;
+  }
+
+  void forget(const Program& program) COHORT_REQUIRES(mutex_) {
+    const Program gone = program;  // it may be an element of a list
+    for (std::vector<Program>& all : known_) std::erase(all, gone);
+    std::erase_if(numbered_, [&](const Numbered& one) COHORT_REQUIRES(mutex_) {
+      if (std::ranges::find(one.members, gone) == one.members.end()) return false;
+      forget_joined(one.number);
+      return true;
+    });
+  }
+
+  // Several workers forget joined programs at the same time, or one would look for what others
+  // have.
+  void forget_joined(std::uint64_t number) COHORT_REQUIRES(mutex_) {
+    std::erase_if(agreed_, [&](const auto& one) {
+      return one.first.size() == 1 && one.first.front() == number;
+    });
+  }
+
   std::shared_ptr<const JoinedPrograms> known_programs(const Arguments& arguments,
-                                                       const StepSettings& mode);
-  ReplicaPrograms own_programs(const Arguments& arguments, const StepSettings& mode);
-  std::shared_ptr<const JoinedPrograms> agreed_programs(const Arguments& arguments);
-  std::uint64_t number_of(const ReplicaPrograms& members) COHORT_REQUIRES(mutex_);
+                                                       const StepSettings& mode) {
+    const Lock lock(mutex_);
+    ReplicaPrograms members;
+    for (std::size_t r = 0; r < arguments.size(); ++r) {
+      members.push_back(known(r, arguments, mode));
+      if (!members.back()) return nullptr;
+    }
+    const auto found = agreed_.find({number_of(members)});
+    return found == agreed_.end() ? nullptr : found->second;
+  }
+
   Program trace(std::size_t replica, const Arguments& arguments, const StepSettings& mode,
-                const std::vector<GatherSizes>& gathers = {});
-  void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_);
-  void count_trace(const std::string& reason) COHORT_REQUIRES(mutex_);
-  void forget(const Program& program) COHORT_REQUIRES(mutex_);
-  void forget_joined(std::uint64_t number) COHORT_REQUIRES(mutex_);
+                const std::vector<GatherSizes>& gathers = {}) {
+    const std::unique_lock alone(trace_mutex());
+    return std::make_shared<const ReplicaProgram>(strategy_, host_.home.get(), function_, replica,
+                                                  arguments[replica], mode, gathers);
+  }
+
+  // Replicas have a program of each signature for themselves, which counts once for all of them.
+  void count_trace(std::size_t replica, const Program& program) COHORT_REQUIRES(mutex_) {
+    for (std::size_t r = 0; r < known_.size(); ++r) {
+      for (const Program& other : known_[r]) {
+        if (r != replica && other->matches(program->signature().pattern(), program->mode()) &&
+            other->freshness() == function::Freshness::current) {
+          return;
+        }
+      }
+    }
+    std::string reason = std::exchange(reason_, {});
+    const std::vector<Program>& own = known_[replica];
+    if (reason.empty() && !own.empty())
+      reason = program->signature().difference_from(own.front()->signature());
+    count_trace(reason);
+  }
+
+  void count_trace(const std::string& reason) COHORT_REQUIRES(mutex_) {
+    const std::size_t traces = ++traces_ - traces_for_earlier_groups_;
+    if (traces != kTracesBeforeWarning) return;
+    log_warn("function '", function_.name(), "' was traced ", traces, " times, which takes time; ",
+             reason.empty()
+                 ? "its variables' requires_grad flags or its modules' modes have changed"
+                 : reason);
+  }
+
+  // The programs for these arguments.
+  ReplicaPrograms own_programs(const Arguments& arguments, const StepSettings& mode) {
+    ReplicaPrograms members(arguments.size());
+    for (std::size_t r = 0; r < arguments.size(); ++r) {
+      {
+        const Lock lock(mutex_);
+        members[r] = known(r, arguments, mode);
+      }
+      if (members[r]) continue;
+      members[r] = trace(r, arguments, mode);
+      const Lock lock(mutex_);
+      count_trace(r, members[r]);
+      if (known_[r].size() >= kProgramsMax) forget(known_[r].back());
+      known_[r].insert(known_[r].begin(), members[r]);
+    }
+    return members;
+  }
+
+  // Programs that are traced again with other constants get another number.
+  std::uint64_t number_of(const ReplicaPrograms& members) COHORT_REQUIRES(mutex_) {
+    const auto found = std::ranges::find(numbered_, members, &Numbered::members);
+    if (found != numbered_.end()) {
+      const std::uint64_t number = found->number;
+      const bool is_stale = std::ranges::any_of(agreed_, [&](const auto& one) {
+        return one.first.at(own()) == number && !one.second->are_current();
+      });
+      if (!is_stale) {
+        std::rotate(found, found + 1, numbered_.end());
+        return number;
+      }
+      numbered_.erase(found);
+      forget_joined(number);
+    }
+    if (numbered_.size() >= kProgramsMax) {
+      forget_joined(numbered_.front().number);
+      numbered_.erase(numbered_.begin());
+    }
+    numbered_.push_back({members, next_number_++});
+    return numbered_.back().number;
+  }
+
+  // A batch of another size on one worker changes what the programs of all must do, so the workers
+  // tell each other in each call which of their programs they run.
+  std::shared_ptr<const JoinedPrograms> agreed_programs(const Arguments& arguments) {
+    const Lock tracing(tracing_);
+    ReplicaPrograms members;
+    StepSettings mode;
+    const auto make = [&]() -> StrategyWorkers::Message {
+      {
+        const std::shared_lock no_trace(trace_mutex());
+        mode = settings();
+      }
+      members = own_programs(arguments, mode);
+      ByteWriter writer;
+      const Lock lock(mutex_);
+      writer.u64(number_of(members));
+      return {"", writer.take()};
+    };
+    std::vector<std::uint64_t> key;
+    for (const Bytes& bytes : exchanged(workers(), "a step of function()", make))
+      key.push_back(ByteReader(bytes, "function").u64());
+    {
+      const Lock lock(mutex_);
+      const auto found = agreed_.find(key);
+      if (found != agreed_.end()) return found->second;
+    }
+    bool is_counted = key.size() > 1;
+    const auto trace_again = [&](std::size_t r, const std::vector<GatherSizes>& sizes) {
+      if (!std::exchange(is_counted, true)) {
+        const Lock lock(mutex_);
+        count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
+      }
+      return trace(r, arguments, mode, sizes);
+    };
+    auto programs = joined(std::move(members), host_.home.get(), function_.name(), trace_again);
+    const Lock lock(mutex_);
+    // All workers forget them at the same time.
+    if (agreed_.size() >= kProgramsMax) agreed_.clear();
+    agreed_.emplace(std::move(key), programs);
+    return programs;
+  }
 
   Strategy& strategy_;
   const Function function_;
@@ -181,190 +349,9 @@ class TracedPrograms final : public StepPrograms {
       COHORT_GUARDED_BY(mutex_);
 };
 
-void TracedPrograms::check_tensors(const std::vector<Nest>& arguments) const {
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (!arguments[i].is_tensor()) continue;
-    const at::Tensor& tensor = arguments[i].tensor();
-    const bool is_dense =
-        tensor.defined() && (StringTensor::is(tensor) || tensor.layout() == at::kStrided);
-    COHORT_CHECK(is_dense, ErrorCode::invalid_argument,
-                 "[strategy.function] expected dense tensors, got ",
-                 tensor.defined() ? "a sparse one" : "an undefined one", " as argument ", i,
-                 " of '", function_.name(), "'; ",
-                 tensor.defined() ? "pass to_dense() of it, or call run() in place of function()"
-                                  : "pass a tensor with zeros, or one without rows");
-  }
-}
-
-// Forgets a program whose captured constants have changed.
-TracedPrograms::Program TracedPrograms::known(std::size_t replica, const Arguments& arguments,
-                                              const StepSettings& mode) {
-  std::vector<Program>& all = known_[replica];
-  for (auto one = all.begin(); one != all.end(); ++one) {
-    if (!(*one)->matches(arguments[replica], mode)) continue;
-    const function::Freshness freshness = (*one)->freshness();
-    if (freshness == function::Freshness::other_flags) continue;
-    if (freshness == function::Freshness::stale) {
-      reason_ =
-          "a tensor that it captures was written to or replaced: pass it as an argument, or make "
-          "it a variable";
-      forget(*one);
-      return nullptr;
-    }
-    std::rotate(all.begin(), one, one + 1);
-    return all.front();
-  }
-  return nullptr;
-}
-
-void TracedPrograms::forget(const Program& program) {
-  const Program gone = program;  // it may be an element of a list
-  for (std::vector<Program>& all : known_) std::erase(all, gone);
-  std::erase_if(numbered_, [&](const Numbered& one) {
-    if (std::find(one.members.begin(), one.members.end(), gone) == one.members.end()) return false;
-    forget_joined(one.number);
-    return true;
-  });
-}
-
-// Several workers forget joined programs at the same time, or one would look for what others have.
-void TracedPrograms::forget_joined(std::uint64_t number) {
-  std::erase_if(agreed_, [&](const auto& one) {
-    return one.first.size() == 1 && one.first.front() == number;
-  });
-}
-
-std::shared_ptr<const JoinedPrograms> TracedPrograms::known_programs(const Arguments& arguments,
-                                                                     const StepSettings& mode) {
-  const Lock lock(mutex_);
-  ReplicaPrograms members;
-  for (std::size_t r = 0; r < arguments.size(); ++r) {
-    members.push_back(known(r, arguments, mode));
-    if (!members.back()) return nullptr;
-  }
-  const auto found = agreed_.find({number_of(members)});
-  return found == agreed_.end() ? nullptr : found->second;
-}
-
-TracedPrograms::Program TracedPrograms::trace(std::size_t replica, const Arguments& arguments,
-                                              const StepSettings& mode,
-                                              const std::vector<GatherSizes>& gathers) {
-  const std::unique_lock alone(trace_mutex());
-  return std::make_shared<const ReplicaProgram>(strategy_, host_.home.get(), function_, replica,
-                                                arguments[replica], mode, gathers);
-}
-
-// Replicas have a program of each signature for themselves, which counts once for all of them.
-void TracedPrograms::count_trace(std::size_t replica, const Program& program) {
-  for (std::size_t r = 0; r < known_.size(); ++r) {
-    for (const Program& other : known_[r]) {
-      if (r != replica && other->matches(program->signature().pattern(), program->mode()) &&
-          other->freshness() == function::Freshness::current) {
-        return;
-      }
-    }
-  }
-  std::string reason = std::exchange(reason_, {});
-  const std::vector<Program>& own = known_[replica];
-  if (reason.empty() && !own.empty())
-    reason = program->signature().difference_from(own.front()->signature());
-  count_trace(reason);
-}
-
-void TracedPrograms::count_trace(const std::string& reason) {
-  const std::size_t traces = ++traces_ - traces_for_earlier_groups_;
-  if (traces != kTracesBeforeWarning) return;
-  log_warn("function '", function_.name(), "' was traced ", traces, " times, which takes time; ",
-           reason.empty() ? "its variables' requires_grad flags or its modules' modes have changed"
-                          : reason);
-}
-
-// The programs for these arguments.
-ReplicaPrograms TracedPrograms::own_programs(const Arguments& arguments, const StepSettings& mode) {
-  ReplicaPrograms members(arguments.size());
-  for (std::size_t r = 0; r < arguments.size(); ++r) {
-    {
-      const Lock lock(mutex_);
-      members[r] = known(r, arguments, mode);
-    }
-    if (members[r]) continue;
-    members[r] = trace(r, arguments, mode);
-    const Lock lock(mutex_);
-    count_trace(r, members[r]);
-    if (known_[r].size() >= kProgramsMax) forget(known_[r].back());
-    known_[r].insert(known_[r].begin(), members[r]);
-  }
-  return members;
-}
-
-// Programs that are traced again with other constants get another number.
-std::uint64_t TracedPrograms::number_of(const ReplicaPrograms& members) {
-  const auto found = std::find_if(numbered_.begin(), numbered_.end(),
-                                  [&](const Numbered& one) { return one.members == members; });
-  if (found != numbered_.end()) {
-    const std::uint64_t number = found->number;
-    const bool is_stale = std::any_of(agreed_.begin(), agreed_.end(), [&](const auto& one) {
-      return one.first.at(own()) == number && !one.second->are_current();
-    });
-    if (!is_stale) {
-      std::rotate(found, found + 1, numbered_.end());
-      return number;
-    }
-    numbered_.erase(found);
-    forget_joined(number);
-  }
-  if (numbered_.size() >= kProgramsMax) {
-    forget_joined(numbered_.front().number);
-    numbered_.erase(numbered_.begin());
-  }
-  numbered_.push_back({members, next_number_++});
-  return numbered_.back().number;
-}
-
-// A batch of another size on one worker changes what the programs of all must do, so the workers
-// tell each other in each call which of their programs they run.
-std::shared_ptr<const JoinedPrograms> TracedPrograms::agreed_programs(const Arguments& arguments) {
-  const Lock tracing(tracing_);
-  ReplicaPrograms members;
-  StepSettings mode;
-  const auto make = [&]() -> StrategyWorkers::Message {
-    {
-      const std::shared_lock no_trace(trace_mutex());
-      mode = settings();
-    }
-    members = own_programs(arguments, mode);
-    ByteWriter writer;
-    const Lock lock(mutex_);
-    writer.u64(number_of(members));
-    return {"", writer.take()};
-  };
-  std::vector<std::uint64_t> key;
-  for (const Bytes& bytes : exchanged(workers(), "a step of function()", make))
-    key.push_back(ByteReader(bytes, "function").u64());
-  {
-    const Lock lock(mutex_);
-    const auto found = agreed_.find(key);
-    if (found != agreed_.end()) return found->second;
-  }
-  bool is_counted = key.size() > 1;
-  const auto trace_again = [&](std::size_t r, const std::vector<GatherSizes>& sizes) {
-    if (!std::exchange(is_counted, true)) {
-      const Lock lock(mutex_);
-      count_trace("the replicas' parts in all_gather() have other sizes: give them one size");
-    }
-    return trace(r, arguments, mode, sizes);
-  };
-  auto programs = joined(std::move(members), host_.home.get(), function_.name(), trace_again);
-  const Lock lock(mutex_);
-  // All workers forget them at the same time.
-  if (agreed_.size() >= kProgramsMax) agreed_.clear();
-  agreed_.emplace(std::move(key), programs);
-  return programs;
-}
-
 }  // namespace
 
-std::shared_ptr<StepPrograms> LocalFunctions::programs(const Function& function) {
+std::shared_ptr<StepPrograms> FunctionHost::programs(const Function& function) {
   for (const Device& device : devices_) {
     COHORT_CHECK(device.type == "CPU", ErrorCode::unimplemented,
                  "[strategy.function] expected replicas on CPUs, got ", device.to_string(),

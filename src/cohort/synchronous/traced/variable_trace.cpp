@@ -1,12 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/synchronous/traced/variable_trace.h"
 
-#include <optional>
-#include <utility>
-#include <vector>
-
 #include "cohort/core/error.h"
 #include "cohort/synchronous/mirrored/combined_writes.h"
+#include "cohort/synchronous/mirrored/value_updates.h"
 
 namespace cohort::internal {
 namespace {
@@ -36,7 +33,7 @@ at::Tensor own_tensor(const Variable& variable) {
 void VariableTrace::write(std::span<const VariableWrite> writes) {
   for (const VariableWrite& each : writes) {
     check_write(each, /*is_of_all=*/false);
-    const auto reach = own_value(home_.reach_here(each.variable, call_of(each)));
+    const auto reach = own_value(home_.reach_of(each.variable, home_.place_here(), call_of(each)));
     const std::vector<at::Tensor> tensors = write_tensors(each);
     std::vector<TensorIdentity> identities;
     for (const at::Tensor& tensor : tensors) identities.push_back(identity_of(tensor));
@@ -49,10 +46,7 @@ void VariableTrace::apply(const SlotKey& key, std::span<const Update> updates,
                           std::span<const at::Tensor> hyper) {
   std::vector<at::Tensor> gradients, updated;
   for (const Update& update : updates) {
-    COHORT_CHECK(!target_of(update.variable).component, ErrorCode::unimplemented,
-                 "[optimizer.apply_gradients] expected whole variables in a replica context, got "
-                 "the component '",
-                 update.variable.name(), "'; update it in StrategyExtended::update()");
+    check_is_whole(update.variable);
     updated.push_back(own_tensor(update.variable));
     if (update.gradient.defined()) gradients.push_back(update.gradient);
   }

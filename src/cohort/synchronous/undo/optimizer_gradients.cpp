@@ -5,7 +5,6 @@
 #include <c10/core/TensorImpl.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -28,15 +27,15 @@ void OptimizerGradients::drop(Replica& replica, std::size_t i) {
 }
 
 bool OptimizerGradients::has_gradients(const Replica& replica) const {
-  return std::any_of(used_.begin(), used_.end(),
-                     [&](std::size_t i) { return replica.parameters[i].grad().defined(); });
+  return std::ranges::any_of(used_,
+                             [&](std::size_t i) { return replica.parameters[i].grad().defined(); });
 }
 
 // If a group is added later, the gradients that its grad() then has were computed for no step of
 // this optimizer.
 void OptimizerGradients::use(std::vector<std::size_t> used) {
   for (const std::size_t i : used) {
-    if (std::find(used_.begin(), used_.end(), i) != used_.end()) continue;
+    if (std::ranges::find(used_, i) != used_.end()) continue;
     for (Replica& replica : replicas_) {
       if (replica.parameters[i].grad().defined()) mark(replica.parameters[i], replica.marks[i]);
     }
@@ -72,7 +71,7 @@ void OptimizerGradients::settle(std::size_t replica) {
                "accumulate since a zero_grad() before a run() that has failed, which may have left "
                "them in only some replicas; call zero_grad() in all replicas, and make the "
                "backward passes since then again");
-  const bool is_new = std::any_of(used_.begin(), used_.end(), [&](std::size_t i) {
+  const bool is_new = std::ranges::any_of(used_, [&](std::size_t i) {
     return own.parameters[i].grad().defined() && !own.marks[i]->is_left_over;
   });
   for (const std::size_t i : used_) {
@@ -151,19 +150,6 @@ std::vector<std::shared_ptr<OptimizerGradients>> AllOptimizerGradients::all() {
     if (auto one = weak.lock()) alive.push_back(std::move(one));
   }
   return alive;
-}
-
-void AllOptimizerGradients::note_step(std::size_t replica) {
-  for (const auto& one : all()) one->note_step(replica);
-}
-void AllOptimizerGradients::begin_run() {
-  for (const auto& one : all()) one->begin_run();
-}
-void AllOptimizerGradients::undo_run() {
-  for (const auto& one : all()) one->undo_run();
-}
-void AllOptimizerGradients::note_damage() {
-  for (const auto& one : all()) one->note_damage();
 }
 
 void AllOptimizerGradients::forget() {

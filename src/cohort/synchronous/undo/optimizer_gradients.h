@@ -73,15 +73,12 @@ class OptimizerGradients {
 class AllOptimizerGradients {
  public:
   void add(const std::shared_ptr<OptimizerGradients>& one);
-  void note_step(std::size_t replica);
-  void begin_run();
-  void undo_run();
-  void note_damage();
+  // All that still exist.
+  std::vector<std::shared_ptr<OptimizerGradients>> all();
+  // OptimizerGradients::forget() of all, with a warning if gradients are lost.
   void forget();
 
  private:
-  std::vector<std::shared_ptr<OptimizerGradients>> all();
-
   std::atomic<bool> is_empty_ = true;
   Mutex mutex_;
   std::vector<std::weak_ptr<OptimizerGradients>> all_ COHORT_GUARDED_BY(mutex_);
@@ -91,14 +88,17 @@ class AllOptimizerGradients {
 class GradientsScope {
  public:
   GradientsScope(AllOptimizerGradients& all, const StepUndo::Scope& undo) : all_(all), undo_(undo) {
-    if (undo_.is_alone()) all_.begin_run();
+    if (!undo_.is_alone()) return;
+    for (const auto& each : all_.all()) each->begin_run();
   }
   ~GradientsScope() {
     if (!undo_.has_failed() || undo_.is_inner()) return;
-    if (undo_.is_alone()) {
-      all_.undo_run();
-    } else {
-      all_.note_damage();
+    for (const auto& each : all_.all()) {
+      if (undo_.is_alone()) {
+        each->undo_run();
+      } else {
+        each->note_damage();
+      }
     }
   }
   GradientsScope(const GradientsScope&) = delete;

@@ -92,7 +92,7 @@ void StepUndo::choose_watched() {
     if (const auto variable = watched_[i].weak.lock())
       sizes.emplace_back(bytes_of_values(*variable), i);
   }
-  std::sort(sizes.begin(), sizes.end());
+  std::ranges::sort(sizes);
   std::int64_t sum = 0;
   std::string left_out;
   for (const auto& [bytes, i] : sizes) {
@@ -222,9 +222,9 @@ void StepUndo::note_update(std::size_t replica) {
 void StepUndo::about_to_write(MirroredVariable& variable, std::size_t value, std::size_t replica) {
   if (!is_in_step_ || has_overlapped_) return;
   const auto is_this = [&](const Watched& each) { return each.variable.get() == &variable; };
-  if (std::any_of(watched_.begin(), watched_.end(), is_this)) return;
+  if (std::ranges::any_of(watched_, is_this)) return;
   std::vector<Value>& journal = journals_[replica];
-  const bool is_known = std::any_of(journal.begin(), journal.end(), [&](const Value& known) {
+  const bool is_known = std::ranges::any_of(journal, [&](const Value& known) {
     return known.variable.get() == &variable && known.index == value;
   });
   if (is_known) return;

@@ -94,9 +94,7 @@ std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
     }
     const bool is_of_group =
         holder.names == first->holder.names &&
-        std::equal(first->slots.begin(), first->slots.end(), all[rank].slots.begin(),
-                   all[rank].slots.end(),
-                   [](const auto& a, const auto& b) { return a.name == b.name; });
+        std::ranges::equal(first->slots, all[rank].slots, {}, &SharedSlot::name, &SharedSlot::name);
     COHORT_CHECK(is_of_group && holder.steps == first->holder.steps, ErrorCode::data_loss,
                  "[strategy.rebuild] expected shares of the slots of optimizers of one step on all "
                  "workers, got those of different ones: the last step has failed after a part of "
@@ -116,9 +114,8 @@ std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
 }
 
 void check_values_are_there(const std::vector<Report>& all) {
-  const bool are_there = std::any_of(all.begin(), all.end(), [](const Report& each) {
-    return each.is_whole && !each.holder.is_torn;
-  });
+  const bool are_there = std::ranges::any_of(
+      all, [](const Report& each) { return each.is_whole && !each.holder.is_torn; });
   COHORT_CHECK(are_there, ErrorCode::data_loss,
                "[strategy.rebuild] expected a worker with the values of the last step, got none: "
                "it has failed when all had updated their slots, and before they had the new values",
@@ -133,7 +130,7 @@ at::Tensor whole_slot(const at::Tensor& gathered, std::int64_t elements,
   std::int64_t next = 0;
   for (std::size_t rank = 0; rank < members; ++rank) {
     begins[rank] = next;
-    const auto found = std::find(ranks.begin(), ranks.end(), static_cast<int>(rank));
+    const auto found = std::ranges::find(ranks, static_cast<int>(rank));
     if (found == ranks.end()) continue;
     next += share_of(elements, static_cast<int>(found - ranks.begin()), holders).size();
   }
@@ -165,13 +162,12 @@ bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadl
   };
   // A worker with whole slots was not yet in the step of which others have shares, or has collected
   // them before.
-  if (std::any_of(all.begin(), all.end(), has_all)) return has_all(own);
-  const auto first =
-      std::find_if(all.begin(), all.end(), [](const Report& each) { return each.is_whole; });
+  if (std::ranges::any_of(all, has_all)) return has_all(own);
+  const auto first = std::ranges::find_if(all, &Report::is_whole);
   if (first == all.end()) return false;
   // Without slots, as for plain SGD, a lost worker takes nothing with it.
   const bool has_slots =
-      std::any_of(all.begin(), all.end(), [](const Report& each) { return !each.slots.empty(); });
+      std::ranges::any_of(all, [](const Report& each) { return !each.slots.empty(); });
   const std::vector<int> ranks = has_slots ? ranks_of_shares(all) : std::vector<int>();
   check_values_are_there(all);
   std::vector<at::Tensor> whole;

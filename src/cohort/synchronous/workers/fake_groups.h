@@ -9,11 +9,10 @@
 #include <utility>
 
 #include "cohort/cluster/cluster_resolver.h"
-#include "cohort/collective/group.h"
+#include "cohort/collective/process_groups.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/strategy/synchronous_strategy.h"
-#include "cohort/workers/worker_groups.h"
 
 namespace cohort::internal {
 

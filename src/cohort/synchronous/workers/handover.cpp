@@ -4,9 +4,9 @@
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/GradMode.h>
 
-#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -29,9 +29,8 @@ namespace {
 struct Content {
   std::uint64_t replicas = 1;  // of each worker
   HomeState state = {};
-  std::uint64_t seed = 0;                           // of LibTorch's default generator
-  at::Tensor generator = {};                        // its state
-  std::map<std::string, at::Tensor> attached = {};  // bytes
+  std::uint64_t seed = 0;     // of LibTorch's default generator
+  at::Tensor generator = {};  // its state
 };
 
 // The source tells the others of which tensors it will send the values.
@@ -81,21 +80,6 @@ void fields(Codec& codec, ContentShape& content) {
         content.attached);
 }
 
-at::Tensor bytes_tensor(std::size_t size) {
-  return at::empty({static_cast<std::int64_t>(size)}, at::TensorOptions(at::kByte));
-}
-
-at::Tensor tensor_of_bytes(std::span<const std::byte> bytes) {
-  const at::Tensor tensor = bytes_tensor(bytes.size());
-  if (!bytes.empty()) std::memcpy(tensor.data_ptr(), bytes.data(), bytes.size());
-  return tensor;
-}
-
-Bytes bytes_of_tensor(const at::Tensor& tensor) {
-  const auto* const data = static_cast<const std::byte*>(tensor.data_ptr());
-  return {data, data + tensor.nbytes()};
-}
-
 Content content_of(MirroredHome& home) {
   Content content{.replicas = home.replicas(), .state = home.received().kept()};
   home.export_state(home.variables(), {.is_by_replica = true},
@@ -104,8 +88,6 @@ Content content_of(MirroredHome& home) {
                     });
   for (const auto& attached : home.attached().all())
     content.state.attached.insert_or_assign(attached->key(), attached->save());
-  for (const auto& [key, bytes] : content.state.attached)
-    content.attached.emplace(key, tensor_of_bytes(bytes));
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   const std::lock_guard<std::mutex> lock(generator.mutex());
   content.seed = generator.current_seed();
@@ -128,7 +110,8 @@ ContentShape shape_of(const Content& content) {
       }
     }
   }
-  for (const auto& [key, bytes] : content.attached) shape.attached.push_back({key, bytes.nbytes()});
+  for (const auto& [key, bytes] : content.state.attached)
+    shape.attached.push_back({key, bytes.size()});
   return shape;
 }
 
@@ -177,7 +160,8 @@ OwnVariables own_variables(MirroredHome& home) {
 
 Content content_for(const ContentShape& shape, const OwnVariables& own) {
   Content content{.replicas = shape.replicas, .seed = shape.seed};
-  content.generator = bytes_tensor(shape.generator_bytes);
+  content.generator =
+      at::empty({static_cast<std::int64_t>(shape.generator_bytes)}, at::TensorOptions(at::kByte));
   for (const VariableShape& variable : shape.variables) {
     const auto known = own.find(variable.name);
     content.state.variables.emplace(
@@ -185,12 +169,13 @@ Content content_for(const ContentShape& shape, const OwnVariables& own) {
         record_for(variable, known == own.end() ? nullptr : &target_of(known->second).variable));
   }
   for (const AttachedShape& attached : shape.attached)
-    content.attached.emplace(attached.key, bytes_tensor(attached.bytes));
+    content.state.attached.emplace(attached.key, Bytes(attached.bytes));
   return content;
 }
 
-// All tensors, in an order that is the same in all workers.
-std::vector<at::Tensor> tensors_of(const Content& content) {
+// All tensors, in an order that is the same in all workers. Other states are bytes, to which the
+// tensors point.
+std::vector<at::Tensor> tensors_of(Content& content) {
   std::vector<at::Tensor> all{content.generator};
   for (const auto& [name, variable] : content.state.variables) {
     for (const VariableRecord::Value& value : variable.values) {
@@ -199,12 +184,13 @@ std::vector<at::Tensor> tensors_of(const Content& content) {
         all.insert(all.end(), slots.tensors.begin(), slots.tensors.end());
     }
   }
-  for (const auto& [key, bytes] : content.attached) all.push_back(bytes);
+  for (auto& [key, bytes] : content.state.attached)
+    all.push_back(at::from_blob(bytes.data(), static_cast<std::int64_t>(bytes.size()),
+                                at::TensorOptions(at::kByte)));
   return all;
 }
 
-void broadcast_content(collective::Group& group, const Content& content, int source,
-                       Deadline deadline) {
+void broadcast_content(collective::Group& group, Content& content, int source, Deadline deadline) {
   const std::vector<at::Tensor> tensors = tensors_of(content);
   std::vector<at::Tensor> sent;
   // Tensors of a GPU, or of an inference mode, go through a copy.
@@ -240,7 +226,7 @@ void check_content_fits(MirroredHome& home, const Content& content, const OwnVar
                  found->second.spec.to_string(), ", got ", variable.spec().to_string());
   }
   for (const auto& attached : home.attached().all()) {
-    COHORT_CHECK(content.attached.contains(attached->key()), ErrorCode::failed_precondition,
+    COHORT_CHECK(content.state.attached.contains(attached->key()), ErrorCode::failed_precondition,
                  "[strategy.rebuild] expected only optimizers that ", source,
                  " has, whose state all workers get, got ", attached->key(),
                  "; make all optimizers before the training, with the same names on all workers");
@@ -256,16 +242,13 @@ void follow_generator(const Content& content) {
 // After the broadcast: what exists takes the values, the rest is kept.
 void take_over(MirroredHome& home, Content content, const OwnVariables& own, bool is_source,
                bool begins, const std::string& source) {
-  const bool awaits_first_run = (begins || home.received().awaits_first_run()) &&
-                                !(content.state.variables.empty() && content.attached.empty());
+  const bool awaits_first_run =
+      (begins || home.received().awaits_first_run()) && !content.state.is_empty();
   for (const auto& [name, variable] : own) {
     const auto found = content.state.variables.find(name);
     target_of(variable).variable.take(found->second, /*may_keep=*/true);
     content.state.variables.erase(found);
   }
-  content.state.attached.clear();
-  for (const auto& [key, bytes] : content.attached)
-    content.state.attached.emplace(key, bytes_of_tensor(bytes));
   for (const auto& attached : home.attached().all()) {
     if (!is_source) attached->load(content.state.attached.at(attached->key()));
     if (!awaits_first_run) content.state.attached.erase(attached->key());

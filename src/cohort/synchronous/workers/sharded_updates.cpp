@@ -13,7 +13,6 @@
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
-#include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/row_gradient.h"
 #include "cohort/workers/shares.h"
 #include "cohort/workers/strategy_workers.h"
@@ -42,22 +41,6 @@ struct ShardedUpdates::Part {
 struct ShardedUpdates::Pack {
   std::vector<Part*> parts;
   SharesToGather shares;
-
-  Pack(at::ScalarType type, std::vector<Part>& all, const StrategyWorkers& workers)
-      : parts(of_type(type, all)), shares(type, elements(parts), workers) {}
-
-  static std::vector<Part*> of_type(at::ScalarType type, std::vector<Part>& all) {
-    std::vector<Part*> parts;
-    for (Part& each : all) {
-      if (each.variable.spec().dtype == type) parts.push_back(&each);
-    }
-    return parts;
-  }
-  static std::vector<std::int64_t> elements(const std::vector<Part*>& parts) {
-    std::vector<std::int64_t> elements;
-    for (const Part* each : parts) elements.push_back(each->variable.component(0).numel());
-    return elements;
-  }
 
   void update(const SlotKey& key, std::span<const double> hyper) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
@@ -144,9 +127,8 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   const c10::NoGradGuard no_grad;
   gradients_.sum(kApplyCall, what, variables, sums, numbers_of(key.rule, hyper), state,
                  WorkerGradients::Wanted::shares);
-  COHORT_CHECK(
-      std::any_of(sums.begin(), sums.end(), [](const auto& each) { return each.value.defined(); }),
-      ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
+  COHORT_CHECK(std::ranges::any_of(sums, [](const auto& each) { return each.value.defined(); }),
+               ErrorCode::invalid_argument, "[optimizer.minimize] ", no_gradient_text(variables));
   for (std::size_t i = 0; i < variables.size(); ++i) {
     COHORT_CHECK(
         !key.lazy_rows || !sums[i].is_sparse(), ErrorCode::unimplemented, "[", kApplyCall,
@@ -172,8 +154,15 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   }
   std::vector<Pack> packs;
   for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
-    packs.emplace_back(type, parts, *workers_);
-    if (packs.back().parts.empty()) packs.pop_back();
+    std::vector<Part*> of_type;
+    std::vector<std::int64_t> elements;
+    for (Part& each : parts) {
+      if (each.variable.spec().dtype != type) continue;
+      of_type.push_back(&each);
+      elements.push_back(each.variable.component(0).numel());
+    }
+    if (of_type.empty()) continue;
+    packs.push_back({std::move(of_type), SharesToGather(type, std::move(elements), *workers_)});
   }
   // All slots before the first call: a worker that has come through it knows that the others have
   // updated theirs.

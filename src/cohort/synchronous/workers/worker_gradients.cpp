@@ -12,9 +12,7 @@
 #include <utility>
 
 #include "cohort/core/bytes.h"
-#include "cohort/core/crc32c.h"
 #include "cohort/core/random.h"
-#include "cohort/core/tensor_spec.h"
 #include "cohort/replicas/replica_random.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/workers/compared_values.h"
@@ -65,10 +63,6 @@ std::string text_of(const StepNumbers& numbers) {
   return text;
 }
 
-std::string shape_of(const std::vector<std::int64_t>& sizes, at::ScalarType type) {
-  return TensorSpec{type, sizes}.to_string();
-}
-
 }  // namespace
 
 // The agreement of the workers on steps of one kind.
@@ -94,9 +88,8 @@ struct WorkerGradients::Step {
   EarlyPass* pass;  // nullptr: the sums are in memory of their own
 
   bool is_of(const Plan& plan) const {
-    return plan.call == call && plan.what == what && plan.names.size() == variables.size() &&
-           std::equal(variables.begin(), variables.end(), plan.names.begin(),
-                      [](const Variable& a, const std::string& b) { return a.name() == b; });
+    return plan.call == call && plan.what == what &&
+           std::ranges::equal(variables, plan.names, {}, &Variable::name);
   }
   // A dense one, in memory of its own.
   at::Tensor value_to_send(std::size_t i) const {
@@ -110,7 +103,7 @@ struct WorkerGradients::Step {
   }
   // Whether something has written values. For TorchOptimizer that is not known: each step does.
   bool is_written() const {
-    return call == kApplyCall && std::any_of(variables.begin(), variables.end(), [](const auto& v) {
+    return call == kApplyCall && std::ranges::any_of(variables, [](const auto& v) {
              return target_of(v).variable.has_other_values();
            });
   }
@@ -129,14 +122,6 @@ struct WorkerGradients::Step {
 WorkerGradients::WorkerGradients(std::shared_ptr<StrategyWorkers> workers)
     : workers_(std::move(workers)), early_(workers_) {}
 WorkerGradients::~WorkerGradients() = default;
-
-void WorkerGradients::send_packs(std::int64_t bytes_per_pack, bool travels_early) {
-  bytes_per_pack_ = bytes_per_pack;
-  sends_early_ = travels_early;
-  early_.use({.is_wanted = travels_early,
-              .bytes_per_pack = bytes_per_pack,
-              .sends_bfloat16 = sends_bfloat16_});
-}
 
 void WorkerGradients::sum(std::string_view call, std::string_view what,
                           std::span<const Variable> variables, std::vector<Reduction::Parts>& sums,
@@ -228,11 +213,13 @@ void WorkerGradients::agree(Plan& plan, const Step& step, const StepNumbers& num
 }
 
 std::string WorkerGradients::text_of(const Plan& plan, const StepNumbers& numbers) const {
+  const EarlyGradients::Options& options = early_.options();
   return plan.text + "\na step after " + std::to_string(workers_->num_elements()) +
          " elements of distributed datasets" + text_of_frozen(numbers, plan.names) +
-         internal::text_of(numbers) + "\ngradients " + (sends_bfloat16_ ? "as bfloat16 " : "") +
-         "in packs of " + std::to_string(bytes_per_pack_) + " bytes, " +
-         (sends_early_ ? "" : "not ") + "overlapped with the backward pass";
+         internal::text_of(numbers) + "\ngradients " +
+         (options.sends_bfloat16 ? "as bfloat16 " : "") + "in packs of " +
+         std::to_string(options.bytes_per_pack) + " bytes, " + (options.is_wanted ? "" : "not ") +
+         "overlapped with the backward pass";
 }
 
 // In place: the sums are in memory of their own.
@@ -273,15 +260,18 @@ void WorkerGradients::reduce_as_wanted(const Plan& plan, const Step& step,
 // If bfloat16 is sent, tensors of other types than float32 keep their type.
 void WorkerGradients::all_reduce(const Plan& plan, const std::vector<at::Tensor>& tensors) {
   const WorkerRequest request{.call = plan.call, .text = plan.text};
-  if (!sends_bfloat16_ && bytes_per_pack_ == 0) return workers_->all_reduce(request, tensors);
+  const EarlyGradients::Options& options = early_.options();
+  if (!options.sends_bfloat16 && options.bytes_per_pack == 0)
+    return workers_->all_reduce(request, tensors);
   std::vector<at::Tensor> sent = tensors;
   for (at::Tensor& tensor : sent) {
-    if (sends_bfloat16_ && tensor.scalar_type() == at::kFloat) tensor = tensor.to(at::kBFloat16);
+    if (options.sends_bfloat16 && tensor.scalar_type() == at::kFloat)
+      tensor = tensor.to(at::kBFloat16);
   }
   std::vector<std::int64_t> sizes;
   for (const at::Tensor& tensor : sent) sizes.push_back(static_cast<std::int64_t>(tensor.nbytes()));
   std::span<const at::Tensor> left = sent;
-  for (const std::vector<std::int64_t>& pack : packs_of(sizes, bytes_per_pack_)) {
+  for (const std::vector<std::int64_t>& pack : packs_of(sizes, options.bytes_per_pack)) {
     workers_->all_reduce(request, left.first(pack.size()));
     left = left.subspan(pack.size());
   }
@@ -383,7 +373,7 @@ void WorkerGradients::gather_sparse(const Plan& plan, const Step& step, std::siz
              .sizes = sizes};
   }
   const std::string text =
-      "the rows of " + shape_of(sizes, type) + " '" + step.variables[i].name() + "'";
+      "the rows of " + step.variables[i].spec().to_string() + " '" + step.variables[i].name() + "'";
   const WorkerRequest request{.call = plan.call, .text = text};
   const bool are_rows = dimensions == 1 && type_of_sum(type) == type;
   if (are_rows && is_given) prepare_to_gather(parts);

@@ -58,33 +58,17 @@ class WorkerGradients {
  public:
   explicit WorkerGradients(std::shared_ptr<StrategyWorkers> workers);
   ~WorkerGradients();
-  WorkerGradients(const WorkerGradients&) = delete;
-  WorkerGradients& operator=(const WorkerGradients&) = delete;
 
-  // Whether dense float32 gradients travel as bfloat16, half of the bytes. They are added as
-  // float32.
-  void send_bfloat16(bool is_wanted) { sends_bfloat16_ = is_wanted; }
-  // How many bytes of gradients travel in one call; 0: all. Whether they may travel early. To be
-  // called after send_bfloat16().
-  void send_packs(std::int64_t bytes_per_pack, bool travels_early);
-  bool may_send_early() const { return sends_early_; }
-  // For the backward pass of a step; see VariableHome::gradient_sink().
-  std::unique_ptr<GradientSink> begin_early(std::string_view what,
-                                            std::span<const Variable> variables) {
-    return early_.begin(what, variables);
-  }
-  // Whether gradients of this step may have travelled. Then sum() takes those that autograd made.
-  bool may_be_early(std::string_view call, std::string_view what,
-                    std::span<const Variable> variables) {
-    return call == kApplyCall && early_.finished(what, variables) != nullptr;
-  }
+  // Its options say how gradients travel, also those that do not travel early. If it has a pass
+  // that has finished for a step, sum() takes the gradients that autograd made.
+  EarlyGradients& early() { return early_; }
 
   // shares: of a dense sum each worker gets only its share of the elements (shares.h), unless the
   // variable is synchronized on read.
   enum class Wanted : std::uint8_t { sums, shares };
   // One step, which all workers make with the same `call`, `what` and variables. `sums`: of each
   // variable the sum over the replicas of this worker, in memory of its own (but see
-  // may_be_early()), without a value if none has a gradient; it becomes that over all workers.
+  // early()), without a value if none has a gradient; it becomes that over all workers.
   // The text that `state` returns is compared when the values of variables are: in the steps 1, 2,
   // 4, 8, … of a kind, and if something else than an update has written one of them on a worker.
   // Throws the same on all workers, and then the sums are of no use.
@@ -112,9 +96,6 @@ class WorkerGradients {
   void gather_sparse(const Plan& plan, const Step& step, std::size_t i);
 
   const std::shared_ptr<StrategyWorkers> workers_;
-  bool sends_bfloat16_ = false;
-  std::int64_t bytes_per_pack_ = 0;
-  bool sends_early_ = false;
   EarlyGradients early_;
   std::list<std::unique_ptr<Plan>> plans_;  // those used last come first
   std::uint64_t epoch_ = 0;                 // of the workers, in which the plans were made
