@@ -309,6 +309,20 @@ TEST_F(CoordinatorArguments, ThatNoWorkerIsLeftIsSaid) {
   coordinator().join();
 }
 
+// Regression: the log said that such a worker is back, but not that it was lost.
+TEST_F(CoordinatorArguments, ThatAWorkerReportedItsLossIsSaid) {
+  coordinator().schedule(nothing);
+  ASSERT_TRUE(worker.await_closures(1));
+  log_lines();
+  worker.end({{.closure_id = 1,
+               .status = rpc::Completion::Status::failed,
+               .error = Error(ErrorCode::unavailable, "it ends").at("worker:0")}});
+  EXPECT_TRUE(await([&] { return log().find("lost worker:0: it ends") != std::string::npos; }));
+  ASSERT_TRUE(worker.await_closures(2));
+  worker.end({{.closure_id = 1}});
+  coordinator().join();
+}
+
 // Regression: a log line claimed that steps run elsewhere, though no other worker has their part of
 // the data.
 TEST_F(CoordinatorArguments, ThatAnEpochWaitsForALostWorkerIsSaid) {

@@ -23,7 +23,8 @@ PerServer& find_or_add(std::vector<PerServer>& all, rpc::MemberId server) {
   return all.back();
 }
 
-// A row that comes several times in a gradient is sent once.
+// A row that comes several times in a gradient of float32 or float64 is sent once; the server adds
+// the rows of other gradients.
 void sum_rows_of(rpc::Effect& effect) {
   const auto sums =
       variable::sum_rows(variable::GradientRows{effect.row_ids, effect.tensors.at(0)});

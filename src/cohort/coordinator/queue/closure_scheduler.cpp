@@ -110,7 +110,7 @@ void ClosureScheduler::carry_out(Actions actions) {
       case Action::Kind::recover_worker:
         drop_unsent(action.worker);
         epochs_.check_orders(action.worker);
-        pool_.begin_recovery(action.worker);
+        pool_.begin_recovery(action.worker, *action.error);
         must_wake = true;
         break;
       case Action::Kind::wake_waiters:

@@ -85,7 +85,7 @@ class WorkerPool {
   std::string absence_of(std::uint32_t worker) const COHORT_REQUIRES(runtime_lock);
 
   // Brings a worker back that was lost.
-  void begin_recovery(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
+  void begin_recovery(std::uint32_t worker, const Error& reason) COHORT_REQUIRES(runtime_lock);
   // No worker is ready any more.
   void set_all_away() COHORT_REQUIRES(runtime_lock);
   // A closure succeeded there.

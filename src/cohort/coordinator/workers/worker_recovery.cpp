@@ -32,9 +32,9 @@ void send_setup(std::uint32_t worker, const WorkerPool::Link& link, const Worker
 
 }  // namespace
 
-void WorkerPool::begin_recovery(std::uint32_t worker) {
+void WorkerPool::begin_recovery(std::uint32_t worker, const Error& reason) {
   Entry& lost = entry(worker);
-  lost.is_ready = false;
+  if (lost.is_ready) note_loss(worker, reason);  // its connection is there, but it reported a loss
   lost.needs_recovery = true;
   ++lost.times_lost;
   start_recovery(worker);
