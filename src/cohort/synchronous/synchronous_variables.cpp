@@ -3,7 +3,6 @@
 
 #include <ATen/core/TensorBody.h>
 
-
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
 #include "cohort/input/per_replica.h"

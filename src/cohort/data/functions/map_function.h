@@ -57,7 +57,6 @@ std::vector<Nest> arguments_of(const Nest& structure, const Fields& fields, std:
 std::shared_ptr<const MapFunction> local_function(Function fn);
 std::shared_ptr<const MapFunction> read_map_function(AttributeReader& attributes);
 
-
 // Gives a deserialized function the programs that it lacks. While a graph is read, it is one of the
 // op's attributes; it is never serialized. Thread-safe.
 class ProgramSource final : public Handle {
