@@ -4,8 +4,6 @@
 // The threads of a case are simulated: each is a list of acts, and an act that would block is tried
 // again after every act of another thread. The simulated time advances when no thread can act.
 #include <algorithm>
-#include <deque>
-#include <map>
 #include <optional>
 #include <set>
 
@@ -63,10 +61,7 @@ Error error_in(const Json& act) {
 // The queue of a case.
 class QueueOfCase {
  public:
-  void make(std::size_t capacity) {
-    table_ = std::make_unique<ClosureTable>(capacity, kWorkers);
-    waiting_resources_.clear();
-  }
+  void make(std::size_t capacity) { table_ = std::make_unique<ClosureTable>(capacity, kWorkers); }
   // Does an act of the case's own thread. Throws the error with which it fails, and a CaseFault if
   // it would block for ever.
   Json do_act(const Json& act) {
@@ -202,7 +197,7 @@ class QueueOfCase {
     if (has_tag(act)) {
       names_[next_id_] = name;
       resources_.insert(name);
-      waiting_resources_[worker_of(act)].push_back(next_id_++);
+      table_->put_resource(worker_of(act), next_id_++);
       return Given{};
     }
     // tf's put/wait lock.
@@ -218,16 +213,11 @@ class QueueOfCase {
   }
 
   Attempt get(const Json& act) {
-    std::deque<ClosureId>& resources = waiting_resources_[worker_of(act)];
-    if (!resources.empty()) {
-      const ClosureId resource = resources.front();
-      resources.pop_front();
-      return Given{names_.at(resource), {}};
-    }
-    const std::optional<ClosureId> closure = table_->take(worker_of(act), actions_);
+    const std::size_t before = table_->in_flight();
+    const std::optional<ClosureId> closure = table_->get(worker_of(act), actions_);
     follow();
     if (!closure) return std::nullopt;
-    in_flight_.push_back(*closure);
+    if (table_->in_flight() > before) in_flight_.push_back(*closure);
     return Given{names_.at(*closure), {}};
   }
 
@@ -328,9 +318,7 @@ class QueueOfCase {
   std::map<ClosureId, std::string> names_;
   std::vector<ClosureId> in_flight_;
   std::map<std::string, Given> results_;
-  // tf's resource closures, which belong to one worker. Cohort's table has none.
   std::set<std::string> resources_;
-  std::map<WorkerId, std::deque<ClosureId>> waiting_resources_;
   std::map<std::string, WorkerId> tags_;
   // How often all was cancelled. Each closure keeps the value of its put as a token.
   int cancellations_ = 0;

@@ -36,7 +36,7 @@ Error no_longer_wanted() {
 }  // namespace
 
 ClosureTable::ClosureTable(std::size_t capacity, std::size_t workers)
-    : capacity_(capacity), own_(workers), entries_(kFirstEntries) {}
+    : capacity_(capacity), own_(workers), resources_(workers), entries_(kFirstEntries) {}
 
 Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure) {
   if (is_stopped_) return stopped_before();
@@ -122,6 +122,18 @@ Verdict ClosureTable::join(Actions& actions) {
 Verdict ClosureTable::done(Actions& actions) {
   if (error_) return cancel_all_and_raise(actions);
   return {queued() + in_flight() == 0 ? Verdict::Kind::proceed : Verdict::Kind::no, {}};
+}
+
+void ClosureTable::put_resource(WorkerId worker, ClosureId closure) {
+  resources_.at(worker).push_back(closure);
+}
+
+std::optional<ClosureId> ClosureTable::get(WorkerId worker, Actions& actions) {
+  std::deque<ClosureId>& own = resources_.at(worker);
+  if (own.empty()) return take(worker, actions);
+  const ClosureId closure = own.front();
+  own.pop_front();
+  return closure;
 }
 
 std::optional<ClosureId> ClosureTable::take(WorkerId worker, Actions& actions) {
@@ -212,6 +224,7 @@ void ClosureTable::stop(Actions& actions) {
   retried_ = {};
   for (std::set<ClosureId>& own : own_) own.clear();
   own_count_ = 0;
+  for (std::deque<ClosureId>& own : resources_) own.clear();
   running_ = held_ = 0;
   error_.reset();
   is_cancelling_ = false;

@@ -41,9 +41,15 @@ class ClosureTable {
   bool withdraw(ClosureId closure, Actions& actions);
   std::optional<ClosureId> take_own(WorkerId worker);
 
-  // Workers. take (tf's get) returns nullopt if there is no closure; the others throw
-  // invalid_argument for a closure that is not in flight.
-  // Returns the next closure for `worker`: the retried ones in id order, then first in, first out.
+  // Resource closures belong to one worker. They ignore errors and capacity; they are neither
+  // counted nor cancelled.
+  void put_resource(WorkerId worker, ClosureId closure);
+
+  // Workers. get and take return nullopt if there is no closure; the others throw invalid_argument
+  // for a closure that is not in flight.
+  // get returns the next closure for `worker`, its own resource closures first.
+  std::optional<ClosureId> get(WorkerId worker, Actions& actions);
+  // The same without resource closures: the retried ones in id order, then first in, first out.
   std::optional<ClosureId> take(WorkerId worker, Actions& actions);
   void finished(ClosureId closure, Actions& actions);
   // If an error is set, the closure is cancelled instead. Closures at the front are in id order,
@@ -58,7 +64,7 @@ class ClosureTable {
   void hold(ClosureId closure);
   void resume(ClosureId closure);
 
-  // Cancels every closure at once. From now on `put` raises.
+  // Cancels every closure at once, including resource closures. From now on `put` raises.
   void stop(Actions& actions);
 
   // The closures that are running on `worker` or held for it, in id order.
@@ -119,6 +125,7 @@ class ClosureTable {
   std::priority_queue<ClosureId, std::vector<ClosureId>, std::greater<>> retried_;
   std::vector<std::set<ClosureId>> own_;  // those of put_on(), by worker
   std::size_t own_count_ = 0;
+  std::vector<std::deque<ClosureId>> resources_;  // by worker
   // The closures from base_ on, in a ring whose size is a power of two. All closures below base_
   // are retired.
   std::vector<Entry> entries_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The rows of the closure queue's table (spec/strategy.md 5.3 and its cases COQ-*, but for the
-// resource closures of COQ-09, which Cohort does not have): at least one test each.
+// The rows of the closure queue's table (spec/strategy.md 5.3 and its cases COQ-*): at least one
+// test each.
 #include "cohort/coordinator/closure_table.h"
 
 #include <gtest/gtest.h>
@@ -20,7 +20,7 @@ class ClosureTableTest : public ::testing::Test {
   std::string done() { return word_of(table_.done(actions_)); }
   // The next closure for `worker`, or -1.
   int get(WorkerId worker = 0) {
-    const auto closure = table_.take(worker, actions_);
+    const auto closure = table_.get(worker, actions_);
     return closure ? static_cast<int>(*closure) : -1;
   }
   void finished(ClosureId closure) { table_.finished(closure, actions_); }
@@ -139,7 +139,7 @@ TEST_F(ClosureTableTest, PutBacksAndEndsInAnyOrderLeaveNothing) {
   ClosureTable table(0, 10);
   for (ClosureId closure = 0; closure < 200; ++closure) table.put(closure, actions_);
   for (int action = 0; action < 400; ++action) {
-    const auto closure = table.take(static_cast<WorkerId>(action % 10), actions_);
+    const auto closure = table.get(static_cast<WorkerId>(action % 10), actions_);
     ASSERT_TRUE(closure);
     if (table.attempts(*closure) == 1) {
       table.put_back(*closure, Place::tail, actions_);
@@ -149,6 +149,37 @@ TEST_F(ClosureTableTest, PutBacksAndEndsInAnyOrderLeaveNothing) {
   }
   EXPECT_EQ(word_of(table.done(actions_)), "proceed");
   EXPECT_EQ(table.low_watermark(), 200);
+}
+
+// COQ-09
+TEST_F(ClosureTableTest, ResourceClosuresGoFirstAndAreInvisibleToDone) {
+  table_.put_resource(1, 103);
+  table_.put_resource(2, 102);
+  put(1);
+  EXPECT_EQ(get(2), 102);
+  EXPECT_EQ(table_.in_flight(), 0);
+  EXPECT_EQ(get(), 1);
+  finished(1);
+  EXPECT_EQ(done(), "proceed");
+  EXPECT_EQ(join(), "proceed");
+  EXPECT_EQ(get(1), 103);
+}
+
+TEST_F(ClosureTableTest, AResourceClosureIsPreferredToAQueuedOne) {
+  put(1);
+  table_.put_resource(1, 101);
+  EXPECT_EQ(get(1), 101);
+  EXPECT_EQ(get(1), 1);
+}
+
+TEST_F(ClosureTableTest, ResourceClosuresIgnoreErrorsAndCapacityAndSurviveCancelAll) {
+  for (ClosureId closure : {1, 2, 3, 4}) put(closure);
+  get();
+  failed(1);
+  table_.put_resource(0, 100);
+  EXPECT_EQ(join(), "raise E");
+  EXPECT_EQ(get(), 100);
+  EXPECT_EQ(get(), -1);
 }
 
 TEST_F(ClosureTableTest, PutWaitsWhileTheQueueIsFull) {
@@ -184,9 +215,9 @@ TEST_F(ClosureTableTest, AWaitingPutIsWokenWhenThereIsRoomForSeveral) {
   ClosureTable table(64, 1);
   for (ClosureId closure = 0; closure < 64; ++closure) table.put(closure, actions_);
   EXPECT_EQ(word_of(table.put(64, actions_)), "wait");
-  for (int i = 0; i < 4; ++i) table.take(0, actions_);
+  for (int i = 0; i < 4; ++i) table.get(0, actions_);
   EXPECT_EQ(follows(), Lines());
-  table.take(0, actions_);
+  table.get(0, actions_);
   EXPECT_EQ(follows(), Lines({"wake"}));
 }
 
@@ -326,6 +357,7 @@ TEST_F(ClosureTableTest, AHeldClosureIsInFlightButCancelAllDoesNotWaitForIt) {
 
 TEST_F(ClosureTableTest, StopEndsEverythingAndGetReturnsNothing) {
   put(1), put(2), put(3);
+  table_.put_resource(0, 100);
   get(1), get(1);
   table_.hold(2);
   EXPECT_EQ(join(), "wait");

@@ -315,7 +315,7 @@ TEST_F(CoordinatorArguments, ThatAWorkerReportedItsLossIsSaid) {
   ASSERT_TRUE(worker.await_closures(1));
   log_lines();
   worker.end({{.closure_id = 1,
-               .status = rpc::Completion::Status::failed,
+               .status = End::Status::failed,
                .error = Error(ErrorCode::unavailable, "it ends").at("worker:0")}});
   EXPECT_TRUE(await([&] { return log().find("lost worker:0: it ends") != std::string::npos; }));
   ASSERT_TRUE(worker.await_closures(2));

@@ -20,10 +20,10 @@ constexpr std::uint64_t kWholeBytesMax = 8 << 20;
 constexpr std::uint64_t kBlocks = 16;
 constexpr std::uint64_t kBlockBytes = 64 << 10;
 
-// Continues `sum` with `count` bytes from `offset` on; false if there are fewer.
-bool add_to(std::uint32_t& sum, const FileDescriptor& file, std::uint64_t offset,
-            std::uint64_t count) {
-  std::vector<char> buffer(kBlockBytes);
+// Continues `sum` with `count` bytes from `offset` on; false if there are fewer. `buffer` has
+// kBlockBytes.
+bool add_to(std::uint32_t& sum, const FileDescriptor& file, std::vector<char>& buffer,
+            std::uint64_t offset, std::uint64_t count) {
   while (count > 0) {
     const ssize_t got = ::pread(file.get(), buffer.data(), std::min(count, kBlockBytes),
                                 static_cast<off_t>(offset));
@@ -38,13 +38,15 @@ bool add_to(std::uint32_t& sum, const FileDescriptor& file, std::uint64_t offset
 
 std::optional<std::uint32_t> checksum_of(const FileDescriptor& file, std::uint64_t size) {
   std::uint32_t sum = 0;
+  std::vector<char> buffer(kBlockBytes);
   if (covers_whole_file(size)) {
-    return add_to(sum, file, 0, size) ? std::optional(sum) : std::nullopt;
+    return add_to(sum, file, buffer, 0, size) ? std::optional(sum) : std::nullopt;
   }
   for (std::uint64_t i = 0; i < kBlocks; ++i) {
     const std::uint64_t offset = (size - kBlockBytes) / (kBlocks - 1) * i;
     const bool is_last = i + 1 == kBlocks;
-    if (!add_to(sum, file, is_last ? size - kBlockBytes : offset, kBlockBytes)) return std::nullopt;
+    if (!add_to(sum, file, buffer, is_last ? size - kBlockBytes : offset, kBlockBytes))
+      return std::nullopt;
   }
   return sum;
 }

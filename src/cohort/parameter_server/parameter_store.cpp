@@ -166,11 +166,11 @@ void ParameterStore::import_state(const rpc::ImportRequest& request) {
       imports.push_back(variables.back()->prepare_import(state));
     }
     applied_.merge(request.applied);
+    for (std::size_t i = 0; i < variables.size(); ++i)
+      variables[i]->import_state(std::move(imports[i]));
   } catch (...) {
     rethrow_from_store("import_state");
   }
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    variables[i]->import_state(std::move(imports[i]));
 }
 
 void ParameterStore::erase(const std::vector<std::uint64_t>& variables) {

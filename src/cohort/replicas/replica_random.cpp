@@ -36,6 +36,8 @@ RunSeed::~RunSeed() {
   if (has_failed && before_ && drawn_after_ >= updates_ + updates_of_all_) before_->restore();
 }
 
+RunSeed::RunSeed(std::uint64_t base) : RunSeed() { base_ = base; }
+
 void RunSeed::draw(int updates) {
   if (base_) return;
   at::Generator generator =

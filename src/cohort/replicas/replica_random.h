@@ -26,6 +26,8 @@ class SavedGenerator;
 class RunSeed {
  public:
   RunSeed();
+  // For tests: as if `base` was drawn.
+  explicit RunSeed(std::uint64_t base);
   ~RunSeed();
   // The seed of one replica, which has completed so many updates.
   std::uint64_t of(int replica, int updates = 0);

@@ -224,7 +224,7 @@ VariableState::Slots VariableState::slots_for(std::span<const internal::Optimize
     for (const at::Tensor& part : given.tensors) {
       std::vector<std::int64_t> sizes = part.sizes().vec();
       if (!are_whole && !sizes.empty()) sizes[0] = value_.size(0);
-      const at::Tensor slot = find_slot(given, own.tensors.size(), sizes);
+      const at::Tensor slot = find_slot(given.optimizer, given.rule, own.tensors.size(), sizes);
       own.tensors.push_back(slot.defined() ? slot : at::zeros(sizes, part.options()));
     }
   }
@@ -235,9 +235,8 @@ void VariableState::import_slots(Slots all, std::span<const internal::OptimizerS
                                  std::int64_t first_row) {
   // The slots may exist by now: another part of the same state was imported before this one.
   for (auto& [optimizer, own] : all) {
-    const internal::OptimizerSlots key{optimizer, own.rule, {}};
     for (std::size_t i = 0; i < own.tensors.size(); ++i) {
-      const at::Tensor slot = find_slot(key, i, own.tensors[i].sizes());
+      const at::Tensor slot = find_slot(optimizer, own.rule, i, own.tensors[i].sizes());
       if (slot.defined()) own.tensors[i] = slot;
     }
   }
@@ -251,9 +250,9 @@ void VariableState::import_slots(Slots all, std::span<const internal::OptimizerS
   }
 }
 
-at::Tensor VariableState::find_slot(const internal::OptimizerSlots& slots, std::size_t number,
-                                    at::IntArrayRef sizes) const {
-  const RuleSlots* const known = find(slots.optimizer, slots.rule);
+at::Tensor VariableState::find_slot(std::string_view optimizer, std::string_view rule,
+                                    std::size_t number, at::IntArrayRef sizes) const {
+  const RuleSlots* const known = find(optimizer, rule);
   const bool is_there =
       known != nullptr && number < known->tensors.size() && known->tensors[number].sizes() == sizes;
   return is_there ? known->tensors[number] : at::Tensor();

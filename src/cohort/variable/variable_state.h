@@ -128,7 +128,7 @@ class COHORT_API VariableState {
     return const_cast<RuleSlots*>(std::as_const(*this).find(optimizer, rule));
   }
   // The slot of this number, or an undefined tensor unless there is one of these sizes.
-  at::Tensor find_slot(const internal::OptimizerSlots& slots, std::size_t number,
+  at::Tensor find_slot(std::string_view optimizer, std::string_view rule, std::size_t number,
                        at::IntArrayRef sizes) const;
   RuleSlots& made(const SlotKey& key, Fresh fresh);
 

@@ -39,7 +39,7 @@ class SharesToGather {
   void write(std::size_t i, const at::Tensor& target) const;
 
  private:
-  const std::vector<std::int64_t> elements_;
+  std::vector<std::int64_t> elements_;
   const int count_;
   at::Tensor flat_;                            // the own shares, one after the other
   std::vector<ElementRange> own_;              // where they are in it

@@ -136,7 +136,7 @@ void Call::write_payload(std::byte* to) const noexcept {
 }
 
 void Call::reduce(const Part& part, std::span<const std::byte* const> inputs,
-                  std::span<std::byte* const> outputs, std::int64_t bytes) const noexcept {
+                  std::span<std::byte* const> outputs, std::int64_t bytes) const {
   c10::SmallVector<const std::byte*, 8> in_tree;
   if (tree != nullptr) {
     in_tree.resize(static_cast<std::size_t>(tree->size), nullptr);

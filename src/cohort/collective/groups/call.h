@@ -109,7 +109,7 @@ struct Call {
   void write_payload(std::byte* to) const noexcept;
   // Reduces so many bytes of a part. `inputs`: those of each member; `outputs`: as of Reduction.
   void reduce(const Part& part, std::span<const std::byte* const> inputs,
-              std::span<std::byte* const> outputs, std::int64_t bytes) const noexcept;
+              std::span<std::byte* const> outputs, std::int64_t bytes) const;
   // The rows [first, last) that member `of` gets of reduce_scatter's argument of `rows` rows.
   std::pair<std::int64_t, std::int64_t> rows_of(std::int64_t rows, int of) const;
   // Makes all_gather's result, from the sizes of all members' tensors along the axis.

@@ -78,6 +78,8 @@ void Runtime::warn_of_unfinished_work() {
 }
 
 std::string Runtime::consequence_of_loss(std::uint32_t worker) const {
+  if (scheduler_.queue().has_error())
+    return "; its closures are cancelled, since another closure has failed";
   return open_epochs_.wait_for(worker)
              ? "; the epoch waits until it returns, as no other worker has its part of the "
                "data: start it again; closures outside the epoch run elsewhere"

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Bringing lost workers back.
-#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
+#include "cohort/coordinator/workers/recovery_pause.h"
 #include "cohort/coordinator/workers/worker_pool.h"
 #include "cohort/core/log.h"
 #include "cohort/core/start_thread.h"
@@ -13,10 +13,6 @@ namespace cohort::coordinator {
 namespace {
 
 constexpr auto kRecoveryMax = std::chrono::hours(1);
-// The pauses before a worker that could not be used is tried again: each is twice as long as the
-// last one.
-constexpr Duration kPauseMin = std::chrono::milliseconds(500);
-constexpr Duration kPauseMax = std::chrono::seconds(30);
 
 // Blocks for a control call for each function and iterator.
 void send_setup(std::uint32_t worker, const WorkerPool::Link& link, const WorkerSetup& setup,
@@ -56,7 +52,7 @@ void WorkerPool::start_recovery(std::uint32_t worker) {
 // Runs on the worker's own thread, which starts at its first loss: reconnects, sets the worker up,
 // and makes it ready.
 void WorkerPool::recover(std::uint32_t worker) {
-  Duration pause = kPauseMin;
+  internal::RecoveryPause pause;
   while (!context_.is_over()) {
     {
       const RuntimeLock lock(context_);
@@ -71,16 +67,15 @@ void WorkerPool::recover(std::uint32_t worker) {
                                                              [this] { return context_.is_over(); });
       if (!set_up(worker, link)) continue;
       log_warn("worker:", worker, " is back");
-      pause = kPauseMin;
+      pause.reset();
     } catch (...) {
       const Error error = current_error();
       if (context_.end_if_replaced(error) || context_.is_over()) return;
       const RuntimeLock lock(context_);
       if (std::exchange(entry(worker).refusal, error.message()) != error.message())
         log_warn("worker:", worker, " cannot be used yet: ", error.what());
-      context_.wait(context_.stopped, Deadline::after(pause),
+      context_.wait(context_.stopped, Deadline::after(pause.next()),
                     [this] { return context_.is_over(); });
-      pause = std::min(2 * pause, kPauseMax);
     }
   }
 }

@@ -15,12 +15,14 @@ constexpr std::uint8_t kKnowsPass = 4;
 }  // namespace
 
 Nest FlatMapBase::structure() const {
-  const std::optional<Nest> noted = structure_.get();
-  return noted ? *noted : spec().structure;
+  std::optional<Nest> noted = structure_.get();
+  return noted ? *std::move(noted) : spec().structure;
 }
 
 void FlatMapBase::note_structure(const Nest& structure) const {
-  Nest::check_same_structure(*structure_.offer(structure), structure,
+  std::optional<Nest> noted = structure_.get();
+  if (!noted) noted = structure_.offer(structure);
+  Nest::check_same_structure(*noted, structure,
                              "[data." + std::string(op()) + "] an element of a made dataset");
 }
 

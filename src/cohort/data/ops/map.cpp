@@ -51,8 +51,8 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   Nest structure() const override {
-    const std::optional<Nest> noted = structure_.get();
-    return noted ? *noted : spec().structure;
+    std::optional<Nest> noted = structure_.get();
+    return noted ? *std::move(noted) : spec().structure;
   }
 
   const MapFunction* map_function() const override { return given().function.get(); }

@@ -152,10 +152,11 @@ class RowShuffle final : public RowStage {
     std::size_t count = buffer_.size();
     at.count(count);
     if (at.is_restored()) buffer_.clear();
+    const std::int64_t rows = store().size();
     for (std::size_t i = 0; i < count; ++i) {
       std::int64_t row = at.is_restored() ? 0 : buffer_[i];
       at(row);
-      at.check(row >= 0 && row < store().size(), "a row of the source");
+      at.check(row >= 0 && row < rows, "a row of the source");
       if (at.is_restored()) buffer_.append(std::span(&row, 1));
     }
   }

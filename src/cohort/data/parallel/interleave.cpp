@@ -81,7 +81,7 @@ class Interleave final : public Stage {
     open_.put(position_, true);
   }
 
-  // When it is restored, `slot` is the last one.
+  // While positions are restored, `slot` will be the next one in the list.
   void describe_slot(Position& at, std::unique_ptr<Slot>& slot) {
     bool is_open = slot != nullptr;
     at(is_open);
@@ -90,7 +90,7 @@ class Interleave final : public Stage {
     at(slot->index, slot->element);
     if (at.is_restored()) {
       slot->dataset = opener_.open(slot->element, slot->index);
-      open_.put(slots_.size() - 1, true);
+      open_.put(slots_.size(), true);
     }
     at(*slot->dataset);
   }

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "cohort/core/bytes.h"
 #include "cohort/core/fields.h"
@@ -47,7 +48,11 @@ class Position {
       for (auto& item : items) visit_item(item);
       return;
     }
-    for (items.clear(); left > 0; --left) visit_item(items.emplace_back());
+    for (items.clear(); left > 0; --left) {
+      typename Items::value_type item{};  // in no list, if reading throws
+      visit_item(item);
+      items.push_back(std::move(item));
+    }
   }
   template <class Items>
   void list(Items& items) {

@@ -33,8 +33,9 @@ DistributedIteratorState::DistributedIteratorState(std::shared_ptr<CurrentDistri
 
 std::vector<Bytes> DistributedIteratorState::exchange(std::string_view call, std::string_view what,
                                                       const std::function<Bytes()>& make) {
-  const std::string text = std::string(what) + " of iterator " + std::to_string(number_);
-  return distribution_->host().exchange_over(*group_, {.call = call, .text = text}, make);
+  std::string text = std::string(what) + " of iterator " + std::to_string(number_);
+  return distribution_->host().exchange_over(*group_, {.call = call, .text = std::move(text)},
+                                             make);
 }
 
 void DistributedIteratorState::agree_on_start(const std::shared_ptr<const InputHost>& host) {

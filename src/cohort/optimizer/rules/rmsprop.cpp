@@ -46,7 +46,7 @@ class RMSpropRule final : public ElementRule {
       const T* g = gradient.data_ptr<T>();
       T* squares = slots[0].data_ptr<T>();
       T* means = kIsCentered ? slots[1].data_ptr<T>() : nullptr;
-      T* buffer = kHasMomentum ? slots[kSlots - 1].data_ptr<T>() : nullptr;
+      T* buffer = kHasMomentum ? slots.back().data_ptr<T>() : nullptr;
       T* out = new_value.data_ptr<T>();
       with_flag(hyper[3] != 0.0, [&](auto decays) {
         for_each_element(value.numel(), [=](std::int64_t i) {
@@ -82,16 +82,14 @@ class RMSpropRule final : public ElementRule {
         (kIsCentered ? slots[0].addcmul(slots[1], slots[1], -1).sqrt_() : slots[0].sqrt())
             .add_(hyper[2]);
     if (kHasMomentum) {
-      slots[kSlots - 1].mul_(hyper[4]).addcdiv_(slope, root);
-      at::sub_out(new_value, value, slots[kSlots - 1], hyper[0]);
+      slots.back().mul_(hyper[4]).addcdiv_(slope, root);
+      at::sub_out(new_value, value, slots.back(), hyper[0]);
     } else {
       at::addcdiv_out(new_value, value, slope, root, -hyper[0]);
     }
   }
 
  private:
-  static constexpr std::size_t kSlots = 1 + (kIsCentered ? 1 : 0) + (kHasMomentum ? 1 : 0);
-
   // While the momentum is 0, its buffer stays as it is, as in torch::optim::RMSprop.
   static bool has_paused(std::span<const double> hyper) { return kHasMomentum && hyper[4] == 0.0; }
   static void update_without(at::Tensor& new_value, const at::Tensor& value,

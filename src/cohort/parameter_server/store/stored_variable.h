@@ -47,7 +47,8 @@ class StoredVariable {
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
-  // A state with the memory that it needs, for one import_state(), which cannot fail.
+  // A state with the memory of its values, for one import_state(). That one still fails if there is
+  // no memory for a handle; then the same import repairs what it left.
   struct Import {
     rpc::StateOfRange state;
     at::Tensor spare;  // for the new value, if a reader holds the current one

@@ -255,6 +255,7 @@ void MirroredVariable::write_all(const VariableWrite& write) {
     if (write.kind == Effect::Kind::assign) allow_difference(false);
     return;
   }
+  COHORT_ASSERT(write.kind == Effect::Kind::assign);  // other writes are refused before
   const at::Tensor source = own.value;
   const auto replicas = static_cast<std::int64_t>(home_->replicas_in_sync());
   if (!at::isIntegralType(spec_.dtype, /*includeBool=*/true)) {
