@@ -99,8 +99,8 @@ class COHORT_API Iterator final : public Handle {
   data::Optional get_next_as_optional();
   // Saves the position as bytes. If an iterator of an identically built dataset restores them, it
   // yields the elements that this one would have yielded next. restore() throws invalid_argument
-  // for the bytes of a different pipeline; save() throws failed_precondition if an op has no
-  // position (from_generator).
+  // for bytes of another pipeline; after data_loss or another error, the iterator yields nothing
+  // more but failed_precondition. save() throws that, too, if an op has no position.
   Bytes save() const;
   void restore(std::span<const std::byte> position);
 

@@ -2,6 +2,7 @@
 #include "cohort/data/iterator.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/error.h"
 
@@ -17,6 +18,24 @@ std::string spec_text(const data::ElementSource& source) {
     return "an unknown spec";
   }
 }
+
+// In place of a source whose position was restored in part, which could yield wrong elements.
+class LostSource final : public data::ElementSource {
+ public:
+  explicit LostSource(std::unique_ptr<data::ElementSource> source) : source_(std::move(source)) {}
+  const ElementSpec& spec() const override { return source_->spec(); }
+  bool next(Fields&) override { refuse(); }
+  std::string pipeline() const override { refuse(); }
+
+ private:
+  [[noreturn]] static void refuse() {
+    throw Error(ErrorCode::failed_precondition,
+                "[data.iterator] expected an iterator with a position, got one whose restore() has "
+                "failed; make a new iterator");
+  }
+
+  const std::unique_ptr<data::ElementSource> source_;
+};
 
 }  // namespace
 
@@ -54,8 +73,13 @@ void Iterator::restore(std::span<const std::byte> position) {
   COHORT_CHECK(spec == spec_text(*source_), ErrorCode::invalid_argument,
                "[data.restore] expected a position in a dataset of ", spec_text(*source_),
                ", got one of ", spec, "; build the pipeline as when it was saved");
-  source_->restore(reader);
-  reader.expect_end();
+  try {
+    source_->restore(reader);
+    reader.expect_end();
+  } catch (...) {
+    source_ = std::make_unique<LostSource>(std::move(source_));
+    throw;
+  }
 }
 
 std::string Iterator::bottleneck() const {

@@ -108,6 +108,35 @@ TEST(IteratorPosition, IsDataLossWhereItsBytesAreCut) {
   EXPECT_EQ(error_of([&] { iterator.restore(position); }).code(), ErrorCode::data_loss);
 }
 
+// A part of a position would lead to other elements than those that come next.
+TEST(IteratorPosition, ThatIsRestoredInPartIsNotUsed) {
+  const auto make = [] {
+    return rows(6)
+        .interleave([](at::Tensor) { return rows(3); }, {.cycle_length = 2})
+        .shard(2, 1)
+        .shuffle(3, {.seed = 1});
+  };
+  Iterator whole = make().iterator();
+  whole.try_next();
+  const Bytes position = whole.save();
+  std::size_t refused = 0;
+  for (std::size_t size = 0; size < position.size(); ++size) {
+    Iterator iterator = make().iterator();
+    const auto code = [](auto&& call) { return error_of(call).code(); };
+    const std::span<const std::byte> cut = std::span(position).first(size);
+    ASSERT_EQ(code([&] { iterator.restore(cut); }), ErrorCode::data_loss);
+    try {
+      iterator.try_next();  // if the cut is in the name of the pipeline, it is at the start
+    } catch (const Error& error) {
+      ++refused;
+      EXPECT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+      EXPECT_EQ(code([&] { iterator.save(); }), ErrorCode::failed_precondition);
+      EXPECT_EQ(code([&] { iterator.restore(position); }), ErrorCode::failed_precondition);
+    }
+  }
+  EXPECT_GT(refused, position.size() / 4);
+}
+
 class IteratorStats : public ::testing::Test {
  protected:
   static Iterator measured(const Dataset& dataset) {
