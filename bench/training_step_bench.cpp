@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "bench/report.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/variable/hyperparameter.h"
@@ -195,6 +196,7 @@ void run(const Bench& bench) {
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
+  cohort::keep_freed_memory();  // as run_main() does: else the heap's layout decides on page faults
   cohort::bench::run(cohort::bench::Bench(argc, argv));
   return 0;
 }
