@@ -13,11 +13,11 @@ namespace {
 class InstantWorkers {
  public:
   explicit InstantWorkers(std::size_t workers) : queue_({}, workers) {
-    for (WorkerId worker = 0; worker < workers; ++worker) queue_.worker_ready(worker, {}, actions_);
+    for (WorkerId worker = 0; worker < workers; ++worker) queue_.worker_ready(worker, actions_);
   }
 
   void put() {
-    benchmark::DoNotOptimize(queue_.put(next_++, {}, actions_));
+    benchmark::DoNotOptimize(queue_.put(next_++, actions_));
     collect();
   }
 
