@@ -67,7 +67,7 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
   COHORT_CHECK(
       is_settled, ErrorCode::deadline_exceeded,
       "[coordinator.construct] expected the strategy's last coordinator to end within ",
-      coordinator::internal::seconds_of(strategy.home()->connection().options().timeout),
+      seconds_of(strategy.home()->connection().options().timeout),
       " s, got no end; see what keeps it running (a call in it, or a function that it traces), "
       "or raise ClusterOptions::timeout");
   if (runtime_ == nullptr) {

@@ -49,7 +49,7 @@ std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
 VariableRecord record_of(const Variable& variable, const rpc::StateRange& range,
                          rpc::StateOfRange state) {
   TensorSpec expected = variable.spec();
-  if (range.rows != rpc::Slice::kAllRows) expected.sizes->front() = range.rows;
+  if (!range.is_whole()) expected.sizes->front() = range.rows;
   COHORT_CHECK(TensorSpec::of(state.value) == expected && state.range.first_row == range.first_row,
                ErrorCode::data_loss, "[variable.export_state] expected ", expected.to_string(),
                " from row ", range.first_row, ", got ", TensorSpec::of(state.value).to_string(),
@@ -191,7 +191,7 @@ void RemoteHome::import_state(const Variable& variable, const VariableRecord& re
   for (const rpc::StateRange& range :
        ranges_of(slice.variable, record.spec, StateWalk().chunk_bytes)) {
     const auto rows_of = [&](const at::Tensor& tensor) {
-      const bool is_whole = range.rows == rpc::Slice::kAllRows || tensor.dim() == 0;
+      const bool is_whole = range.is_whole() || tensor.dim() == 0;
       const at::Tensor plain = tensor.detach();
       const at::Tensor part = is_whole ? plain : plain.narrow(0, range.first_row, range.rows);
       return part.cpu().contiguous();

@@ -26,8 +26,6 @@ constexpr std::size_t kOwnDescriptors = 8;
 // The stacks of gRPC's threads and of ours, and what the first calls need.
 constexpr std::size_t kOwnAddressBytes = std::size_t{128} << 20;
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 ClusterOptions checked(ClusterOptions options) {
   COHORT_CHECK(options.timeout > Duration::zero(), ErrorCode::invalid_argument,
                "[strategy.construct] expected ClusterOptions::timeout > 0, got ",

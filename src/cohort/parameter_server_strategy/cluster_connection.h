@@ -17,6 +17,11 @@
 
 namespace cohort {
 
+// For the messages of errors.
+inline double seconds_of(Duration duration) {
+  return std::chrono::duration<double>(duration).count();
+}
+
 // Thread-safe.
 class COHORT_API ClusterConnection {
  public:

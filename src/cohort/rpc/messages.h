@@ -114,6 +114,8 @@ struct StateRange {
   std::uint64_t variable = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = Slice::kAllRows;
+
+  bool is_whole() const { return rows == Slice::kAllRows; }
 };
 struct StateOfRange {
   StateRange range = {};

@@ -104,9 +104,8 @@ rpc::Frame DatasetPrograms::call(rpc::Requester& worker, rpc::Frame request, Dea
       if (answered->has_value()) break;
       COHORT_CHECK(is_woken, ErrorCode::deadline_exceeded,
                    "[coordinator.call] expected an answer from ", worker.peer(), " within ",
-                   internal::seconds_of(context_.connection.options().timeout),
-                   " s, got none while ", operation,
-                   "; see whether it hangs, or raise ClusterOptions::timeout");
+                   seconds_of(context_.connection.options().timeout), " s, got none while ",
+                   operation, "; see whether it hangs, or raise ClusterOptions::timeout");
     }
     answer_all();
     deadline = context_.connection.control_deadline();

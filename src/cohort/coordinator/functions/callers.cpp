@@ -146,7 +146,7 @@ void Callers::wait_for(const RemoteState& state, Deadline deadline) {
   const RuntimeLock lock(context_);
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.fetch] expected the closure to end within ",
-      internal::seconds_of(std::max(deadline.time() - start, Duration::zero())),
+      seconds_of(std::max(deadline.time() - start, Duration::zero())),
       " s, got no report of its end; still waiting for ",
       still_waiting_for(scheduler_, pool_, &state), "; fetch again, with a later deadline or none");
 }
@@ -155,14 +155,14 @@ void Callers::throw_stalled(const Wait& how) const {
   if (const std::optional<Error>& again = scheduler_.queue().last_again()) {
     ::cohort::internal::throw_error(
         ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended well for ",
-        internal::seconds_of(context_.data_timeout), " s; all run again, since ", again->origin(),
+        seconds_of(context_.data_timeout), " s; all run again, since ", again->origin(),
         " had an error: ", again->message(), "; see that ", again->origin(),
         " runs, and start the program again if it was restarted; "
         "CoordinatorOptions::max_transient_ps_failures says after how many such errors to give up");
   }
   ::cohort::internal::throw_error(
       ErrorCode::deadline_exceeded, "[coordinator.", how.call, "] no closure has ended for ",
-      internal::seconds_of(context_.data_timeout), " s; still waiting for ",
+      seconds_of(context_.data_timeout), " s; still waiting for ",
       how.epoch != nullptr ? epoch_still_waiting_for(*how.epoch, scheduler_, pool_)
                            : still_waiting_for(scheduler_, pool_, how.awaited),
       "; see whether these tasks hang, or raise ",

@@ -222,7 +222,7 @@ std::pair<std::uint32_t, WorkerPool::Link> FunctionPublisher::ready_worker(
   const RuntimeLock lock(context_);
   COHORT_CHECK(
       found, ErrorCode::unavailable, "[coordinator.schedule] expected a worker within ",
-      internal::seconds_of(context_.connection.options().timeout),
+      seconds_of(context_.connection.options().timeout),
       " s, to trace the function with an element of its data, got none: ", absent_workers(pool_),
       "; start the workers again, or raise ClusterOptions::timeout");
   return *found;

@@ -10,6 +10,7 @@
 
 #include "cohort/coordinator/queue/in_flight_window.h"
 #include "cohort/core/log.h"
+#include "cohort/parameter_server_strategy/cluster_connection.h"
 
 namespace cohort::coordinator::internal {
 namespace {
@@ -38,8 +39,6 @@ bool runs_eagerly_by_environment() {
 }
 
 }  // namespace
-
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
 CoordinatorOptions checked(CoordinatorOptions options) {
   if (!options.max_transient_ps_failures) {

@@ -12,7 +12,4 @@ namespace cohort::coordinator::internal {
 COHORT_API CoordinatorOptions checked(CoordinatorOptions options);
 COHORT_API QueueOptions queue_options(const CoordinatorOptions& options);
 
-// For the messages of errors.
-double seconds_of(Duration duration);
-
 }  // namespace cohort::coordinator::internal

@@ -26,7 +26,7 @@ std::string consequence_of_silence(const RuntimeContext& context) {
   const bool is_data = data_timeout <= context.data_timeout;
   std::ostringstream text;
   text << "steps and reads that need its variables wait for it, "
-       << internal::seconds_of(is_data ? data_timeout : context.data_timeout) << " s at most ("
+       << seconds_of(is_data ? data_timeout : context.data_timeout) << " s at most ("
        << (is_data ? "ClusterOptions::data_timeout" : "CoordinatorOptions::progress_timeout")
        << "), and then fail; see whether it or its host hangs, or the network to it";
   return text.str();
@@ -143,7 +143,7 @@ void WorkerPool::note_loss(std::uint32_t worker, const Error& reason) {
   if (std::any_of(entries_.begin(), entries_.end(), [](const Entry& one) { return one.is_ready; }))
     return;
   log_warn("no worker is left: what is scheduled waits until one returns, and calls wait for it, ",
-           internal::seconds_of(context_.data_timeout), " s at most; start the workers again");
+           seconds_of(context_.data_timeout), " s at most; start the workers again");
 }
 
 // A worker that is stopped, or whose host is, keeps its connection. So does one whose data channel

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kSparesMax = 3;
 
 void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::string_view name) {
-  if (range.rows == rpc::Slice::kAllRows && range.first_row == 0) return;
+  if (range.is_whole() && range.first_row == 0) return;
   const bool is_part = !spec.sizes->empty() && range.first_row >= 0 && range.rows > 0 &&
                        range.first_row <= spec.sizes->front() - range.rows;
   COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
@@ -56,7 +56,7 @@ StoredVariable::Version StoredVariable::snapshot() const {
 
 rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, bool has_slots) const {
   check_range(range, spec_, name_);
-  const bool is_whole = range.rows == rpc::Slice::kAllRows;
+  const bool is_whole = range.is_whole();
   const auto rows_of = [&](const at::Tensor& tensor) {
     const bool has_rows = !is_whole && tensor.dim() > 0;
     return has_rows ? tensor.narrow(0, range.first_row, range.rows).clone() : tensor;
@@ -74,7 +74,7 @@ rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, boo
 
 void StoredVariable::check_import(const rpc::StateOfRange& state) const {
   check_range(state.range, spec_, name_);
-  const bool is_whole = state.range.rows == rpc::Slice::kAllRows;
+  const bool is_whole = state.range.is_whole();
   TensorSpec expected = spec_;
   if (!is_whole) expected.sizes->front() = state.range.rows;
   const auto check = [&](const at::Tensor& tensor, const TensorSpec& spec, std::string_view what) {
@@ -98,15 +98,14 @@ void StoredVariable::check_import(const rpc::StateOfRange& state) const {
 StoredVariable::Import StoredVariable::prepare_import(rpc::StateOfRange state) {
   check_import(state);
   const Lock lock(mutex_);
-  VariableState::Slots slots =
-      state_.slots_for(state.slots, state.range.rows == rpc::Slice::kAllRows);
+  VariableState::Slots slots = state_.slots_for(state.slots, state.range.is_whole());
   return {.state = std::move(state), .spare = take_spare(), .slots = std::move(slots)};
 }
 
 void StoredVariable::import_state(Import import) {
   const at::Tensor& value = import.state.value;
   const std::int64_t first_row = import.state.range.first_row;
-  const bool is_whole = import.state.range.rows == rpc::Slice::kAllRows;
+  const bool is_whole = import.state.range.is_whole();
   const Lock lock(mutex_);
   at::Tensor next = target(import.spare);
   if (is_whole) {
