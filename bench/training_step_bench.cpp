@@ -119,7 +119,6 @@ class OwningHost final : public internal::EffectHandler {
     for (const double value : effect.hyper) hyper.push_back(make_hyperparameter(value));
     apply_updates({optimizer::update_rule_of(effect.rule), effect.optimizer}, {&update, 1}, hyper);
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 };
 
 // Traces the same step, and runs a program that is decoded from its bytes.

@@ -58,7 +58,6 @@ class PushingHost final : public internal::EffectHandler {
       known.update(stored.value, stored.value, slots->second, given.contiguous(), effect.hyper);
     });
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
   Tensors next_segment(std::span<const std::int64_t> variables) override {
     push();
     Tensors values;

@@ -92,9 +92,6 @@ class LocalHost final : public internal::EffectHandler {
     if (effect.kind == Kind::assign_sub) return variable.assign_sub(given);
     variable.assign(given);
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override {
-    throw Error(ErrorCode::unimplemented, "no tables here");
-  }
 
  private:
   std::vector<Variable> variables_;

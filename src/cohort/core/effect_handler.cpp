@@ -30,6 +30,12 @@ std::vector<at::Tensor> EffectHandler::next_segment(std::span<const std::int64_t
                         "place cannot do; read it before the update");
 }
 
+EffectHandler::Read EffectHandler::read(std::span<const RowRead>, std::span<const std::int64_t>) {
+  internal::throw_error(ErrorCode::unimplemented,
+                        "[function.run] the step reads rows of variables, which this place cannot "
+                        "do; give the function to the coordinator that has traced it");
+}
+
 std::vector<at::Tensor> EffectHandler::call(std::int64_t number, std::vector<at::Tensor>) {
   internal::throw_error(ErrorCode::unimplemented, "[function.run] expected the process that has ",
                         "traced the function, got another one, which cannot make its call ", number,

@@ -93,8 +93,17 @@ class COHORT_API EffectHandler {
   // the variable since then, the same formula is applied to its current value. Where no other run
   // writes, assigning tensors[0] is correct.
   virtual void update(Effect effect) = 0;
-  // Rows of a table: [ids..., width].
-  virtual at::Tensor gather(std::int64_t variable, const at::Tensor& ids) = 0;
+  // Some rows of a variable.
+  struct RowRead {
+    std::int64_t variable = 0;
+    at::Tensor ids = {};  // int64 [n], each once
+  };
+  struct Read {
+    std::vector<at::Tensor> rows;       // [n, …] for each RowRead
+    std::vector<at::Tensor> variables;  // as next_segment() returns them
+  };
+  // Reads rows and whole variables in one exchange. The default throws unimplemented.
+  virtual Read read(std::span<const RowRead> rows, std::span<const std::int64_t> variables);
   // Makes the call that function::Trace::call_host() has recorded under this number in this
   // process, and returns its results, to which the run may write. The handler may keep `values`: no
   // operator writes to them afterwards. The default throws unimplemented.

@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "cohort/function/program/wire.h"
 
@@ -22,9 +24,22 @@ struct Reads {
   bool otherwise = false;
 };
 
+// Whether a step of an optimizer takes a dense gradient of the variable.
+bool has_dense_gradient(const Program& program, std::size_t variable) {
+  std::unordered_set<int> sparse;
+  for (const Op& op : program.ops) {
+    if (op.name.find("sparse_coo_tensor") != std::string::npos)
+      for (const Out& out : op.outs) sparse.insert(out.ids.begin(), out.ids.end());
+    const bool is_step = op.name == "cohort::apply" &&
+                         op.args.at(2).constant.toInt() == static_cast<std::int64_t>(variable);
+    if (is_step && !sparse.contains(op.args.at(3).id)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
-std::vector<std::size_t> variables_read_by_rows(std::span<const std::byte> bytes) {
+std::vector<WholeTable> tables_moved_whole(std::span<const std::byte> bytes) {
   const Program program = decode_program(bytes);
   std::unordered_map<int, Reads> reads;  // of a variable's value
   for (const ProgramVariable& variable : program.variables) reads[variable.id];
@@ -41,10 +56,13 @@ std::vector<std::size_t> variables_read_by_rows(std::span<const std::byte> bytes
     }
   }
   for (const int id : program.outputs) note(id, false);
-  std::vector<std::size_t> found;
+  std::vector<WholeTable> found;
   for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    const bool is_gathered = program.variables[i].is_handle_only;
     const Reads& of = reads[program.variables[i].id];
-    if (of.by_rows && !of.otherwise) found.push_back(i);
+    if (!is_gathered && (!of.by_rows || of.otherwise)) continue;
+    const WholeTable table{i, !is_gathered, has_dense_gradient(program, i)};
+    if (table.is_pulled || table.is_pushed) found.push_back(table);
   }
   return found;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which variables a program only reads by rows, as an embedding reads its table.
+// Which variables a program moves whole although it only looks up rows of them.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,14 @@
 
 namespace cohort::function {
 
-// The places in ProgramInfo::variables of those that some op indexes, and that no op reads
-// otherwise. Throws data_loss for broken bytes.
-COHORT_API std::vector<std::size_t> variables_read_by_rows(std::span<const std::byte> program);
+struct WholeTable {
+  std::size_t variable = 0;  // its place in ProgramInfo::variables
+  bool is_pulled = false;
+  bool is_pushed = false;  // its gradient, with all rows
+};
+
+// The variables that some op indexes, and that no op reads otherwise, if their values or gradients
+// are moved whole. Throws data_loss for broken bytes.
+COHORT_API std::vector<WholeTable> tables_moved_whole(std::span<const std::byte> program);
 
 }  // namespace cohort::function

@@ -22,6 +22,7 @@
 #include "cohort/function/tracer/key.h"
 #include "cohort/function/tracer/memory.h"
 #include "cohort/function/tracer/recorder.h"
+#include "cohort/function/tracer/row_gathering.h"
 #include "cohort/function/tracing_mode.h"
 
 namespace cohort::function {
@@ -230,7 +231,7 @@ class Passes {
     pass.variables = recorder.variables();
     pass.hint = recorder.hint();
     pass.drops_gradients = recorder.drops_gradients();
-    if (options_.lists_ops) pass.specs = recorder.specs();
+    if (options_.lists_ops || options_.gathers_rows) pass.specs = recorder.specs();
     return pass;
   }
 
@@ -304,6 +305,15 @@ void expect_same_specs(const std::vector<at::Tensor>& inputs, const std::vector<
                name, "' with");
 }
 
+// Which values are pulled, after the program was changed.
+void note_variables(const Program& program, ProgramInfo& info) {
+  for (std::size_t i = 0; i < program.variables.size(); ++i) {
+    info.variables[i].is_read = program.variables[i].is_read;
+    info.variables[i].is_handle_only = program.variables[i].is_handle_only;
+  }
+  info.op_count = program.ops.size();
+}
+
 }  // namespace
 
 Trace* Trace::current() { return is_inside_trace() ? active_recorder.load() : nullptr; }
@@ -323,6 +333,10 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
     passes.expect_equal(first, passes.second(first));
     passes.expect_no_old_gradients(first);
     const std::vector<ExampleMemory> escaped = passes.escaped();
+    if (options.gathers_rows) {
+      gather_rows(first.completed, first.specs);
+      note_variables(first.completed, first.info);
+    }
     // The body's temporary tensors are made from host values, which are frozen anyway.
     std::erase_if(first.frozen, [](const FrozenTensor& one) { return !one.is_alive(); });
     return {.bytes = encode(first.completed),

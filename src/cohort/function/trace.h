@@ -58,6 +58,9 @@ struct TraceOptions {
   std::vector<at::Tensor> leaves = {};
   // The program runs in this process, where updates read the hyperparameters themselves.
   bool runs_here = false;
+  // The program reads only those rows of a variable that it uses, and updates them alone, where it
+  // can (tracer/row_gathering.h).
+  bool gathers_rows = false;
   // Errors say where the op was called; finding that takes up to a second in a program with much
   // debug information.
   bool names_call_site = true;

@@ -30,7 +30,6 @@ class MergingHost final : public internal::EffectHandler {
     else
       assigned.emplace_back(effect.kind, effect.tensors[0]);
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 
   std::vector<std::pair<internal::Effect::Kind, at::Tensor>> assigned;
   std::vector<Merged> merged;

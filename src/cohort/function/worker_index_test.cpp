@@ -25,7 +25,6 @@ class NumberedHost final : public internal::EffectHandler {
     return {worker_index_tensor(index_)};
   }
   void update(internal::Effect) override {}
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 
  private:
   const std::int64_t index_;

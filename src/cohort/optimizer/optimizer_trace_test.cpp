@@ -66,7 +66,6 @@ class OwningHost final : public internal::EffectHandler {
     for (const double value : effect.hyper) hyper.push_back(make_hyperparameter(value));
     apply_updates({optimizer::update_rule_of(effect.rule), effect.optimizer}, {&update, 1}, hyper);
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 };
 
 // A traced step of a Network whose variables are elsewhere.

@@ -26,6 +26,7 @@ PerServer& find_or_add(std::vector<PerServer>& all, rpc::MemberId server) {
 // A row that comes several times in a gradient of float32 or float64 is sent once; the server adds
 // the rows of other gradients.
 void sum_rows_of(rpc::Effect& effect) {
+  if (variable::are_summed(effect.row_ids)) return;
   const auto sums =
       variable::sum_rows(variable::GradientRows{effect.row_ids, effect.tensors.at(0)});
   effect.row_ids = sums.ids.view({-1});
@@ -88,9 +89,18 @@ class ParameterClient::OpenPushes {
   std::uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
-std::vector<Pull> pulls_of(const rpc::Placement& placement,
-                           std::span<const std::size_t> positions) {
-  std::vector<Pull> pulls;
+void add_row_pull(std::vector<Pull>& pulls, const rpc::Slice& slice, std::uint64_t placement,
+                  at::Tensor row_ids, std::size_t position) {
+  Pull& pull = find_or_add(pulls, slice.server);
+  COHORT_ASSERT(pull.request.row_ids.size() == pull.request.variables.size());
+  pull.request.placement = placement;
+  pull.request.variables.push_back(slice.variable);
+  pull.request.row_ids.push_back(std::move(row_ids));
+  pull.positions.push_back(position);
+}
+
+std::vector<Pull> pulls_of(const rpc::Placement& placement, std::span<const std::size_t> positions,
+                           std::vector<Pull> pulls) {
   for (std::size_t i = 0; i < positions.size(); ++i) {
     const rpc::Slice& slice = placement.slices.at(i);
     Pull& pull = find_or_add(pulls, slice.server);

@@ -29,10 +29,14 @@ struct Pull {
   rpc::PullRequest request;
   std::vector<std::size_t> positions;  // of its values among those of the call
 };
+// Adds a read of these rows, int64 [n]. Reads of whole variables come after those of rows.
+COHORT_API void add_row_pull(std::vector<Pull>& pulls, const rpc::Slice& slice,
+                             std::uint64_t placement, at::Tensor row_ids, std::size_t position);
 // One pull a server, in the order in which the servers first occur. `positions`: one for each
 // slice.
 COHORT_API std::vector<Pull> pulls_of(const rpc::Placement& placement,
-                                      std::span<const std::size_t> positions);
+                                      std::span<const std::size_t> positions,
+                                      std::vector<Pull> row_pulls = {});
 
 struct COHORT_API Push {
   rpc::MemberId server = 0;

@@ -101,8 +101,10 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
   check_placement(request.placement);
   rpc::PullReply reply;
   reply.values.reserve(request.variables.size());
-  for (const std::uint64_t id : request.variables) {
-    StoredVariable::Version version = find(id)->snapshot();
+  for (std::size_t i = 0; i < request.variables.size(); ++i) {
+    const std::shared_ptr<StoredVariable> variable = find(request.variables[i]);
+    StoredVariable::Version version =
+        i < request.row_ids.size() ? variable->rows(request.row_ids[i]) : variable->snapshot();
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
   }

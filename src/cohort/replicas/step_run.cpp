@@ -86,6 +86,5 @@ std::vector<at::Tensor> StepReplica::next_segment(std::span<const std::int64_t> 
 
 std::vector<at::Tensor> StepReplica::iterator_next(std::int64_t) { COHORT_ASSERT(false); }
 void StepReplica::update(Effect) { COHORT_ASSERT(false); }
-at::Tensor StepReplica::gather(std::int64_t, const at::Tensor&) { COHORT_ASSERT(false); }
 
 }  // namespace cohort::internal

@@ -103,7 +103,6 @@ class StepReplica final : public EffectHandler {
   // A trace of a step that runs here records none of these.
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void update(Effect effect) override;
-  at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
 
  private:
   StepRun& run_;

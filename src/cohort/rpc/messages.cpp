@@ -48,6 +48,12 @@ void fields(Codec& codec, HelloReply& reply) {
 template <class Codec>
 void fields(Codec& codec, PullRequest& pull) {
   codec(pull.variables, pull.wants_versions, pull.placement);
+  codec.only_tensors(pull.row_ids);
+  if constexpr (Codec::kReads) {
+    COHORT_CHECK(pull.row_ids.size() <= pull.variables.size(), ErrorCode::data_loss,
+                 "[rpc.messages] broken pull message: expected rows of at most ",
+                 pull.variables.size(), " variables, got ", pull.row_ids.size());
+  }
 }
 
 template <class Codec>

@@ -62,6 +62,8 @@ struct PullRequest {
   std::vector<std::uint64_t> variables;
   bool wants_versions = false;
   std::uint64_t placement = 0;  // the version of the placement by which the server was found
+  // The rows that are wanted of the first variables, int64 [n] each; the others are wanted whole.
+  std::vector<at::Tensor> row_ids = {};
 };
 struct PullReply {
   static constexpr MessageKind kKind{MessageType::pull, "pull reply"};

@@ -44,7 +44,6 @@ class RecordingHost final : public internal::EffectHandler {
     else
       assigns.push_back({effect.kind, effect.tensors[0]});
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 };
 
 inline at::Tensor filled(double value, std::vector<std::int64_t> sizes = {2}) {

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <iterator>
 #include <numeric>
 #include <vector>
@@ -121,6 +122,11 @@ at::Tensor sum_rows(const at::Tensor& gradient) {
                ErrorCode::invalid_argument, "[variable.apply] expected rows in [0, ", plain.size(0),
                ") in a sparse gradient, got rows from ", ids.front(), " to ", ids.back());
   return summed_row_gradient(sums.ids.squeeze(0), sums.values, plain.sizes());
+}
+
+bool are_summed(const at::Tensor& ids) {
+  if (ids.scalar_type() != at::kLong || !ids.is_contiguous()) return false;
+  return std::ranges::adjacent_find(ids_of(ids), std::greater_equal{}) == ids_of(ids).end();
 }
 
 at::Tensor add_rows(const at::Tensor& left, const at::Tensor& right) {

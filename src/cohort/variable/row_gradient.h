@@ -36,6 +36,8 @@ COHORT_API at::Tensor sum_rows(const at::Tensor& gradient);
 // The same for a gradient with any number of rows; those that are not of float32 or float64, or not
 // on the CPU, stay as they are.
 COHORT_API GradientRows sum_rows(const GradientRows& gradient);
+// Whether these ids, int64 [n], are those of a gradient from sum_rows().
+COHORT_API bool are_summed(const at::Tensor& ids);
 // The sum of two gradients from sum_rows(); each row once, in ascending order.
 COHORT_API at::Tensor add_rows(const at::Tensor& left, const at::Tensor& right);
 // The sum over several gradients from sum_rows(), in the tree in which dense ones are added. At

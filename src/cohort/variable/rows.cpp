@@ -6,6 +6,7 @@
 #include <ATen/ops/_unique.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -63,18 +64,6 @@ void for_each_element(const at::Tensor& value, const at::Tensor& indices, const 
   }
 }
 
-// The rows may be of any dtype.
-void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows) {
-  const auto count = static_cast<std::size_t>(indices.numel());
-  if (count == 0 || rows.nbytes() == 0) return;
-  const std::size_t bytes = rows.nbytes() / count;
-  auto* const own = static_cast<std::byte*>(value.data_ptr());
-  const auto* const other = static_cast<const std::byte*>(rows.data_ptr());
-  const auto* const index = indices.data_ptr<std::int64_t>();
-  for (std::size_t i = 0; i < count; ++i)
-    std::memcpy(own + static_cast<std::size_t>(index[i]) * bytes, other + i * bytes, bytes);
-}
-
 template <class T>
 void combine_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                   const at::Tensor& rows) {
@@ -97,9 +86,10 @@ void combine_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& 
   }
 }
 
-void check_indices(Effect::Kind kind, std::string_view name, const TensorSpec& spec,
+}  // namespace
+
+void check_indices(std::string_view call, std::string_view name, const TensorSpec& spec,
                    const at::Tensor& indices) {
-  const std::string call = call_name(kind);
   COHORT_CHECK(indices.defined(), ErrorCode::invalid_argument, "[", call,
                "] expected indices, got an undefined tensor (variable '", name, "')");
   const at::ScalarType type = indices.scalar_type();
@@ -122,12 +112,72 @@ void check_indices(Effect::Kind kind, std::string_view name, const TensorSpec& s
   }
 }
 
+namespace {
+
+// So many rows ahead, the processor begins to load a row. A random row of a large table is in no
+// cache, and without this the loop waits for each one.
+constexpr std::size_t kRowsAhead = 16;
+constexpr std::size_t kCacheLine = 64;
+
+void load_early(const std::byte* row, std::size_t bytes) {
+  for (std::size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(row + at);
+}
+
+// Calls visit(place of row index[i] in the value, i) for one i after the other.
+template <class Visit>
+void for_each_row(const at::Tensor& value, const at::Tensor& indices, std::size_t bytes,
+                  const Visit& visit) {
+  auto* const own = static_cast<std::byte*>(value.data_ptr());
+  const auto* const index = indices.data_ptr<std::int64_t>();
+  const auto count = static_cast<std::size_t>(indices.numel());
+  const auto row = [&](std::size_t i) { return own + static_cast<std::size_t>(index[i]) * bytes; };
+  const std::size_t loaded = std::min<std::size_t>(bytes, 4 * kCacheLine);
+  for (std::size_t i = 0; i < std::min(count, kRowsAhead); ++i) load_early(row(i), loaded);
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i + kRowsAhead < count) load_early(row(i + kRowsAhead), loaded);
+    visit(row(i), i);
+  }
+}
+
+// Rows of 16 numbers are common, and a copy of a known size costs a few instructions.
+template <class Copy>
+void with_row_size(std::size_t bytes, const Copy& copy) {
+  if (bytes == 64) return copy(std::integral_constant<std::size_t, 64>());
+  if (bytes == 128) return copy(std::integral_constant<std::size_t, 128>());
+  if (bytes == 256) return copy(std::integral_constant<std::size_t, 256>());
+  copy(bytes);
+}
+
+// 0: there is nothing to copy.
+std::size_t row_bytes(const at::Tensor& rows) {
+  return rows.numel() == 0 ? 0 : rows.nbytes() / static_cast<std::size_t>(rows.size(0));
+}
+
 }  // namespace
+
+void copy_rows(const at::Tensor& rows, const at::Tensor& value, const at::Tensor& indices) {
+  if (row_bytes(rows) == 0) return;
+  auto* const out = static_cast<std::byte*>(rows.data_ptr());
+  with_row_size(row_bytes(rows), [&](auto bytes) {
+    for_each_row(value, indices, bytes, [&](const std::byte* row, std::size_t i) {
+      std::memcpy(out + i * bytes, row, bytes);
+    });
+  });
+}
+
+void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows) {
+  if (row_bytes(rows) == 0) return;
+  const auto* const in = static_cast<const std::byte*>(rows.data_ptr());
+  with_row_size(row_bytes(rows), [&](auto bytes) {
+    for_each_row(value, indices, bytes,
+                 [&](std::byte* row, std::size_t i) { std::memcpy(row, in + i * bytes, bytes); });
+  });
+}
 
 void check_rows(Effect::Kind kind, std::string_view name, const TensorSpec& spec,
                 const at::Tensor& indices, const at::Tensor& rows) {
-  check_indices(kind, name, spec, indices);
   const std::string call = call_name(kind);
+  check_indices(call, name, spec, indices);
   TensorSpec expected = spec;
   expected.sizes->front() = indices.numel();
   COHORT_CHECK(rows.defined(), ErrorCode::invalid_argument, "[", call, "] expected rows ",

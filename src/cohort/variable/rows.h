@@ -26,4 +26,17 @@ COHORT_API void check_rows(Effect::Kind kind, std::string_view name, const Tenso
 COHORT_API void apply_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& indices,
                            const at::Tensor& rows);
 
+// Throws invalid_argument, with `call` in its text, unless `indices` are int32 or int64 [n], and
+// name rows of a value of `spec`.
+COHORT_API void check_indices(std::string_view call, std::string_view name, const TensorSpec& spec,
+                              const at::Tensor& indices);
+
+// Copies row indices[i] of `value` to row i of `rows`. All are contiguous and on the CPU, the
+// indices int64 and checked.
+COHORT_API void copy_rows(const at::Tensor& rows, const at::Tensor& value,
+                          const at::Tensor& indices);
+// The opposite: copies row i of `rows` to row indices[i] of `value`.
+COHORT_API void replace_rows(const at::Tensor& value, const at::Tensor& indices,
+                             const at::Tensor& rows);
+
 }  // namespace cohort::variable

@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/variable/row_gradient.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort {
 
@@ -44,6 +45,23 @@ std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Ten
   for (const at::Tensor& slot : rule.create_slots(at::empty({0}, value.options()), hyper))
     are.push_back(slot.dim() == 1 && slot.numel() == 0);
   return are;
+}
+
+// On a GPU, LibTorch's kernels copy rows.
+void copy_rows(at::Tensor& rows, const at::Tensor& value, const at::Tensor& ids) {
+  if (!value.is_cpu()) {
+    at::index_select_out(rows, value, 0, ids);
+  } else {
+    variable::copy_rows(rows, value, ids);
+  }
+}
+void write_rows(at::Tensor& value, const at::Tensor& ids, const at::Tensor& rows) {
+  if (!value.is_cpu()) {
+    value.index_copy_(0, ids, rows);
+    return;
+  }
+  variable::replace_rows(value, ids, rows);
+  value.unsafeGetTensorImpl()->bump_version();
 }
 
 // The others have one number for all rows.
@@ -109,21 +127,21 @@ void VariableState::apply(const SlotKey& key, Reserve reserve, at::Tensor& new_v
   if (!reserve.row_ids.defined())
     return key.rule.update(new_value, value_, slots, reserve.gradient, hyper);
   const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
-  at::index_select_out(reserve.new_rows, value_, 0, reserve.row_ids);
+  copy_rows(reserve.new_rows, value_, reserve.row_ids);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     at::Tensor& rows = reserve.slot_rows[i];
     if (rows.defined()) {
-      at::index_select_out(rows, slots[i], 0, reserve.row_ids);
+      copy_rows(rows, slots[i], reserve.row_ids);
     } else {
       rows = slots[i];
     }
   }
   key.rule.update(reserve.new_rows, reserve.new_rows, reserve.slot_rows, reserve.gradient, hyper);
   if (!new_value.is_alias_of(value_)) new_value.copy_(value_);
-  new_value.index_copy_(0, reserve.row_ids, reserve.new_rows);
+  write_rows(new_value, reserve.row_ids, reserve.new_rows);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     if (!reserve.slot_rows[i].is_same(slots[i]))
-      slots[i].index_copy_(0, reserve.row_ids, reserve.slot_rows[i]);
+      write_rows(slots[i], reserve.row_ids, reserve.slot_rows[i]);
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/core/spelling.h"
 #include "cohort/function/row_reads.h"
 
 namespace cohort::coordinator {
@@ -15,22 +16,30 @@ constexpr std::size_t kMovedBytesMax = std::size_t{16} << 20;
 bool warn_of_moved_tables(const std::string& step, const Bytes& program,
                           const function::ProgramInfo& info, const VariableTable& variables) {
   std::size_t moved = 0;
-  std::string names;
-  for (const std::size_t place : function::variables_read_by_rows(program)) {
-    const function::ProgramInfo::Variable& used = info.variables.at(place);
-    if (used.is_handle_only) continue;  // its rows alone are moved
-    const VariableTable::Entry* entry = variables.find(used.name);
+  QuotedNames pulled, pushed;
+  for (const function::WholeTable& table : function::tables_moved_whole(program)) {
+    const std::string& name = info.variables.at(table.variable).name;
+    const VariableTable::Entry* entry = variables.find(name);
     COHORT_ASSERT(entry != nullptr);
     const std::size_t bytes = entry->variable.tensor().nbytes();
-    moved += (used.is_read ? bytes : 0) + (used.is_updated ? bytes : 0);
-    names += (names.empty() ? "'" : ", '") + used.name + "'";
+    moved += (table.is_pulled ? bytes : 0) + (table.is_pushed ? bytes : 0);
+    if (table.is_pulled) pulled.add(name);
+    if (table.is_pushed) pushed.add(name);
   }
   if (moved <= kMovedBytesMax) return false;
-  log_warn(
-      "[coordinator.schedule] each call of '", step, "' moves ", moved >> 20, " MiB for ", names,
-      ", of which it indexes rows: a step pulls whole variables, and pushes whole gradients; "
-      "make the tables smaller, or train them in one process (MirroredStrategy), where nothing "
-      "is moved");
+  std::string why;
+  if (!pulled.text().empty()) {
+    why += "; it pulls " + pulled.text() +
+           " whole: look rows up by embedding, embedding_bag or index_select alone, and by fewer "
+           "ids than half of the rows";
+  }
+  if (!pushed.text().empty()) {
+    why += "; it pushes the gradient of " + pushed.text() +
+           " whole: look rows up by embedding or embedding_bag, and let only minimize() or "
+           "apply_gradients() use the gradient";
+  }
+  log_warn("[coordinator.schedule] each call of '", step, "' moves ", moved >> 20,
+           " MiB for tables of which it looks up rows", why);
   return true;
 }
 

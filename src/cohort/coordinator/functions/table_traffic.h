@@ -11,7 +11,7 @@
 namespace cohort::coordinator {
 
 // Warns if a call of the step pulls and pushes more than 16 MiB for variables of which it only
-// indexes rows. Returns whether it has warned.
+// looks up rows, but which it moves whole. Returns whether it has warned.
 bool warn_of_moved_tables(const std::string& step, const Bytes& program,
                           const function::ProgramInfo& info, const VariableTable& variables);
 

@@ -96,7 +96,7 @@ class NoResources final : public internal::EffectHandler {
  public:
   std::vector<at::Tensor> iterator_next(std::int64_t) override { refuse_effect(); }
   void update(internal::Effect) override { refuse_effect(); }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse_effect(); }
+  Read read(std::span<const RowRead>, std::span<const std::int64_t>) override { refuse_effect(); }
 };
 
 class ProgramFunction final : public MapFunction {

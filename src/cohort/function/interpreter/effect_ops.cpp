@@ -61,8 +61,12 @@ std::vector<EffectOp> make_table() {
       update(Effect::Kind::assign, "cohort::assign(int variable, Tensor value) -> ()"),
       update(Effect::Kind::assign_add, "cohort::assign_add(int variable, Tensor value) -> ()"),
       update(Effect::Kind::assign_sub, "cohort::assign_sub(int variable, Tensor value) -> ()"),
+      update(Effect::Kind::apply,
+             "cohort::apply_rows(str rule, str optimizer, int variable, Tensor ids, Tensor rows, "
+             "Tensor[] hyper, bool lazy_rows=False) -> ()"),
       other(EffectOpKind::gather,
-            "cohort::gather(Tensor handle, int variable, Tensor ids) -> Tensor"),
+            "cohort::gather(int[] tables, int[] paddings, int[] counts, Tensor[] ids, "
+            "int[] variables) -> Tensor[]"),
       scatter(Effect::Kind::scatter_add, "scatter_add"),
       scatter(Effect::Kind::scatter_sub, "scatter_sub"),
       scatter(Effect::Kind::scatter_mul, "scatter_mul"),

@@ -16,40 +16,14 @@
 #include "cohort/core/error.h"
 #include "cohort/core/torch_error.h"
 #include "cohort/function/interpreter/output_memory.h"
+#include "cohort/function/interpreter/row_gather.h"
+#include "cohort/function/interpreter/run_values.h"
 #include "cohort/function/program/value_text.h"
 #include "cohort/function/program/wire.h"
 #include "cohort/function/step_scope.h"
 
 namespace cohort::function {
 namespace {
-
-void check_spec(const TensorSpec& expected, const at::Tensor& value, std::string_view what,
-                std::size_t index, std::string_view name) {
-  const auto fits = [&] {
-    if (value.scalar_type() != expected.dtype) return false;
-    return !expected.sizes || value.sizes() == at::IntArrayRef(*expected.sizes);
-  };
-  if (value.defined() && fits()) return;
-  internal::throw_error(ErrorCode::invalid_argument, "[function.run] expected ", what, " #", index,
-                        name, " of ", expected.to_string(), ", got ",
-                        value.defined() ? TensorSpec::of(value).to_string() : "an undefined tensor",
-                        "; another shape or dtype needs its own trace");
-}
-
-// The values with the strides of a new tensor of these sizes. The trace saw these strides and
-// computed values, and its ops depend on them: for example, it recorded a flatten() as a view, and
-// the imaginary part as one of the memory.
-at::Tensor row_major(const at::Tensor& given) {
-  if (!given.defined() || given.layout() != at::kStrided) return given;
-  const at::Tensor value = computed(given);
-  c10::SmallVector<std::int64_t, 6> strides(static_cast<std::size_t>(value.dim()), 1);
-  for (std::size_t i = strides.size(); i-- > 1;)
-    strides[i - 1] = strides[i] * std::max<std::int64_t>(value.sizes()[i], 1);
-  if (value.strides() == at::IntArrayRef(strides)) return value;
-  // Only the strides of dimensions of one element differ.
-  if (value.is_contiguous()) return value.as_strided(value.sizes(), strides);
-  return value.contiguous();
-}
 
 // One execution of a plan. Used only from the thread that called run().
 class Run {
@@ -213,12 +187,9 @@ class Run {
       case EffectOpKind::update:
         host_.update(update_of(op));
         break;
-      case EffectOpKind::gather: {
-        at::Tensor rows = row_major(host_.gather(integer(1), give(op, 2)));
-        if (!op.outs.empty() && op.outs[0].ids[0] != -1)
-          store(op, op.outs[0].ids[0], std::move(rows));
+      case EffectOpKind::gather:
+        gather(op);
         break;
-      }
       case EffectOpKind::next_segment:
         pull_again(stack_[0].toIntVector());
         break;
@@ -290,7 +261,13 @@ class Run {
           break;
       }
     }
-    if (effect.kind == internal::Effect::Kind::apply) internal::separate_rows(effect);
+    if (effect.kind == internal::Effect::Kind::apply) {
+      if (effect.row_ids.defined()) {
+        drop_unused(effect.row_ids, effect.tensors.at(0));
+      } else {
+        internal::separate_rows(effect);
+      }
+    }
     if (effect.kind == internal::Effect::Kind::merge_average) {
       step.value = effect.tensors.at(0);
       effect.tensors.push_back(statistic_of(step));
@@ -311,9 +288,20 @@ class Run {
     store_list(op, op.outs[0], std::move(fields));
   }
 
+  // Reads the rows of all tables that their ids name, and other variables, at once.
+  void gather(const PlannedOp& op) {
+    RowGather gather(stack_, plan_.info);
+    internal::EffectHandler::Read read = host_.read(gather.reads(), gather.variables());
+    store_list(op, op.outs[0], gather.results(std::move(read.rows)));
+    store_variables(gather.variables(), std::move(read.variables));
+  }
+
   // Pulls the variables again, in place, so that the run's views of them see the new values.
   void pull_again(const std::vector<std::int64_t>& variables) {
-    std::vector<at::Tensor> values = host_.next_segment(variables);
+    store_variables(variables, host_.next_segment(variables));
+  }
+
+  void store_variables(const std::vector<std::int64_t>& variables, std::vector<at::Tensor> values) {
     COHORT_CHECK(values.size() == variables.size(), ErrorCode::internal, "[function.run] expected ",
                  variables.size(), " variables, got ", values.size(), " (op #", number_, ")");
     for (std::size_t i = 0; i < variables.size(); ++i) {

@@ -22,7 +22,6 @@ class NoResources : public internal::EffectHandler {
  public:
   Tensors iterator_next(std::int64_t) override { refuse(); }
   void update(internal::Effect) override { refuse(); }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { refuse(); }
 
  private:
   [[noreturn]] static void refuse() {

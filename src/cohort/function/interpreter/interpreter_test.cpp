@@ -41,8 +41,7 @@ class RecordingHost : public internal::EffectHandler {
     const at::Tensor& first = effect.tensors[0];
     if (effect.kind == Kind::apply) {
       note("apply " + effect.rule + " " + effect.optimizer, variable, first);
-      for (const double value : effect.hyper)
-        calls.back() += " " + std::to_string(static_cast<int>(value));
+      for (const double each : effect.hyper) calls.back() += " " + std::to_string(static_cast<int>(each));
     } else if (effect.kind == Kind::scatter_add) {
       note("scatter_add", variable, effect.row_ids);
       calls.back() += " " + value_text(first);
@@ -52,14 +51,14 @@ class RecordingHost : public internal::EffectHandler {
       if (on_assign) on_assign();
     }
   }
-  at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override {
-    note("gather", variable, ids);
-    return rows;
+  Read read(std::span<const RowRead> tables, std::span<const std::int64_t>) override {
+    for (const RowRead& table : tables) note("read", table.variable, table.ids);
+    return {.rows = rows};
   }
 
   std::vector<std::string> calls;
   Tensors element;
-  at::Tensor rows;
+  Tensors rows;  // what read() gives
   bool is_exhausted = false;
   std::function<void()> on_assign;
 
@@ -92,6 +91,12 @@ struct Interpret : ::testing::Test {
     return error_of([&] { prepared(); });
   }
   int relu(int id) { return p.op("aten::relu", {value(id)}); }
+  // The rows of a table, their ids, and the places of `ids` among them.
+  std::vector<int> gather(std::int64_t table, int ids, std::int64_t padding = -1) {
+    return p.list_op(
+        "cohort::gather",
+        {integers({table}), integers({padding}), integers({1}), values({ids}), integers({})}, 3);
+  }
 
   ProgramBuilder p;
   RecordingHost host;
@@ -301,32 +306,34 @@ TEST_F(Interpret, CopiesOutputsThatAreInputsVariablesOrConstants) {
 }
 
 TEST_F(Interpret, CopiesOutputsThatAreDrawnOrGathered) {
-  host.element = {at::ones({2})};
-  host.rows = at::ones({2});
-  const auto drawn = p.draw(0, {{at::kFloat, {{2}}}});
-  const int table = p.variable("table", {9});
-  const int rows = p.op("cohort::gather", {value(table), integer(0), value(drawn[0])});
+  host.element = {at::ones({2}, at::kLong)};
+  host.rows = {at::ones({1})};
+  const auto drawn = p.draw(0, {{at::kLong, {{2}}}});
+  p.variable("table", {9});
+  const int rows = gather(0, drawn[0])[0];
   p.output(p.op("aten::view", {value(drawn[0]), integers({2, 1})}));
   p.output(rows);
   for (at::Tensor& output : run({}, {at::zeros({9})})) output.fill_(9);
-  EXPECT_TRUE(at::equal(host.element[0], at::ones({2})));
-  EXPECT_TRUE(at::equal(host.rows, at::ones({2})));
+  EXPECT_TRUE(at::equal(host.element[0], at::ones({2}, at::kLong)));
+  EXPECT_TRUE(at::equal(host.rows[0], at::ones({1})));
 }
 
 TEST_F(Interpret, TakesValuesOfAnyStrides) {
   const at::Tensor columns = at::arange(6).view({2, 3}).t();
   const at::Tensor channels_last = at::arange(6).as_strided({2, 1, 3, 1}, {3, 1, 1, 3});
   host.element = {columns, channels_last};
-  host.rows = columns;
+  host.rows = {at::arange(12).to(at::kFloat).view({2, 6}).t()};
   const auto drawn = p.draw(0, {{at::kLong, {{3, 2}}}, {at::kLong, {{2, 1, 3, 1}}}});
   const int x = p.input({3, 2}, at::kLong);
-  const int table = p.variable("table", {9});
-  const int rows = p.op("cohort::gather", {value(table), integer(0), value(x)});
-  for (const int id : {drawn[0], drawn[1], x, rows})
+  p.variable("table", {9, 2});
+  const int rows = gather(0, x)[0];
+  p.output(p.op("aten::view", {value(rows), integers({12})}));
+  for (const int id : {drawn[0], drawn[1], x})
     p.output(p.op("aten::view", {value(id), integers({6})}));
-  const Tensors flat = run({columns}, {at::zeros({9})});
-  for (const std::size_t i : {0, 2, 3}) EXPECT_TRUE(at::equal(flat[i], columns.reshape({6}))) << i;
-  EXPECT_TRUE(at::equal(flat[1], at::arange(6)));
+  const Tensors flat = run({columns}, {at::zeros({9, 2})});
+  EXPECT_TRUE(at::equal(flat[0], host.rows[0].reshape({12})));
+  for (const std::size_t i : {1, 3}) EXPECT_TRUE(at::equal(flat[i], columns.reshape({6}))) << i;
+  EXPECT_TRUE(at::equal(flat[2], at::arange(6)));
 }
 
 TEST_F(Interpret, GivesDimensionsOfOneElementTheUsualStrides) {
@@ -413,11 +420,11 @@ TEST_F(Interpret, DropsValuesAfterTheirLastUse) {
 }
 
 TEST_F(Interpret, CallsTheHostInOrder) {
-  host.element = {at::full({2}, 3.0), at::full({1}, 4.0)};
-  host.rows = at::full({2}, 5.0);
-  const auto drawn = p.draw(7, {{at::kFloat, {{2}}}, {at::kFloat, {{1}}}});
+  host.element = {at::tensor({1, 0}, at::kLong), at::full({1}, 4.0)};
+  host.rows = {at::full({2}, 5.0)};
+  const auto drawn = p.draw(7, {{at::kLong, {{2}}}, {at::kFloat, {{1}}}});
   const int x = p.input({2});
-  const int v = p.variable("v", {2});
+  p.variable("v", {2});
   p.variable("w", {2});
   const int rate = p.constant(at::full({}, 8.0, at::kDouble));
   p.effect("cohort::apply",
@@ -425,12 +432,12 @@ TEST_F(Interpret, CallsTheHostInOrder) {
   p.effect("cohort::assign", {integer(0), value(drawn[1])});
   p.effect("cohort::assign_add", {integer(1), value(x)});
   p.effect("cohort::assign_sub", {integer(0), value(x)});
-  const int rows = p.op("cohort::gather", {value(v), integer(0), value(drawn[0])});
+  const int rows = gather(0, drawn[0])[0];
   p.effect("cohort::scatter_add", {integer(0), value(drawn[0]), value(rows)});
   run({at::ones({2})}, {at::ones({2}), at::ones({2})});
   EXPECT_THAT(host.calls,
               ElementsAre("iterator_next 7", "apply sgd sgd_1 1 2 8 8", "assign0 0 4",
-                          "assign1 1 2", "assign2 0 2", "gather 0 6", "scatter_add 0 6 10"));
+                          "assign1 1 2", "assign2 0 2", "read 0 1", "scatter_add 0 1 10"));
 }
 
 TEST_F(Interpret, SaysWhatTheProgramNeeds) {
@@ -571,23 +578,19 @@ TEST_F(Interpret, RunsOnSeveralThreadsAtOnce) {
   EXPECT_EQ(right, 600);
 }
 
-// Without the handle, the next value counted as the handle, and was read although it is not pulled.
 TEST_F(Interpret, RefusesEffectsWithoutTheirTensors) {
   const int v = p.variable("v", {2});
-  p.op("cohort::gather", {none(), integer(0), value(v)});
+  p.effect("cohort::scatter_add", {integer(0), none(), value(v)});
   EXPECT_EQ(prepare_error().code(), ErrorCode::data_loss);
-  EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'handle', got nothing"));
+  EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'ids', got nothing"));
 }
 
-TEST_F(Interpret, RefusesAnUpdateWithoutAGradient) {
+TEST_F(Interpret, RefusesUpdatesWithoutAGradientOrAValue) {
   p.variable("v", {2});
   const int rate = p.constant(at::ones({}));
   p.effect("cohort::apply", {text("sgd"), text("sgd_1"), integer(0), none(), values({rate})});
   EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'gradient', got nothing"));
-}
-
-TEST_F(Interpret, RefusesAnAssignmentOfNothing) {
-  p.variable("v", {2});
+  p.program().ops.clear();
   p.effect("cohort::assign", {integer(0), none()});
   EXPECT_THAT(prepare_error().message(), HasSubstr("needs a tensor as 'value', got nothing"));
 }

@@ -41,11 +41,15 @@ void for_each_given(const Op& op, Visit visit) {
 
 bool is_kind(const EffectOp* op, EffectOpKind kind) { return op != nullptr && op->kind == kind; }
 
-// The variables that a next_segment op pulls again; empty for other ops.
-std::vector<std::int64_t> pulled_again(const Op& op) {
-  const bool is_segment = op.name == "cohort::next_segment" && op.args.size() == 1 &&
-                          op.args[0].kind == Arg::Kind::integers;
-  return is_segment ? op.args[0].constant.toIntVector() : std::vector<std::int64_t>();
+std::vector<std::int64_t> integers_at(const Op& op, std::size_t place) {
+  const bool is_list = place < op.args.size() && op.args[place].kind == Arg::Kind::integers;
+  return is_list ? op.args[place].constant.toIntVector() : std::vector<std::int64_t>();
+}
+
+// The variables that this op pulls; empty for ops that pull none.
+std::vector<std::int64_t> pulled_by(const Op& op) {
+  if (op.name == "cohort::next_segment") return integers_at(op, 0);
+  return op.name == "cohort::gather" ? integers_at(op, 4) : std::vector<std::int64_t>();
 }
 
 // In the order of Arg::Kind.
@@ -101,13 +105,13 @@ class Planner {
     }
   }
 
-  // Visits the values that `op` takes or gives, and the variables that it pulls again. The
+  // Visits the values that `op` takes or gives, and the variables that it pulls. The
   // registers of these must live until then, because later ops may read only views of them.
   template <class Visit>
   void for_each_mentioned(const Op& op, Visit visit) const {
     for_each_taken(op, visit);
     for_each_given(op, visit);
-    for (const std::int64_t variable : pulled_again(op)) {
+    for (const std::int64_t variable : pulled_by(op)) {
       if (is_variable(variable)) visit(program_.variables[static_cast<std::size_t>(variable)].id);
     }
   }
@@ -146,7 +150,7 @@ class Planner {
       aliases_.add(op, *planned.kernel, static_cast<int>(number_));
       has_computed_ = true;
     }
-    check_reads(op, planned.effect);
+    check_reads(op);
     planned.outs = op.outs;
     plan_lifetimes(op, planned);
     plan_.ops.push_back(std::move(planned));
@@ -201,7 +205,8 @@ class Planner {
         if (effect.update == internal::Effect::Kind::merge_average) info.is_merged = true;
       }
     }
-    note_segment(op);
+    note_pulls(op);
+    if (effect.kind == EffectOpKind::gather) check_gather(op);
     if (effect.kind != EffectOpKind::iterator_next) return;
     require(!has_computed_, op, "draws an element after other operators have run");
     const std::int64_t resource = op.args[0].constant.toInt();
@@ -209,8 +214,8 @@ class Planner {
     plan_.info.draws.push_back({resource, program_.draws[plan_.info.draws.size()].fields});
   }
 
-  void note_segment(const Op& op) {
-    for (const std::int64_t index : pulled_again(op)) {
+  void note_pulls(const Op& op) {
+    for (const std::int64_t index : pulled_by(op)) {
       require(is_variable(index), op, "names variable ", index, " of ", program_.variables.size());
       const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
       require(!variable.is_handle_only, op, "pulls '", variable.name, "', which is only a handle");
@@ -219,14 +224,32 @@ class Planner {
     }
   }
 
+  // Which results belong to which table follows from the numbers of ids.
+  void check_gather(const Op& op) const {
+    const std::vector<std::int64_t> tables = integers_at(op, 0);
+    const std::vector<std::int64_t> counts = integers_at(op, 2);
+    std::size_t ids = 0;
+    for (const std::int64_t count : counts) {
+      require(count > 0 && count <= program_.value_count, op, "has ", count, " ids for a table");
+      ids += static_cast<std::size_t>(count);
+    }
+    for (const std::int64_t table : tables) {
+      require(is_variable(table), op, "names variable ", table, " of ", program_.variables.size());
+      const auto& sizes = program_.variables[static_cast<std::size_t>(table)].spec.sizes;
+      require(sizes && !sizes->empty(), op, "gathers rows of variable ", table, ", which has none");
+    }
+    const bool fits = counts.size() == tables.size() &&
+                      integers_at(op, 1).size() == tables.size() && op.args[3].ids.size() == ids &&
+                      op.outs.size() == 1 && op.outs[0].is_list &&
+                      op.outs[0].ids.size() == 2 * tables.size() + ids;
+    require(fits, op, "has lists that do not fit together");
+  }
+
   // The value of a variable that is not pulled cannot be read; a handle's shape can.
-  void check_reads(const Op& op, const EffectOp* effect) {
-    bool is_handle =
-        is_kind(effect, EffectOpKind::gather);  // its first argument, which note_effect() checked
+  void check_reads(const Op& op) {
     for_each_taken(op, [&](int id) {
-      const bool is_asked = !std::exchange(is_handle, false);
       const int index = variable_of_[static_cast<std::size_t>(id)];
-      if (index < 0 || !is_asked) return;
+      if (index < 0) return;
       const ProgramVariable& variable = program_.variables[static_cast<std::size_t>(index)];
       require(is_pulled_[static_cast<std::size_t>(index)] || variable.is_handle_only, op,
               "reads variable '", variable.name, "', whose value is not pulled");

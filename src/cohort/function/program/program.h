@@ -95,7 +95,9 @@ struct ProgramDraw {
 //   iterator_next(int resource) -> Tensor[]            first in the list, one per draw
 //   apply(str rule, str optimizer, int variable, Tensor gradient, Tensor[] hyper) -> ()
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
-//   gather(Tensor handle, int variable, Tensor ids) -> Tensor
+//   apply_rows(str rule, str optimizer, int variable, Tensor ids, Tensor rows, Tensor[] hyper)
+//       -> ()    an id of -1 stands for no row
+//   gather(int[] tables, int[] paddings, int[] counts, Tensor[] ids, int[] variables) -> Tensor[]
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
 //   next_segment(int[] variables) -> ()                these variables' values change here
 //   merge_average(int variable, Tensor value, Tensor old, float momentum, bool is_variance) -> ()

@@ -83,7 +83,6 @@ class LocalHost final : public internal::EffectHandler {
       assigned.push_back({effect.kind, variable, effect.tensors[0].clone()});
     }
   }
-  at::Tensor gather(std::int64_t, const at::Tensor&) override { return {}; }
 
   std::vector<Applied> applied;
   std::vector<Assigned> assigned;

@@ -4,14 +4,13 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
-#include <functional>
-#include <span>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/row_gradient.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -30,11 +29,8 @@ void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::stri
 // Clients send each row once, in ascending order, and then the rows need not be summed here.
 at::Tensor gradient_of_rows(const internal::Effect& effect, at::IntArrayRef sizes) {
   const at::Tensor ids = effect.row_ids.to(at::kLong).contiguous();
-  const std::span<const std::int64_t> all(ids.data_ptr<std::int64_t>(),
-                                          static_cast<std::size_t>(ids.numel()));
-  const bool are_summed = std::ranges::adjacent_find(all, std::greater_equal{}) == all.end();
-  return are_summed ? variable::summed_row_gradient(ids, effect.tensors[0], sizes)
-                    : variable::row_gradient(ids, effect.tensors[0], sizes);
+  return variable::are_summed(ids) ? variable::summed_row_gradient(ids, effect.tensors[0], sizes)
+                                   : variable::row_gradient(ids, effect.tensors[0], sizes);
 }
 
 // It refers to the effect.
@@ -52,6 +48,17 @@ StoredVariable::StoredVariable(std::string name, at::Tensor value)
 StoredVariable::Version StoredVariable::snapshot() const {
   const Lock lock(mutex_);
   return {state_.value(), version_};
+}
+
+StoredVariable::Version StoredVariable::rows(const at::Tensor& ids) const {
+  variable::check_indices("server.pull", name_, spec_, ids);
+  const at::Tensor index = ids.contiguous();
+  std::vector<std::int64_t> sizes = *spec_.sizes;
+  sizes.front() = index.numel();
+  const at::Tensor rows = at::empty(sizes, at::TensorOptions(spec_.dtype));
+  const Lock lock(mutex_);
+  variable::copy_rows(rows, state_.value(), index);
+  return {rows, version_};
 }
 
 rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, bool has_slots) const {

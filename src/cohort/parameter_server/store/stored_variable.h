@@ -44,6 +44,8 @@ class StoredVariable {
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
   Version snapshot() const;
+  // Copies these rows. `ids`: int64 [n]. Throws invalid_argument for one that is no row.
+  Version rows(const at::Tensor& ids) const;
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;

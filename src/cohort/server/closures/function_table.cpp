@@ -51,15 +51,19 @@ std::shared_ptr<const WorkerProgram::Places> WorkerProgram::places(
 }
 
 std::vector<parameter_server::Pull> WorkerProgram::pulls_of(
-    const Places& places, std::span<const std::size_t> variables) const {
+    const Places& places, std::span<const std::size_t> variables,
+    std::vector<parameter_server::Pull> row_pulls) const {
   rpc::Placement placement{.version = places.placement.version, .slices = {}};
   for (const std::size_t variable : variables)
     placement.slices.push_back(places.placement.slices.at(variable));
-  std::vector<parameter_server::Pull> pulls = parameter_server::pulls_of(placement, variables);
+  std::vector<parameter_server::Pull> pulls =
+      parameter_server::pulls_of(placement, variables, std::move(row_pulls));
   for (parameter_server::Pull& pull : pulls) {
-    pull.request.wants_versions = std::any_of(
-        pull.positions.begin(), pull.positions.end(),
-        [&](std::size_t position) { return program_->info().variables[position].is_merged; });
+    // Places after those of the variables are of rows.
+    pull.request.wants_versions =
+        std::any_of(pull.positions.begin(), pull.positions.end(), [&](std::size_t position) {
+          return position < num_variables() && program_->info().variables[position].is_merged;
+        });
   }
   return pulls;
 }

@@ -42,8 +42,9 @@ class WorkerProgram {
   // Remembers them until the table has another version.
   std::shared_ptr<const Places> places(const parameter_server::PlacementTable& table) const;
   // How these variables of the program are pulled.
-  std::vector<parameter_server::Pull> pulls_of(const Places& places,
-                                               std::span<const std::size_t> variables) const;
+  std::vector<parameter_server::Pull> pulls_of(
+      const Places& places, std::span<const std::size_t> variables,
+      std::vector<parameter_server::Pull> row_pulls = {}) const;
   // The names of the variables with these numbers, for messages: "'w', 'b' and 3 more".
   std::string names_of(std::span<const std::uint64_t> ids) const;
   // Whether the program was traced for such arguments and elements. Inputs after those of the

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/server/closures/program_host.h"
 
+#include <algorithm>
+
 #include "cohort/core/error.h"
 
 namespace cohort::server {
@@ -33,15 +35,34 @@ void ProgramHost::update(internal::Effect effect) {
   pushes_.add(places_->placement.slices.at(variable), std::move(effect));
 }
 
-at::Tensor ProgramHost::gather(std::int64_t variable, const at::Tensor&) {
-  internal::throw_error(
-      ErrorCode::unimplemented, "[server.gather] rows of '",
-      program_.program().info().variables.at(static_cast<std::size_t>(variable)).name,
-      "' cannot be gathered: tables on parameter servers are not supported yet; read the variable");
+internal::EffectHandler::Read ProgramHost::read(std::span<const RowRead> rows,
+                                                std::span<const std::int64_t> variables) {
+  const std::vector<std::size_t> places_read(variables.begin(), variables.end());
+  const std::size_t num_variables = program_.num_variables();
+  std::vector<Pull> pulls;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto table = static_cast<std::size_t>(rows[i].variable);
+    parameter_server::add_row_pull(pulls, places_->placement.slices.at(table),
+                                   places_->placement.version, rows[i].ids, num_variables + i);
+  }
+  pulls = program_.pulls_of(*places_, places_read, std::move(pulls));
+  std::vector<at::Tensor> all(num_variables + rows.size());
+  versions_.resize(all.size());
+  exchange({.pulls = pulls, .values = all, .versions = versions_});
+  Read read{.variables = taken(all, places_read)};
+  read.rows.assign(all.begin() + static_cast<std::ptrdiff_t>(num_variables), all.end());
+  return read;
+}
+
+std::vector<at::Tensor> ProgramHost::taken(std::vector<at::Tensor>& pulled,
+                                           std::span<const std::size_t> variables) {
+  std::vector<at::Tensor> values;
+  for (const std::size_t variable : variables) values.push_back(std::move(pulled[variable]));
+  return values;
 }
 
 std::span<std::uint64_t> ProgramHost::versions() {
-  versions_.resize(program_.num_variables());
+  versions_.resize(std::max(versions_.size(), program_.num_variables()));
   return versions_;
 }
 
@@ -61,9 +82,7 @@ std::vector<at::Tensor> ProgramHost::next_segment(std::span<const std::int64_t> 
   const std::vector<Pull> pulls = program_.pulls_of(*places_, places_read);
   std::vector<at::Tensor> all(program_.num_variables());
   exchange({.pushes = take_pushes(), .pulls = pulls, .values = all, .versions = versions()});
-  std::vector<at::Tensor> values;
-  for (const std::size_t place : places_read) values.push_back(std::move(all[place]));
-  return values;
+  return taken(all, places_read);
 }
 
 void ProgramHost::push() {

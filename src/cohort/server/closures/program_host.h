@@ -37,7 +37,7 @@ class ProgramHost final : public internal::EffectHandler {
   std::vector<at::Tensor> pull();
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void update(internal::Effect effect) override;
-  at::Tensor gather(std::int64_t variable, const at::Tensor& ids) override;
+  Read read(std::span<const RowRead> rows, std::span<const std::int64_t> variables) override;
   std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
   // Pushes the effects of the last segment. The closure ends when all pushes are acknowledged.
   void push();
@@ -48,6 +48,9 @@ class ProgramHost final : public internal::EffectHandler {
   // The pushes of one segment: the effects that were collected since the last call.
   std::vector<parameter_server::Push> take_pushes();
   void exchange(parameter_server::ParameterClient::Exchange exchange);
+  // The values of these variables among those that were pulled.
+  static std::vector<at::Tensor> taken(std::vector<at::Tensor>& pulled,
+                                       std::span<const std::size_t> variables);
 
   const parameter_server::ParameterClient& client_;
   const WorkerProgram& program_;

@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+// A recommender's step: two embedding tables of N x 16, eight numbers, a network of 40-64-32-1,
+// Adagrad, 256 examples. With two workers and two parameter servers, and, as the peer, LibTorch
+// alone in one process with sparse gradients; a training of TensorFlow and of PyTorch beside it is
+// anchors' t5_recommender.py.
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/ops/binary_cross_entropy_with_logits.h>
+#include <ATen/ops/cat.h>
+#include <ATen/ops/rand.h>
+#include <ATen/ops/randn.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/adagrad.h>
+#include <torch/utils.h>
+
+#include <cmath>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "bench/report.h"
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/testing/cluster/test_cluster.h"
+
+namespace cohort::bench {
+namespace {
+
+constexpr std::int64_t kBatch = 256;
+constexpr std::int64_t kWidth = 16;
+constexpr std::int64_t kNumbers = 8;
+constexpr std::int64_t kBatches = 64;
+constexpr int kSteps = 200;
+constexpr double kRate = 0.05;
+
+struct RecommenderImpl : torch::nn::Module {
+  RecommenderImpl(std::int64_t rows, bool is_sparse)
+      : users(register_module("users", embedding(rows, is_sparse))),
+        items(register_module("items", embedding(rows, is_sparse))),
+        first(register_module("first", torch::nn::Linear(2 * kWidth + kNumbers, 64))),
+        second(register_module("second", torch::nn::Linear(64, 32))),
+        third(register_module("third", torch::nn::Linear(32, 1))) {}
+
+  static torch::nn::Embedding embedding(std::int64_t rows, bool is_sparse) {
+    return torch::nn::Embedding(torch::nn::EmbeddingOptions(rows, kWidth).sparse(is_sparse));
+  }
+  at::Tensor loss(const at::Tensor& ids, const at::Tensor& numbers, const at::Tensor& label) {
+    const at::Tensor user = users(ids.select(1, 0));
+    const at::Tensor item = items(ids.select(1, 1));
+    at::Tensor x = at::cat({user, item, numbers}, 1);
+    x = second(first(x).relu()).relu();
+    return at::binary_cross_entropy_with_logits(third(x), label);
+  }
+
+  torch::nn::Embedding users, items;
+  torch::nn::Linear first, second, third;
+};
+TORCH_MODULE(Recommender);
+
+// Ids with a skew as Zipf's over [0, rows), and a label that depends on them.
+struct Examples {
+  at::Tensor ids, numbers, labels;  // of all batches
+
+  explicit Examples(std::int64_t rows) {
+    const at::Generator generator = at::detail::createCPUGenerator(1);
+    const std::int64_t count = kBatches * kBatch;
+    const at::Tensor u = at::rand({count, 2}, generator, at::TensorOptions(at::kDouble));
+    ids = u.mul(std::log(static_cast<double>(rows))).exp().to(at::kLong).sub(1).clamp(0, rows - 1);
+    numbers = at::randn({count, kNumbers}, generator, at::TensorOptions(at::kFloat));
+    labels = ids.sum(1).remainder(3).add(numbers.select(1, 0)).gt(1).to(at::kFloat).unsqueeze(1);
+  }
+};
+
+// LibTorch in this process.
+class Alone {
+ public:
+  Alone(std::int64_t rows, bool is_sparse)
+      : model_(rows, is_sparse),
+        optimizer_(model_->parameters(), torch::optim::AdagradOptions(kRate)),
+        examples_(rows) {}
+
+  // Microseconds for an example.
+  double measure() {
+    return 1e6 * seconds_of([&] {
+             for (int i = 0; i < kSteps; ++i) step();
+           }) /
+           kSteps / kBatch;
+  }
+
+ private:
+  void step() {
+    const std::int64_t at = (step_++ % kBatches) * kBatch;
+    optimizer_.zero_grad();
+    model_
+        ->loss(examples_.ids.slice(0, at, at + kBatch), examples_.numbers.slice(0, at, at + kBatch),
+               examples_.labels.slice(0, at, at + kBatch))
+        .backward();
+    optimizer_.step();
+  }
+
+  Recommender model_;
+  torch::optim::Adagrad optimizer_;
+  const Examples examples_;
+  std::int64_t step_ = 0;
+};
+
+// Two workers and two parameter servers.
+class Cluster {
+ public:
+  Cluster(std::int64_t rows, bool is_sparse)
+      : cluster_({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+        strategy_(cluster_.resolver()),
+        coordinator_(strategy_),
+        model_(strategy_.replicate([&] { return Recommender(rows, is_sparse); })),
+        optimizer_(model_.parameters(), {.learning_rate = kRate}) {
+    const Examples examples(rows);
+    iterator_ = coordinator_
+                    .create_per_worker_dataset([&](const InputContext&) {
+                      return Dataset::from_tensor_slices(
+                                 Nest::tuple({examples.ids, examples.numbers, examples.labels}))
+                          .batch(kBatch)
+                          .repeat()
+                          .prefetch(4);
+                    })
+                    .iterator();
+    steps(20);
+  }
+
+  double measure() {
+    return 1e6 * seconds_of([&] { steps(kSteps); }) / kSteps / kBatch;
+  }
+  // The bytes that a worker pulls and pushes in a step.
+  std::pair<double, double> bytes_of_a_step() {
+    const auto before = coordinator_.statistics();
+    steps(kSteps);
+    const auto after = coordinator_.statistics();
+    return {static_cast<double>(after.pulled_bytes - before.pulled_bytes) / kSteps,
+            static_cast<double>(after.pushed_bytes - before.pushed_bytes) / kSteps};
+  }
+
+ private:
+  void steps(int count) {
+    for (int i = 0; i < count; ++i) coordinator_.schedule(step_, *iterator_);
+    coordinator_.join();
+  }
+
+  testing::TestCluster cluster_;
+  ParameterServerStrategy strategy_;
+  ClusterCoordinator coordinator_;
+  Replicated<Recommender> model_;
+  Adagrad optimizer_;
+  std::optional<PerWorkerIterator> iterator_;
+  const Function step_{[this](Iterator& it) {
+    auto [ids, numbers, labels] = it.next<at::Tensor, at::Tensor, at::Tensor>();
+    const at::Tensor loss = model_->loss(ids, numbers, labels);
+    optimizer_.minimize(loss);
+    return loss;
+  }};
+};
+
+void run(const Bench& bench) {
+  for (const std::int64_t rows : {1'000, 100'000, 1'000'000, 10'000'000}) {
+    const std::string title = "recommender, two tables of " + std::to_string(rows) + " x 16";
+    if (!bench.wants(title)) continue;
+    torch::manual_seed(1);
+    Alone alone(rows, true);
+    Cluster dense(rows, false), sparse(rows, true);
+    for (const auto& [name, cluster] :
+         {std::pair("sparse(false)", &dense), {"sparse(true)", &sparse}}) {
+      const auto [pulled, pushed] = cluster->bytes_of_a_step();
+      std::printf("%s, %s: %.1f KB pulled and %.1f KB pushed in a step\n", title.c_str(), name,
+                  pulled / 1e3, pushed / 1e3);
+    }
+    bench.compare(title, {.unit = "us/example"},
+                  {{"LibTorch alone, sparse(true)", [&] { return alone.measure(); }},
+                   {"cohort, 2 workers, 2 ps, sparse(false)", [&] { return dense.measure(); }},
+                   {"cohort, 2 workers, 2 ps, sparse(true)", [&] { return sparse.measure(); }}});
+  }
+}
+
+}  // namespace
+}  // namespace cohort::bench
+
+int main(int argc, char** argv) {
+  cohort::bench::run(cohort::bench::Bench(argc, argv));
+  return 0;
+}
