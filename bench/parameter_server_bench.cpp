@@ -140,7 +140,7 @@ class Ours {
   }
 
  private:
-  rpc::Slice place(std::size_t i) const { return strategy_.home()->place_of(variables_[i]); }
+  rpc::Slice place(std::size_t i) const { return strategy_.home()->slices_of(variables_[i]).at(0); }
   void step() const {
     std::vector<std::pair<at::Tensor, Variable>> gradients;
     for (const Variable& v : variables_) gradients.emplace_back(v.tensor().detach().mul(1e-3), v);

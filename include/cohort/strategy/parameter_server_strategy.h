@@ -15,6 +15,7 @@
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/export.h"
+#include "cohort/strategy/partitioner.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
 #include "cohort/variable/variable.h"
@@ -27,13 +28,20 @@ class ParameterServerHome;
 
 struct ParameterServerOptions {
   ClusterOptions cluster = {};
+  // Divides the rows of variables over the servers; without one, each variable is whole on one
+  // server. Not asked for scalars, for variables with VariableOptions::colocate_with, and for the
+  // buffers of modules, which stay whole.
+  Partitioner partitioner = {};
 };
 
-// variable() creates a variable on the next parameter server, in turn; replicate() puts a module's
-// parameters and buffers there. Both connect, and block until the servers have the values, under
-// the deadlines of ClusterOptions. They throw already_exists if a name is taken; unavailable,
-// naming the servers, if some are missing or were restarted; failed_precondition inside a scheduled
-// function. A server computes the values of an Initializer itself.
+// variable() creates a variable on the next parameter server, in turn, or each of its shards;
+// replicate() puts a module's parameters and buffers there. A sharded variable is one Variable: its
+// numbers are those of a whole one. An assignment to it is not atomic over the servers, as in tf.
+// Both connect, and block until the servers have the values, under the deadlines of ClusterOptions.
+// They throw already_exists if a name is taken; unavailable, naming the servers, if some are
+// missing or were restarted; failed_precondition inside a scheduled function; invalid_argument if
+// the partitioner returns no list of one number for each axis, a first number below 1, or another
+// one that is not 1. A server computes the values of an Initializer itself.
 //
 // Thread-safe. Must outlive its ClusterCoordinator and that one's epochs.
 class COHORT_API ParameterServerStrategy final : public Strategy {

@@ -7,6 +7,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
+#include "cohort/parameter_server/slices.h"
 #include "cohort/rpc/requester.h"
 #include "cohort/variable/row_gradient.h"
 
@@ -31,12 +32,6 @@ void sum_rows_of(rpc::Effect& effect) {
       variable::sum_rows(variable::GradientRows{effect.row_ids, effect.tensors.at(0)});
   effect.row_ids = sums.ids.view({-1});
   effect.tensors[0] = sums.values;
-}
-
-std::vector<std::uint64_t> variables_of(const rpc::PushRequest& request) {
-  std::vector<std::uint64_t> variables;
-  for (const rpc::Effect& effect : request.effects) variables.push_back(effect.variable);
-  return variables;
 }
 
 // Returns whether the push was applied, or throws.
@@ -89,26 +84,21 @@ class ParameterClient::OpenPushes {
   std::uint64_t last_ COHORT_GUARDED_BY(mutex_) = 0;
 };
 
-void add_row_pull(std::vector<Pull>& pulls, const rpc::Slice& slice, std::uint64_t placement,
-                  at::Tensor row_ids, std::size_t position) {
-  Pull& pull = find_or_add(pulls, slice.server);
-  COHORT_ASSERT(pull.request.row_ids.size() == pull.request.variables.size());
-  pull.request.placement = placement;
-  pull.request.variables.push_back(slice.variable);
-  pull.request.row_ids.push_back(std::move(row_ids));
+Pull& PullBatch::entry(const rpc::Slice& slice, std::size_t position) {
+  Pull& pull = find_or_add(pulls_, slice.server);
+  pull.request.placement = version_;
+  pull.request.variables.push_back(slice.stored());
   pull.positions.push_back(position);
+  pull.variables.push_back(slice.variable);
+  return pull;
 }
 
-std::vector<Pull> pulls_of(const rpc::Placement& placement, std::span<const std::size_t> positions,
-                           std::vector<Pull> pulls) {
-  for (std::size_t i = 0; i < positions.size(); ++i) {
-    const rpc::Slice& slice = placement.slices.at(i);
-    Pull& pull = find_or_add(pulls, slice.server);
-    pull.request.placement = placement.version;
-    pull.request.variables.push_back(slice.variable);
-    pull.positions.push_back(positions[i]);
-  }
-  return pulls;
+void PullBatch::add(const rpc::Slice& slice, std::size_t position) { entry(slice, position); }
+
+void PullBatch::add_rows(const rpc::Slice& slice, at::Tensor row_ids, std::size_t position) {
+  rpc::PullRequest& request = entry(slice, position).request;
+  COHORT_ASSERT(request.row_ids.size() + 1 == request.variables.size());
+  request.row_ids.push_back(std::move(row_ids));
 }
 
 std::uint64_t Push::bytes() const {
@@ -117,10 +107,16 @@ std::uint64_t Push::bytes() const {
   return bytes;
 }
 
-void PushBatch::add(const rpc::Slice& slice, rpc::Effect effect) {
-  effect.variable = slice.variable;
+void PushBatch::add(std::span<const rpc::Slice> slices, rpc::Effect effect,
+                    std::span<const std::uint64_t> versions) {
   if (effect.kind == rpc::Effect::Kind::apply && effect.row_ids.defined()) sum_rows_of(effect);
-  find_or_add(pushes_, slice.server).request.effects.push_back(std::move(effect));
+  for (EffectOnSlice& part : split_effect(slices, std::move(effect), versions)) {
+    const rpc::Slice& slice = slices[part.slice];
+    part.effect.variable = slice.stored();
+    Push& push = find_or_add(pushes_, slice.server);
+    push.request.effects.push_back(std::move(part.effect));
+    push.variables.push_back(slice.variable);
+  }
 }
 
 std::vector<Push> PushBatch::take(std::uint64_t version) {
@@ -176,7 +172,7 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
   std::vector<std::vector<std::uint64_t>> pushed;  // the variables of each push, for errors
   std::vector<Asked> asked;
   for (Push& push : exchange.pushes) {
-    pushed.push_back(variables_of(push.request));
+    pushed.push_back(push.variables);
     traffic.pushed_bytes += push.bytes();
     asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request))});
   }
@@ -189,8 +185,7 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
   };
   ask(std::move(asked), take_answer, [&](std::size_t i) {
     const bool is_push = i < num_pushes;
-    return describe(is_push ? pushed[i] : exchange.pulls[i - num_pushes].request.variables,
-                    is_push);
+    return describe(is_push ? pushed[i] : exchange.pulls[i - num_pushes].variables, is_push);
   });
 }
 
@@ -202,12 +197,14 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
     rpc::MemberId server = 0;
     rpc::ExportRequest request = {};
     std::vector<std::size_t> positions = {};
+    std::vector<std::uint64_t> variables = {};
   };
   std::vector<OfServer> servers;
   for (std::size_t i = 0; i < ranges.size(); ++i) {
     OfServer& server = find_or_add(servers, ranges[i].server);
     server.request.ranges.push_back(ranges[i].range);
     server.positions.push_back(i);
+    server.variables.push_back(ranges[i].variable);
   }
   std::vector<Asked> asked;
   for (OfServer& server : servers) {
@@ -225,24 +222,20 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
     for (std::size_t k = 0; k < positions.size(); ++k)
       states[positions[k]] = std::move(reply.states[k]);
   };
-  ask(std::move(asked), take_answer, [&](std::size_t i) {
-    std::vector<std::uint64_t> variables;
-    for (const rpc::StateRange& range : servers[i].request.ranges)
-      variables.push_back(range.variable);
-    return describe(variables, /*is_push=*/false);
-  });
+  ask(std::move(asked), take_answer,
+      [&](std::size_t i) { return describe(servers[i].variables, /*is_push=*/false); });
   return states;
 }
 
 void ParameterClient::import_state(rpc::MemberId server, rpc::ImportRequest request,
-                                   const Describe& describe) const {
-  std::vector<std::uint64_t> variables;
-  for (const rpc::StateOfRange& state : request.states) variables.push_back(state.range.variable);
+                                   std::uint64_t variable, const Describe& describe) const {
   std::vector<Asked> asked;
   asked.push_back({server, "import", rpc::to_frame(std::move(request))});
   ask(
       std::move(asked), [](std::size_t, const rpc::Frame&) {},
-      [&](std::size_t) { return describe(variables, /*is_push=*/true); });
+      [&](std::size_t) {
+        return describe({&variable, 1}, /*is_push=*/true);
+      });
 }
 
 void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,

@@ -27,28 +27,41 @@ namespace cohort::parameter_server {
 struct Pull {
   rpc::MemberId server = 0;
   rpc::PullRequest request;
-  std::vector<std::size_t> positions;  // of its values among those of the call
+  std::vector<std::size_t> positions;    // of its values among those of the call
+  std::vector<std::uint64_t> variables;  // whose values these are
 };
-// Adds a read of these rows, int64 [n]. Reads of whole variables come after those of rows.
-COHORT_API void add_row_pull(std::vector<Pull>& pulls, const rpc::Slice& slice,
-                             std::uint64_t placement, at::Tensor row_ids, std::size_t position);
-// One pull a server, in the order in which the servers first occur. `positions`: one for each
-// slice.
-COHORT_API std::vector<Pull> pulls_of(const rpc::Placement& placement,
-                                      std::span<const std::size_t> positions,
-                                      std::vector<Pull> row_pulls = {});
+// Collects reads into one pull a server. Thread-compatible.
+class COHORT_API PullBatch {
+ public:
+  // `version`: that of the slices' placement.
+  explicit PullBatch(std::uint64_t version) : version_(version) {}
+  // Reads these rows of the slice, int64 [n], counted from its first one. Reads of whole slices
+  // come after those of rows.
+  void add_rows(const rpc::Slice& slice, at::Tensor row_ids, std::size_t position);
+  void add(const rpc::Slice& slice, std::size_t position);
+  // In the order in which the servers first occur.
+  std::vector<Pull> take() { return std::move(pulls_); }
+
+ private:
+  Pull& entry(const rpc::Slice& slice, std::size_t position);
+  const std::uint64_t version_;
+  std::vector<Pull> pulls_;
+};
 
 struct COHORT_API Push {
   rpc::MemberId server = 0;
   rpc::PushRequest request;
-  std::uint64_t bytes() const;  // of its tensors
+  std::vector<std::uint64_t> variables;  // of the effects
+  std::uint64_t bytes() const;           // of its tensors
 };
 // Collects effects into one push a server. A server applies them in the order of add(), all or
 // none. Thread-compatible.
 class COHORT_API PushBatch {
  public:
-  // Sets the variable of the effect.
-  void add(const rpc::Slice& slice, rpc::Effect effect);
+  // Sets the variable of the effect. `slices`: all of that variable; `versions`: theirs, for an
+  // average.
+  void add(std::span<const rpc::Slice> slices, rpc::Effect effect,
+           std::span<const std::uint64_t> versions = {});
   // Returns all pushes and begins again. `version`: that of the slices' placement.
   std::vector<Push> take(std::uint64_t version);
 
@@ -81,11 +94,12 @@ class COHORT_API ParameterClient {
   struct Range {
     rpc::MemberId server = 0;
     rpc::StateRange range;
+    std::uint64_t variable = 0;  // whose rows these are
   };
   std::vector<rpc::StateOfRange> export_state(std::span<const Range> ranges,
                                               std::uint64_t placement, bool has_slots,
                                               const Describe& describe) const;
-  void import_state(rpc::MemberId server, rpc::ImportRequest request,
+  void import_state(rpc::MemberId server, rpc::ImportRequest request, std::uint64_t variable,
                     const Describe& describe) const;
   // Sends a push and returns. `on_end` gets the error; or, with nullopt, whether it was applied.
   using OnEnd = std::function<void(const std::optional<Error>& error, bool was_applied)>;

@@ -6,19 +6,41 @@
 #include "cohort/core/error.h"
 
 namespace cohort::parameter_server {
+namespace {
+
+void check_order(std::span<const rpc::Slice> slices) {
+  std::int64_t next = 0;
+  for (const rpc::Slice& slice : slices) {
+    const bool follows =
+        slice.is_whole() ? slices.size() == 1 : slice.first_row == next && slice.rows > 0;
+    COHORT_CHECK(follows, ErrorCode::invalid_argument, "[server.place_variables] expected slices ",
+                 "of variable ", slice.variable, " that have all rows in order, got ", slice.rows,
+                 " rows from row ", slice.first_row, " after row ", next);
+    next += slice.rows;
+  }
+}
+
+}  // namespace
+
+void Places::add(std::span<const rpc::Slice> slices) {
+  slices_.insert(slices_.end(), slices.begin(), slices.end());
+  first_.push_back(slices_.size());
+}
 
 void PlacementTable::take(const rpc::Placement& placement) {
+  std::unordered_map<std::uint64_t, std::vector<rpc::Slice>> taken;
+  for (const rpc::Slice& slice : placement.slices) taken[slice.variable].push_back(slice);
+  for (const auto& [variable, slices] : taken) check_order(slices);
   const std::unique_lock lock(mutex_);
   if (placement.version < version_) return;
   if (placement.version > version_) slices_.clear();
-  for (const rpc::Slice& slice : placement.slices) slices_[slice.variable] = slice;
+  for (auto& [variable, slices] : taken) slices_[variable] = std::move(slices);
   version_ = placement.version;
 }
 
-rpc::Placement PlacementTable::find(std::span<const std::uint64_t> variables) const {
+Places PlacementTable::find(std::span<const std::uint64_t> variables) const {
   const std::shared_lock lock(mutex_);
-  rpc::Placement placement{.version = version_, .slices = {}};
-  placement.slices.reserve(variables.size());
+  Places places(version_);
   for (const std::uint64_t variable : variables) {
     const auto place = slices_.find(variable);
     if (place == slices_.end()) {
@@ -28,9 +50,14 @@ rpc::Placement PlacementTable::find(std::span<const std::uint64_t> variables) co
                       std::to_string(variable) + ", whose server the coordinator has not named",
                   ErrorCause::handle_lost);
     }
-    placement.slices.push_back(place->second);
+    places.add(place->second);
   }
-  return placement;
+  return places;
+}
+
+rpc::Placement PlacementTable::message(std::span<const std::uint64_t> variables) const {
+  const Places places = find(variables);
+  return {.version = places.version(), .slices = {places.parts().begin(), places.parts().end()}};
 }
 
 }  // namespace cohort::parameter_server

@@ -16,10 +16,11 @@ TEST(PlacementTable, HasTheSlicesOfOneVersion) {
   PlacementTable table;
   table.take({.version = 1, .slices = {{.variable = 8, .server = 1}}});
   table.take({.version = 1, .slices = {{.variable = 7, .server = 0}}});
-  const rpc::Placement both = table.find(kBoth);
-  EXPECT_EQ(both.version, 1U);
-  EXPECT_EQ(both.slices.at(0).server, 0U);
-  EXPECT_EQ(both.slices.at(1).server, 1U);
+  const Places both = table.find(kBoth);
+  EXPECT_EQ(both.version(), 1U);
+  EXPECT_EQ(both.num_variables(), 2U);
+  EXPECT_EQ(both.of(0).front().server, 0U);
+  EXPECT_EQ(both.of(1).front().server, 1U);
 }
 
 TEST(PlacementTable, ALaterVersionReplacesAll) {
@@ -28,9 +29,39 @@ TEST(PlacementTable, ALaterVersionReplacesAll) {
       {.version = 1, .slices = {{.variable = 7, .server = 0}, {.variable = 8, .server = 0}}});
   table.take({.version = 2, .slices = {{.variable = 7, .server = 1}}});
   table.take({.version = 1, .slices = {{.variable = 7, .server = 0}}});  // comes late
-  EXPECT_EQ(table.find(std::span(kBoth).first(1)).slices.at(0).server, 1U);
+  EXPECT_EQ(table.find(std::span(kBoth).first(1)).of(0).front().server, 1U);
   EXPECT_THAT([&] { table.find(kBoth); },
               testing::throws_error(ErrorCode::not_found, "got number 8"));
+}
+
+TEST(PlacementTable, AShardedVariableHasSeveralParts) {
+  PlacementTable table;
+  table.take({.slices = {{.variable = 7, .server = 1},
+                         {.variable = 8, .server = 0, .first_row = 0, .rows = 3, .shard = 9},
+                         {.variable = 8, .server = 1, .first_row = 3, .rows = 2, .shard = 10}}});
+  const Places both = table.find(kBoth);
+  EXPECT_EQ(both.parts().size(), 3U);
+  EXPECT_EQ(both.first_part(1), 1U);
+  ASSERT_EQ(both.of(1).size(), 2U);
+  EXPECT_EQ(both.of(1)[1].stored(), 10U);
+  EXPECT_EQ(both.of(0)[0].stored(), 7U);
+  EXPECT_EQ(table.message(kBoth).slices.size(), 3U);
+}
+
+// They come from a message.
+TEST(PlacementTable, RefusesSlicesThatAreNotAllRowsInOrder) {
+  using Slices = std::vector<rpc::Slice>;
+  const rpc::Slice first{.variable = 8, .first_row = 0, .rows = 3, .shard = 9};
+  const rpc::Slice second{.variable = 8, .first_row = 3, .rows = 2, .shard = 10};
+  const rpc::Slice whole{.variable = 8};
+  const rpc::Slice empty{.variable = 8, .first_row = 3, .rows = 0, .shard = 10};
+  const rpc::Slice negative{.variable = 8, .first_row = 0, .rows = -2, .shard = 10};
+  for (const Slices& slices : {Slices{second}, Slices{second, first}, Slices{first, first},
+                               Slices{whole, second}, Slices{first, empty}, Slices{negative}}) {
+    PlacementTable table;
+    EXPECT_THAT([&] { table.take({.slices = slices}); },
+                testing::throws_error(ErrorCode::invalid_argument, "that have all rows in order"));
+  }
 }
 
 }  // namespace

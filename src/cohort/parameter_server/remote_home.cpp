@@ -5,11 +5,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <numeric>
 #include <unordered_set>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/parameter_server/slices.h"
 #include "cohort/rpc/task_errors.h"
 #include "cohort/variable/eager_step.h"
 
@@ -31,10 +31,12 @@ void with_remedy(const Call& call) {
   }
 }
 
-// The ranges of rows of a variable that have about this many bytes each; one range of all rows for
-// a smaller one.
-std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
+// The ranges of rows of a slice that have about this many bytes each; one range of all rows for a
+// smaller one.
+std::vector<rpc::StateRange> ranges_of(const rpc::Slice& slice, TensorSpec spec,
                                        std::uint64_t chunk_bytes) {
+  const std::uint64_t id = slice.stored();
+  if (!slice.is_whole()) spec.sizes->front() = slice.rows;
   const auto bytes = static_cast<std::uint64_t>(spec.byte_count());
   if (spec.sizes->empty() || bytes <= chunk_bytes) return {{.variable = id}};
   const std::int64_t all = spec.sizes->front();
@@ -46,17 +48,21 @@ std::vector<rpc::StateRange> ranges_of(std::uint64_t id, const TensorSpec& spec,
   return ranges;
 }
 
-VariableRecord record_of(const Variable& variable, const rpc::StateRange& range,
-                         rpc::StateOfRange state) {
+VariableRecord record_of(const Variable& variable, const rpc::Slice& slice,
+                         const rpc::StateRange& range, rpc::StateOfRange state) {
   TensorSpec expected = variable.spec();
-  if (!range.is_whole()) expected.sizes->front() = range.rows;
+  if (!range.is_whole()) {
+    expected.sizes->front() = range.rows;
+  } else if (!slice.is_whole()) {
+    expected.sizes->front() = slice.rows;
+  }
   COHORT_CHECK(TensorSpec::of(state.value) == expected && state.range.first_row == range.first_row,
                ErrorCode::data_loss, "[variable.export_state] expected ", expected.to_string(),
                " from row ", range.first_row, ", got ", TensorSpec::of(state.value).to_string(),
                " from row ", state.range.first_row, " (variable '", variable.name(), "')");
   return {.name = variable.name(),
           .spec = variable.spec(),
-          .first_row = state.range.first_row,
+          .first_row = slice.first_row + state.range.first_row,
           .values = {{std::move(state.value), std::move(state.slots)}}};
 }
 
@@ -65,7 +71,7 @@ constexpr int kTriesMax = 3;
 
 }  // namespace
 
-rpc::Placement RemoteHome::places_of(std::span<const Variable> variables) const {
+parameter_server::Places RemoteHome::places_of(std::span<const Variable> variables) const {
   std::vector<std::uint64_t> ids;
   for (const Variable& variable : variables) ids.push_back(RemoteVariable::of(variable).id());
   return placement_.find(ids);
@@ -93,17 +99,20 @@ void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Va
 }
 
 std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
-  std::vector<std::size_t> positions(variables.size());
-  std::iota(positions.begin(), positions.end(), 0);
-  const auto pulls = parameter_server::pulls_of(places_of(variables), positions);
-  std::vector<at::Tensor> values(variables.size());
-  exchange({.pulls = pulls, .values = values}, variables, "pull of");
-  for (std::size_t i = 0; i < values.size(); ++i) {
+  const parameter_server::Places places = places_of(variables);
+  parameter_server::PullBatch batch(places.version());
+  for (std::size_t i = 0; i < places.parts().size(); ++i) batch.add(places.parts()[i], i);
+  std::vector<at::Tensor> parts(places.parts().size());
+  exchange({.pulls = batch.take(), .values = parts}, variables, "pull of");
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
     const Variable& variable = variables[i];
+    values.push_back(parameter_server::joined_slices(
+        std::span(parts).subspan(places.first_part(i), places.of(i).size())));
     COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
                  "[variable.read] expected ", variable.spec().to_string(), ", got ",
                  TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",
-                 links_->name_of(place_of(variable).server), ")");
+                 links_->name_of(places.of(i).front().server), ")");
   }
   return values;
 }
@@ -118,10 +127,11 @@ class RemoteHome::Exporter {
   void run() {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < variables_.size(); ++i) {
-      const auto ranges =
-          ranges_of(places_.slices[i].variable, variables_[i].spec(), walk_.chunk_bytes);
-      if (ranges.size() > 1) {
-        export_in_chunks(i, ranges);
+      const std::span<const rpc::Slice> slices = places_.of(i);
+      const auto ranges = ranges_of(slices.front(), variables_[i].spec(), walk_.chunk_bytes);
+      if (slices.size() > 1 || ranges.size() > 1) {
+        for (const rpc::Slice& slice : slices)
+          export_in_chunks(i, slice, ranges_of(slice, variables_[i].spec(), walk_.chunk_bytes));
         continue;
       }
       together_.push_back(i);
@@ -137,45 +147,49 @@ class RemoteHome::Exporter {
   std::vector<rpc::StateOfRange> ask(std::span<const ParameterClient::Range> ranges) const {
     std::vector<rpc::StateOfRange> states;
     with_remedy([&] {
-      states = home_.client_.export_state(ranges, places_.version, walk_.has_slots,
+      states = home_.client_.export_state(ranges, places_.version(), walk_.has_slots,
                                           describe(variables_, "export of"));
     });
     return states;
   }
   void export_together() {
     std::vector<ParameterClient::Range> ranges;
-    for (const std::size_t i : together_)
-      ranges.push_back({places_.slices[i].server, {.variable = places_.slices[i].variable}});
+    for (const std::size_t i : together_) {
+      const rpc::Slice& slice = places_.of(i).front();
+      ranges.push_back({slice.server, {.variable = slice.stored()}, slice.variable});
+    }
     std::vector<rpc::StateOfRange> states = ask(ranges);
-    for (std::size_t k = 0; k < together_.size(); ++k)
-      take_(together_[k],
-            record_of(variables_[together_[k]], ranges[k].range, std::move(states[k])));
+    for (std::size_t k = 0; k < together_.size(); ++k) {
+      const std::size_t i = together_[k];
+      take_(i,
+            record_of(variables_[i], places_.of(i).front(), ranges[k].range, std::move(states[k])));
+    }
     together_.clear();
   }
-  // All chunks must be of one version of the variable, so that the slots fit the value.
-  void export_in_chunks(std::size_t i, const std::vector<rpc::StateRange>& ranges) const {
-    const rpc::MemberId server = places_.slices[i].server;
+  // All chunks must be of one version of the slice, so that the slots fit the value.
+  void export_in_chunks(std::size_t i, const rpc::Slice& slice,
+                        const std::vector<rpc::StateRange>& ranges) const {
     for (int tries = 0; tries < kTriesMax; ++tries) {
       std::vector<rpc::StateOfRange> states;
       for (const rpc::StateRange& range : ranges) {
-        const ParameterClient::Range one{server, range};
+        const ParameterClient::Range one{slice.server, range, slice.variable};
         states.push_back(std::move(ask({&one, 1})[0]));
         if (states.back().version != states.front().version) break;
       }
       if (states.back().version != states.front().version) continue;
       for (std::size_t k = 0; k < states.size(); ++k)
-        take_(i, record_of(variables_[i], ranges[k], std::move(states[k])));
+        take_(i, record_of(variables_[i], slice, ranges[k], std::move(states[k])));
       return;
     }
-    const ParameterClient::Range whole{server, {.variable = places_.slices[i].variable}};
-    take_(i, record_of(variables_[i], whole.range, std::move(ask({&whole, 1})[0])));
+    const ParameterClient::Range whole{slice.server, {.variable = slice.stored()}, slice.variable};
+    take_(i, record_of(variables_[i], slice, whole.range, std::move(ask({&whole, 1})[0])));
   }
 
   const RemoteHome& home_;
   const std::span<const Variable> variables_;
   const StateWalk& walk_;
   const TakeRecord& take_;
-  const rpc::Placement places_ = home_.places_of(variables_);
+  const parameter_server::Places places_ = home_.places_of(variables_);
   std::vector<std::size_t> together_;
 };
 
@@ -185,35 +199,43 @@ void RemoteHome::export_state(std::span<const Variable> variables, const StateWa
 }
 
 void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {
-  const rpc::Placement places = places_of({&variable, 1});
-  const rpc::Slice& slice = places.slices[0];
-  const VariableRecord::Value& value = record.values[0];
-  for (const rpc::StateRange& range :
-       ranges_of(slice.variable, record.spec, StateWalk().chunk_bytes)) {
-    const auto rows_of = [&](const at::Tensor& tensor) {
-      const bool is_whole = range.is_whole() || tensor.dim() == 0;
-      const at::Tensor plain = tensor.detach();
-      const at::Tensor part = is_whole ? plain : plain.narrow(0, range.first_row, range.rows);
-      return part.cpu().contiguous();
-    };
-    rpc::StateOfRange state{.range = range, .value = rows_of(value.tensor), .slots = value.slots};
-    for (internal::OptimizerSlots& slots : state.slots)
-      for (at::Tensor& tensor : slots.tensors) tensor = rows_of(tensor);
-    rpc::ImportRequest request{.placement = places.version};
-    request.states.push_back(std::move(state));
-    with_remedy([&] {
-      client_.import_state(slice.server, std::move(request), describe({&variable, 1}, "import of"));
-    });
+  const parameter_server::Places places = places_of({&variable, 1});
+  for (const rpc::Slice& slice : places.parts()) {
+    for (const rpc::StateRange& range : ranges_of(slice, record.spec, StateWalk().chunk_bytes))
+      import_range(variable, record.values[0], slice, range, places.version());
   }
+}
+
+void RemoteHome::import_range(const Variable& variable, const VariableRecord::Value& value,
+                              const rpc::Slice& slice, const rpc::StateRange& range,
+                              std::uint64_t version) {
+  const bool is_whole = slice.is_whole() && range.is_whole();
+  const std::int64_t rows = range.is_whole() ? slice.rows : range.rows;
+  const auto rows_of = [&](const at::Tensor& tensor) {
+    const at::Tensor plain = tensor.detach();
+    const bool is_taken_whole = is_whole || tensor.dim() == 0;
+    const at::Tensor part =
+        is_taken_whole ? plain : plain.narrow(0, slice.first_row + range.first_row, rows);
+    return part.cpu().contiguous();
+  };
+  rpc::StateOfRange state{.range = range, .value = rows_of(value.tensor), .slots = value.slots};
+  for (internal::OptimizerSlots& slots : state.slots)
+    for (at::Tensor& tensor : slots.tensors) tensor = rows_of(tensor);
+  rpc::ImportRequest request{.placement = version};
+  request.states.push_back(std::move(state));
+  with_remedy([&] {
+    client_.import_state(slice.server, std::move(request), slice.variable,
+                         describe({&variable, 1}, "import of"));
+  });
 }
 
 void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& what) const {
   std::vector<Variable> variables;
   for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
-  const rpc::Placement places = places_of(variables);
+  const parameter_server::Places places = places_of(variables);
   parameter_server::PushBatch batch;
-  for (std::size_t i = 0; i < updates.size(); ++i) batch.add(places.slices[i], updates[i].effect);
-  exchange({.pushes = batch.take(places.version)}, variables, what);
+  for (std::size_t i = 0; i < updates.size(); ++i) batch.add(places.of(i), updates[i].effect);
+  exchange({.pushes = batch.take(places.version())}, variables, what);
 }
 
 void RemoteHome::write(std::span<const VariableWrite> writes) {

@@ -25,9 +25,10 @@ class COHORT_API RemoteHome : public VariableHome {
       : links_(std::move(links)), client_(links_) {}
 
   // Where variables are, in this order. Throws as RemoteVariable::of() does.
-  rpc::Placement places_of(std::span<const Variable> variables) const;
-  rpc::Slice place_of(const Variable& variable) const {
-    return places_of(std::span(&variable, 1)).slices[0];
+  parameter_server::Places places_of(std::span<const Variable> variables) const;
+  std::vector<rpc::Slice> slices_of(const Variable& variable) const {
+    const parameter_server::Places places = places_of(std::span(&variable, 1));
+    return {places.parts().begin(), places.parts().end()};
   }
   const parameter_server::PlacementTable& placement() const { return placement_; }
   parameter_server::PlacementTable& placement() { return placement_; }
@@ -60,6 +61,8 @@ class COHORT_API RemoteHome : public VariableHome {
 
  private:
   void update(std::vector<RemoteUpdate> updates, const std::string& what) const;
+  void import_range(const Variable& variable, const VariableRecord::Value& value,
+                    const rpc::Slice& slice, const rpc::StateRange& range, std::uint64_t version);
   static std::vector<RemoteUpdate> written_by(const EagerStep& step,
                                               std::span<const Variable> variables);
   class Exporter;

@@ -5,6 +5,7 @@
 #include <ATen/ops/detach.h>
 #include <ATen/ops/empty.h>
 
+#include <algorithm>
 #include <exception>
 #include <map>
 #include <utility>
@@ -138,19 +139,18 @@ void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
                                             const Initializer* initializer) const {
   std::map<rpc::MemberId, std::vector<rpc::VariableSpec>> by_server;
   for (const Variable& variable : fresh) {
-    const rpc::Slice slice = place_of(variable);
-    rpc::VariableSpec spec{
-        slice.variable, variable.name(), variable.spec(), variable.is_trainable(), {}};
-    if (initializer != nullptr) {
-      const auto [kind, first, second] = InitializerRecipe::of(*initializer);
-      spec.initial = rpc::InitialValue{.kind = kind,
-                                       .first = first,
-                                       .second = second,
-                                       .seed = options_.cluster.seed,
-                                       .name = variable.name(),
-                                       .whole = variable.spec()};
+    const std::vector<rpc::Slice> slices = slices_of(variable);
+    for (std::size_t i = 0; i < slices.size(); ++i) {
+      const rpc::Slice& slice = slices[i];
+      rpc::VariableSpec spec{
+          slice.stored(), variable.name(), variable.spec(), variable.is_trainable(), {}};
+      if (!slice.is_whole()) {
+        spec.name += "/part_" + std::to_string(i);
+        spec.spec.sizes->front() = slice.rows;
+      }
+      if (initializer != nullptr) spec.initial = initial_value(*initializer, variable, slice);
+      by_server[slice.server].push_back(std::move(spec));
     }
-    by_server[slice.server].push_back(std::move(spec));
   }
   for (const auto& [server, specs] : by_server) {
     try {
@@ -172,11 +172,54 @@ void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
   push(values, "upload of");
 }
 
-Variable ParameterServerHome::make(const internal::NamedTensor& wanted, std::uint32_t ps) {
-  const rpc::Slice slice{.variable = ++last_id_, .server = ps};
-  placement().take({.slices = {slice}});
+rpc::InitialValue ParameterServerHome::initial_value(const Initializer& initializer,
+                                                     const Variable& variable,
+                                                     const rpc::Slice& slice) const {
+  const auto [kind, first, second] = InitializerRecipe::of(initializer);
+  rpc::InitialValue value{.kind = kind,
+                          .first = first,
+                          .second = second,
+                          .seed = options_.cluster.seed,
+                          .name = variable.name(),
+                          .whole = variable.spec()};
+  if (!slice.is_whole()) value.rows = {{slice.first_row, slice.first_row + slice.rows}};
+  return value;
+}
+
+std::int64_t ParameterServerHome::num_shards(const internal::NamedTensor& wanted) const {
+  if (!options_.partitioner || wanted.is_buffer || wanted.tensor.dim() == 0) return 1;
+  const TensorSpec spec = TensorSpec::of(wanted.tensor);
+  const std::vector<std::int64_t> shards = options_.partitioner(spec);
+  const bool is_of_rows =
+      shards.size() == spec.sizes->size() && shards.front() > 0 &&
+      std::all_of(shards.begin() + 1, shards.end(), [](std::int64_t along) { return along == 1; });
+  COHORT_CHECK(is_of_rows, ErrorCode::invalid_argument,
+               "[strategy.variable] expected a partitioner that returns a number of shards above 0 "
+               "along the first axis and 1 along each other axis, got ",
+               at::IntArrayRef(shards), " for variable '", wanted.name, "' ", spec.to_string());
+  return std::max<std::int64_t>(1, std::min(shards.front(), spec.sizes->front()));
+}
+
+// Divides rows as tf's "div": the first shards have one row more.
+Variable ParameterServerHome::make(const internal::NamedTensor& wanted,
+                                   std::optional<std::uint32_t> ps, std::uint64_t& turn) {
+  const std::int64_t shards = ps ? 1 : num_shards(wanted);
+  const std::uint64_t id = ++last_id_;
+  std::vector<rpc::Slice> slices;
+  std::int64_t next_row = 0;
+  for (std::int64_t i = 0; i < shards; ++i) {
+    const auto server = static_cast<std::uint32_t>(ps.value_or(turn++ % connection_->num_ps()));
+    slices.push_back({.variable = id, .server = server});
+    if (shards == 1) break;
+    const std::int64_t rows = wanted.tensor.size(0);
+    slices.back().first_row = next_row;
+    slices.back().rows = rows / shards + (i < rows % shards ? 1 : 0);
+    slices.back().shard = ++last_id_;
+    next_row += slices.back().rows;
+  }
+  placement().take({.slices = slices});
   return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
-                                                   slice.variable, weak_from_this()));
+                                                   id, weak_from_this()));
 }
 
 Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
@@ -194,12 +237,10 @@ std::vector<Variable> ParameterServerHome::create(const std::vector<internal::Na
   connection_->connect_ps();
   const Lock lock(creation_);
   std::vector<Variable> made;
-  for (const internal::NamedTensor& each : wanted) {
-    const std::uint64_t next = (round_robin_ + made.size()) % connection_->num_ps();
-    made.push_back(make(each, ps.value_or(static_cast<std::uint32_t>(next))));
-  }
+  std::uint64_t turn = round_robin_;
+  for (const internal::NamedTensor& each : wanted) made.push_back(make(each, ps, turn));
   publish(made, initializer);
-  if (!ps) round_robin_ += made.size();
+  round_robin_ = turn;
   return made;
 }
 
@@ -225,13 +266,16 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
   for (const Variable& variable : fresh) variables_.add(variable);
 }
 
-std::uint32_t ParameterServerHome::ps_of(const Variable& variable) const {
+std::vector<std::uint32_t> ParameterServerHome::servers_of(const Variable& variable) const {
   RemoteVariable::of(variable);  // throws for another kind
   COHORT_CHECK(variables_.find(variable.tensor()) != nullptr, ErrorCode::failed_precondition,
                "[strategy.variable] expected a variable of this strategy in "
                "VariableOptions::colocate_with, got '",
                variable.name(), "' of another (mixing strategies); make both with one strategy");
-  return static_cast<std::uint32_t>(place_of(variable).server);
+  std::vector<std::uint32_t> servers;
+  for (const rpc::Slice& slice : slices_of(variable))
+    servers.push_back(static_cast<std::uint32_t>(slice.server));
+  return servers;
 }
 
 void ParameterServerHome::run_with_stand_ins(EagerStep& step, std::string_view where,

@@ -80,8 +80,9 @@ class COHORT_API ParameterServerHome final
   // The same for one variable, whose initial value the server computes.
   Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
                   bool is_trainable, std::optional<std::uint32_t> ps = {});
-  // The server of a variable. Throws failed_precondition if it belongs to another strategy.
-  std::uint32_t ps_of(const Variable& variable) const;
+  // The servers of a variable's shards. Throws failed_precondition if it belongs to another
+  // strategy.
+  std::vector<std::uint32_t> servers_of(const Variable& variable) const;
 
   // Throws invalid_argument, naming the call, if `value` is tensor() of a variable or was computed
   // from it with a graph: outside of a step it is a stand-in without the current value. `detail`
@@ -117,7 +118,11 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
-  Variable make(const internal::NamedTensor& wanted, std::uint32_t ps) COHORT_REQUIRES(creation_);
+  std::int64_t num_shards(const internal::NamedTensor& wanted) const;
+  rpc::InitialValue initial_value(const Initializer& initializer, const Variable& variable,
+                                  const rpc::Slice& slice) const;
+  Variable make(const internal::NamedTensor& wanted, std::optional<std::uint32_t> ps,
+                std::uint64_t& turn) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
   void upload(const std::vector<Variable>& fresh) const;
@@ -137,7 +142,7 @@ class COHORT_API ParameterServerHome final
 
   // Held until the servers have accepted new variables, since only then the round robin advances.
   Mutex creation_;
-  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of variables placed so far
+  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of shards placed so far
   std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
 };
 

@@ -222,7 +222,7 @@ class PlacementTest : public ::testing::Test {
     return strategy.variable(name, at::full({2}, 1.0), std::move(options));
   }
   std::uint64_t ps_of(const Variable& variable) const {
-    return strategy.home()->place_of(variable).server;
+    return strategy.home()->servers_of(variable).at(0);
   }
 
   ForgetfulPs first{"ps:0"};

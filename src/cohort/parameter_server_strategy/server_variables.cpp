@@ -44,7 +44,7 @@ Variable ServerVariables::create(std::string name, const at::Tensor& initial_val
   home_->check_is_no_stand_in("strategy.variable", initial_value,
                               " (initial value of '" + name + "')");
   std::optional<std::uint32_t> ps;
-  if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
+  if (options.colocate_with) ps = home_->servers_of(*options.colocate_with).front();
   at::Tensor stand_in = initial_value.detach().clone();
   const bool is_trainable = options.is_trainable.value_or(true);
   if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
@@ -55,7 +55,7 @@ Variable ServerVariables::create(std::string name, const TensorSpec& spec,
                                  const Initializer& initializer, const VariableOptions& options) {
   check_can_create(strategy_, name);
   std::optional<std::uint32_t> ps;
-  if (options.colocate_with) ps = home_->ps_of(*options.colocate_with);
+  if (options.colocate_with) ps = home_->servers_of(*options.colocate_with).front();
   return home_->create(std::move(name), spec, initializer, options.is_trainable.value_or(true), ps);
 }
 
@@ -76,7 +76,10 @@ bool ServerVariables::owns(const Variable& variable) const {
 
 std::vector<std::string> ServerVariables::devices_of(const Variable& variable) const {
   if (!owns(variable)) return {"CPU:0"};
-  return {"/job:ps/task:" + std::to_string(home_->ps_of(variable)) + "/CPU:0"};
+  std::vector<std::string> devices;
+  for (const std::uint32_t server : home_->servers_of(variable))
+    devices.push_back("/job:ps/task:" + std::to_string(server) + "/CPU:0");
+  return devices;
 }
 
 }  // namespace detail

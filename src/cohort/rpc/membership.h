@@ -26,7 +26,7 @@ struct Membership {
   std::vector<Member> servers;
 };
 
-// Rows of a variable that are on one server.
+// Rows of a variable that are on one server. A variable that is not sharded is one slice.
 struct Slice {
   static constexpr std::int64_t kAllRows = -1;
 
@@ -34,9 +34,15 @@ struct Slice {
   MemberId server = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = kAllRows;
+  // The number by which the server knows these rows, if it is not that of the variable.
+  std::uint64_t shard = 0;
+
+  bool is_whole() const { return rows == kAllRows; }
+  std::uint64_t stored() const { return shard == 0 ? variable : shard; }
 };
 
-// Adds slices to those of the same version. The version is raised when a slice moves, not when a
+// Adds variables, each with all of its slices in the order of their rows, to those of the same
+// version. The version is raised when a slice moves, not when a
 // variable is added, and then the message has all slices.
 struct Placement {
   std::uint64_t version = 1;

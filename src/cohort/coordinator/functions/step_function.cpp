@@ -107,7 +107,7 @@ void StepFunction::send(const rpc::FunctionBody& body, rpc::ControlClient& worke
   std::vector<std::uint64_t> ids;
   for (const rpc::FunctionBody::Variable& variable : body.variables) ids.push_back(variable.id);
   if (!ids.empty()) {
-    worker.place_variables(home.placement().find(ids), home.connection().control_deadline());
+    worker.place_variables(home.placement().message(ids), home.connection().control_deadline());
   }
   worker.register_function(body, home.connection().control_deadline());
 }

@@ -121,7 +121,7 @@ void fields(Codec& codec, Membership& membership) {
 
 template <class Codec>
 void fields(Codec& codec, Slice& slice) {
-  codec(slice.variable, slice.server, slice.first_row, slice.rows);
+  codec(slice.variable, slice.server, slice.first_row, slice.rows, slice.shard);
 }
 
 template <class Codec>

@@ -2,7 +2,6 @@
 #include "cohort/server/closures/function_table.h"
 
 #include <algorithm>
-#include <unordered_set>
 
 #include "cohort/core/error.h"
 #include "cohort/core/spelling.h"
@@ -33,37 +32,37 @@ WorkerProgram::WorkerProgram(std::shared_ptr<const function::PreparedProgram> pr
                  "[server.register_function] function '", function, "' uses variable '",
                  variable.name, "', whose number was not given");
     ids_.push_back(id->second);
+    if (variable.is_merged) merged_.insert(id->second);
   }
 }
 
 std::shared_ptr<const WorkerProgram::Places> WorkerProgram::places(
     const parameter_server::PlacementTable& table) const {
   const Lock lock(mutex_);
-  if (places_ && places_->placement.version == table.version()) return places_;
+  if (places_ && places_->variables.version() == table.version()) return places_;
   auto places = std::make_shared<Places>(Places{table.find(ids_), {}});
   std::vector<std::size_t> read;
   const auto& variables = program_->info().variables;
   for (std::size_t i = 0; i < variables.size(); ++i)
     if (variables[i].is_read && !variables[i].is_handle_only) read.push_back(i);
-  places->pulls = pulls_of(*places, read);
+  places->pulls = pulls_of(*places, read, parameter_server::PullBatch(places->variables.version()));
   places_ = places;
   return places_;
 }
 
 std::vector<parameter_server::Pull> WorkerProgram::pulls_of(
     const Places& places, std::span<const std::size_t> variables,
-    std::vector<parameter_server::Pull> row_pulls) const {
-  rpc::Placement placement{.version = places.placement.version, .slices = {}};
-  for (const std::size_t variable : variables)
-    placement.slices.push_back(places.placement.slices.at(variable));
-  std::vector<parameter_server::Pull> pulls =
-      parameter_server::pulls_of(placement, variables, std::move(row_pulls));
+    parameter_server::PullBatch batch) const {
+  for (const std::size_t variable : variables) {
+    const auto parts = places.variables.of(variable);
+    const std::size_t first = places.variables.first_part(variable);
+    for (std::size_t i = 0; i < parts.size(); ++i) batch.add(parts[i], first + i);
+  }
+  std::vector<parameter_server::Pull> pulls = batch.take();
   for (parameter_server::Pull& pull : pulls) {
-    // Places after those of the variables are of rows.
     pull.request.wants_versions =
-        std::any_of(pull.positions.begin(), pull.positions.end(), [&](std::size_t position) {
-          return position < num_variables() && program_->info().variables[position].is_merged;
-        });
+        std::any_of(pull.variables.begin(), pull.variables.end(),
+                    [&](std::uint64_t id) { return merged_.contains(id); });
   }
   return pulls;
 }

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "cohort/core/mutex.h"
@@ -27,7 +28,7 @@ class WorkerProgram {
  public:
   // Where the program's variables are, and how those that it reads at its start are pulled.
   struct Places {
-    rpc::Placement placement;
+    parameter_server::Places variables;
     std::vector<parameter_server::Pull> pulls;
   };
   // By name.
@@ -41,10 +42,11 @@ class WorkerProgram {
   std::size_t num_variables() const { return ids_.size(); }
   // Remembers them until the table has another version.
   std::shared_ptr<const Places> places(const parameter_server::PlacementTable& table) const;
-  // How these variables of the program are pulled.
-  std::vector<parameter_server::Pull> pulls_of(
-      const Places& places, std::span<const std::size_t> variables,
-      std::vector<parameter_server::Pull> row_pulls = {}) const;
+  // Adds these variables of the program to the batch; the positions are those of their parts.
+  // Returns the pulls of the batch.
+  std::vector<parameter_server::Pull> pulls_of(const Places& places,
+                                               std::span<const std::size_t> variables,
+                                               parameter_server::PullBatch batch) const;
   // The names of the variables with these numbers, for messages: "'w', 'b' and 3 more".
   std::string names_of(std::span<const std::uint64_t> ids) const;
   // Whether the program was traced for such arguments and elements. Inputs after those of the
@@ -54,7 +56,8 @@ class WorkerProgram {
 
  private:
   const std::shared_ptr<const function::PreparedProgram> program_;
-  std::vector<std::uint64_t> ids_;  // of the program's variables
+  std::vector<std::uint64_t> ids_;            // of the program's variables
+  std::unordered_set<std::uint64_t> merged_;  // those of which an effect needs the version
   mutable Mutex mutex_;
   mutable std::shared_ptr<const Places> places_ COHORT_GUARDED_BY(mutex_);
 };

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "cohort/core/error.h"
+#include "cohort/parameter_server/slices.h"
 
 namespace cohort::server {
 
@@ -17,10 +18,17 @@ void ProgramHost::exchange(parameter_server::ParameterClient::Exchange exchange)
   client_.exchange(std::move(exchange), running_->traffic, describe);
 }
 
+at::Tensor ProgramHost::value_of(std::span<at::Tensor> parts, std::size_t variable) const {
+  return parameter_server::joined_slices(parts.subspan(places_->variables.first_part(variable),
+                                                       places_->variables.of(variable).size()));
+}
+
 std::vector<at::Tensor> ProgramHost::pull() {
   std::vector<at::Tensor> values(program_.num_variables());
-  if (!places_->pulls.empty())
-    exchange({.pulls = places_->pulls, .values = values, .versions = versions()});
+  if (places_->pulls.empty()) return values;
+  std::vector<at::Tensor> parts(num_parts());
+  exchange({.pulls = places_->pulls, .values = parts, .versions = versions(parts.size())});
+  for (std::size_t i = 0; i < values.size(); ++i) values[i] = value_of(parts, i);
   return values;
 }
 
@@ -31,43 +39,47 @@ std::vector<at::Tensor> ProgramHost::iterator_next(std::int64_t) {
 
 void ProgramHost::update(internal::Effect effect) {
   const std::size_t variable = effect.variable;
-  if (effect.kind == internal::Effect::Kind::merge_average) effect.version = versions()[variable];
-  pushes_.add(places_->placement.slices.at(variable), std::move(effect));
+  const auto slices = places_->variables.of(variable);
+  std::span<const std::uint64_t> pulled;
+  if (effect.kind == internal::Effect::Kind::merge_average) {
+    pulled = versions(num_parts()).subspan(places_->variables.first_part(variable), slices.size());
+  }
+  pushes_.add(slices, std::move(effect), pulled);
 }
 
 internal::EffectHandler::Read ProgramHost::read(std::span<const RowRead> rows,
                                                 std::span<const std::int64_t> variables) {
   const std::vector<std::size_t> places_read(variables.begin(), variables.end());
-  const std::size_t num_variables = program_.num_variables();
-  std::vector<Pull> pulls;
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    const auto table = static_cast<std::size_t>(rows[i].variable);
-    parameter_server::add_row_pull(pulls, places_->placement.slices.at(table),
-                                   places_->placement.version, rows[i].ids, num_variables + i);
+  parameter_server::PullBatch batch(places_->variables.version());
+  std::vector<std::vector<parameter_server::RowsOfSlice>> split;
+  std::size_t next = num_parts();
+  for (const RowRead& each : rows) {
+    const auto slices = places_->variables.of(static_cast<std::size_t>(each.variable));
+    split.push_back(parameter_server::split_rows(slices, each.ids));
+    for (const parameter_server::RowsOfSlice& part : split.back())
+      batch.add_rows(slices[part.slice], part.ids, next++);
   }
-  pulls = program_.pulls_of(*places_, places_read, std::move(pulls));
-  std::vector<at::Tensor> all(num_variables + rows.size());
-  versions_.resize(all.size());
-  exchange({.pulls = pulls, .values = all, .versions = versions_});
-  Read read{.variables = taken(all, places_read)};
-  read.rows.assign(all.begin() + static_cast<std::ptrdiff_t>(num_variables), all.end());
+  const auto pulls = program_.pulls_of(*places_, places_read, std::move(batch));
+  std::vector<at::Tensor> parts(next);
+  exchange({.pulls = pulls, .values = parts, .versions = versions(next)});
+  Read read;
+  std::span<at::Tensor> of_rows = std::span(parts).subspan(num_parts());
+  for (const auto& each : split) {
+    read.rows.push_back(parameter_server::joined_rows(each, of_rows.first(each.size())));
+    of_rows = of_rows.subspan(each.size());
+  }
+  for (const std::size_t variable : places_read)
+    read.variables.push_back(value_of(parts, variable));
   return read;
 }
 
-std::vector<at::Tensor> ProgramHost::taken(std::vector<at::Tensor>& pulled,
-                                           std::span<const std::size_t> variables) {
-  std::vector<at::Tensor> values;
-  for (const std::size_t variable : variables) values.push_back(std::move(pulled[variable]));
-  return values;
-}
-
-std::span<std::uint64_t> ProgramHost::versions() {
-  versions_.resize(std::max(versions_.size(), program_.num_variables()));
+std::span<std::uint64_t> ProgramHost::versions(std::size_t count) {
+  versions_.resize(std::max(versions_.size(), count));
   return versions_;
 }
 
 std::vector<Push> ProgramHost::take_pushes() {
-  std::vector<Push> pushes = pushes_.take(places_->placement.version);
+  std::vector<Push> pushes = pushes_.take(places_->variables.version());
   for (Push& push : pushes) {
     push.request.id = id_;
     push.request.low_watermark = low_watermark_;
@@ -79,10 +91,16 @@ std::vector<Push> ProgramHost::take_pushes() {
 // If a push has failed, this throws before anything is computed from the values.
 std::vector<at::Tensor> ProgramHost::next_segment(std::span<const std::int64_t> variables) {
   const std::vector<std::size_t> places_read(variables.begin(), variables.end());
-  const std::vector<Pull> pulls = program_.pulls_of(*places_, places_read);
-  std::vector<at::Tensor> all(program_.num_variables());
-  exchange({.pushes = take_pushes(), .pulls = pulls, .values = all, .versions = versions()});
-  return taken(all, places_read);
+  const std::vector<Pull> pulls = program_.pulls_of(
+      *places_, places_read, parameter_server::PullBatch(places_->variables.version()));
+  std::vector<at::Tensor> parts(num_parts());
+  exchange({.pushes = take_pushes(),
+            .pulls = pulls,
+            .values = parts,
+            .versions = versions(parts.size())});
+  std::vector<at::Tensor> values;
+  for (const std::size_t variable : places_read) values.push_back(value_of(parts, variable));
+  return values;
 }
 
 void ProgramHost::push() {

@@ -43,14 +43,15 @@ class ProgramHost final : public internal::EffectHandler {
   void push();
 
  private:
-  // The versions of the program's variables that were pulled; 0 for those that were not.
-  std::span<std::uint64_t> versions();
+  // The parts of the program's variables, and places for more.
+  std::size_t num_parts() const { return places_->variables.parts().size(); }
+  // The versions of the parts that were pulled; 0 for those that were not.
+  std::span<std::uint64_t> versions(std::size_t count);
   // The pushes of one segment: the effects that were collected since the last call.
   std::vector<parameter_server::Push> take_pushes();
   void exchange(parameter_server::ParameterClient::Exchange exchange);
-  // The values of these variables among those that were pulled.
-  static std::vector<at::Tensor> taken(std::vector<at::Tensor>& pulled,
-                                       std::span<const std::size_t> variables);
+  // The value of a variable from the parts that were pulled.
+  at::Tensor value_of(std::span<at::Tensor> parts, std::size_t variable) const;
 
   const parameter_server::ParameterClient& client_;
   const WorkerProgram& program_;

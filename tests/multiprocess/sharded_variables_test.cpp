@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables whose rows are on several servers have the numbers of whole ones.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/state_walk.h"
+#include "cohort/variable/variable_home.h"
+
+namespace cohort {
+namespace {
+
+using ::testing::ElementsAre;
+using testing::TestCluster;
+using testing::throws_error;
+
+constexpr std::int64_t kRows = 1'003;
+constexpr std::int64_t kWidth = 4;
+
+at::Tensor table_of(std::int64_t rows) {
+  return torch::linspace(-1, 1, rows * kWidth).view({rows, kWidth});
+}
+at::Tensor ids_of(int step) {
+  torch::manual_seed(static_cast<std::uint64_t>(step));
+  return torch::randint(kRows, {2, 9}, torch::kLong);
+}
+
+// A step over two tables, one of which is looked up twice, a dense matrix and an average.
+struct Step {
+  using Make = std::function<Optimizer(const std::vector<Variable>&)>;
+
+  Variable users, items, dense, mean;
+  Optimizer optimizer;
+
+  Step(const std::function<Variable(const std::string&, at::Tensor, bool)>& variable,
+       const Make& make)
+      : users(variable("users", table_of(kRows), true)),
+        items(variable("items", table_of(kRows), true)),
+        dense(variable("dense", table_of(5), true)),
+        mean(variable("mean", torch::zeros({3}), false)),
+        optimizer(make({users, items, dense})) {}
+
+  at::Tensor run(const at::Tensor& ids, bool is_sparse) const {
+    const at::Tensor user =
+        torch::embedding(users.tensor(), ids.select(0, 0), /*padding_idx=*/-1, false, is_sparse);
+    const at::Tensor item = torch::embedding(items.tensor(), ids.select(0, 1));
+    const at::Tensor again = torch::embedding(items.tensor(), ids.select(0, 0));
+    const at::Tensor x = user.mul(item).add(again).mm(dense.tensor().t()).sigmoid();
+    const at::Tensor loss = x.square().sum();
+    optimizer.minimize(loss);
+    mean.assign_add(x.detach().mean(0).slice(0, 0, 3));
+    mean.scatter_add(torch::tensor({2, 0, 2}, torch::kLong), x.detach().sum(1).slice(0, 0, 3));
+    return torch::cat({loss.detach().view({1}), mean.read()});
+  }
+  std::vector<Variable> variables() const { return {users, items, dense, mean}; }
+};
+
+class ShardedVariables : public ::testing::Test {
+ protected:
+  // Trains on servers and here, and compares all bits after each step.
+  void expect_same(const std::string& prefix, const ParameterServerOptions& options,
+                   const Step::Make& make, bool is_sparse) {
+    SCOPED_TRACE(prefix);
+    ParameterServerStrategy strategy(cluster.resolver(), options);
+    ClusterCoordinator coordinator(strategy);
+    const Step there(
+        [&](const std::string& name, at::Tensor value, bool is_trainable) {
+          return strategy.variable(prefix + name, value, {.is_trainable = is_trainable});
+        },
+        make);
+    const Step here(
+        [&](const std::string& name, at::Tensor value, bool is_trainable) {
+          return local_variable(prefix + name, value, {.is_trainable = is_trainable});
+        },
+        make);
+    const Function step([&](at::Tensor ids) { return there.run(ids, is_sparse); });
+    for (int i = 0; i < 4; ++i) {
+      const at::Tensor expected = here.run(ids_of(i), is_sparse);
+      EXPECT_TRUE(torch::equal(coordinator.schedule(step, ids_of(i)).fetch().tensor(), expected));
+      coordinator.join();
+      for (std::size_t k = 0; k < there.variables().size(); ++k) {
+        EXPECT_TRUE(torch::equal(there.variables()[k].read(), here.variables()[k].read()))
+            << there.variables()[k].name() << " after step " << i;
+      }
+    }
+  }
+
+  TestCluster cluster{{.workers = 1, .ps = 2, .command = {COHORT_COMMAND, "server"}}};
+};
+
+TEST_F(ShardedVariables, TrainAsWholeOnes) {
+  const std::pair<const char*, Step::Make> optimizers[] = {
+      {"adagrad", [](const auto& v) -> Optimizer { return Adagrad(v, {.learning_rate = 0.25}); }},
+      {"momentum",
+       [](const auto& v) -> Optimizer { return SGD(v, {.learning_rate = 0.25, .momentum = 0.5}); }},
+      {"lazy adam", [](const auto& v) -> Optimizer {
+         return Adam(v, {.learning_rate = 0.25, .lazy_rows = true});
+       }}};
+  for (const std::int64_t shards : {1, 2, 3, 5}) {
+    for (const auto& [name, make] : optimizers) {
+      expect_same(std::string(name) + " in " + std::to_string(shards) + " shards, ",
+                  {.partitioner = FixedShardsPartitioner(shards)}, make, shards % 2 == 0);
+    }
+  }
+}
+
+TEST_F(ShardedVariables, MoveOnlyTheRowsOfAStep) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(3)});
+  ClusterCoordinator coordinator(strategy);
+  const Variable table = strategy.variable("table", table_of(kRows));
+  EXPECT_THAT(strategy.home()->servers_of(table), ElementsAre(0, 1, 0));
+  const Adagrad optimizer({table}, {.learning_rate = 0.25});
+  const Function step([&](at::Tensor ids) {
+    optimizer.minimize(torch::embedding(table.tensor(), ids).square().sum());
+  });
+  coordinator.schedule(step, torch::tensor({0, 1002, 500, 0}, torch::kLong));
+  coordinator.join();
+  const std::uint64_t row = kWidth * sizeof(float);
+  EXPECT_EQ(coordinator.statistics().pulled_bytes, 3 * row);
+  EXPECT_EQ(coordinator.statistics().pushed_bytes, 3 * (row + sizeof(std::int64_t)));
+}
+
+TEST_F(ShardedVariables, HaveTheInitialValuesOfWholeOnes) {
+  const TensorSpec spec{at::kFloat, {{kRows, kWidth}}};
+  std::vector<at::Tensor> values;
+  for (const std::int64_t shards : {1, 4}) {
+    ParameterServerStrategy strategy(
+        cluster.resolver(),
+        {.cluster = {.seed = 7}, .partitioner = FixedShardsPartitioner(shards)});
+    values.push_back(strategy.variable("table", spec, Initializer::normal(0, 1)).read());
+  }
+  EXPECT_TRUE(torch::equal(values[0], values[1]));
+}
+
+// The slots of three shards go to two, and training goes on with the same bits.
+TEST_F(ShardedVariables, TheirStateGoesToOtherNumbersOfShards) {
+  const auto train = [&](ParameterServerStrategy& strategy, const Variable& table, int steps) {
+    ClusterCoordinator coordinator(strategy);
+    const Adam optimizer({table}, {.learning_rate = 0.25, .lazy_rows = true});
+    const Function step([&](at::Tensor ids) {
+      optimizer.minimize(torch::embedding(table.tensor(), ids).square().sum());
+    });
+    for (int i = 0; i < steps; ++i) {
+      coordinator.schedule(step, ids_of(i).flatten());
+      coordinator.join();
+    }
+  };
+  std::vector<VariableRecord> records;
+  at::Tensor expected;
+  {
+    ParameterServerStrategy strategy(cluster.resolver(),
+                                     {.partitioner = FixedShardsPartitioner(3)});
+    const Variable table = strategy.variable("table", table_of(kRows));
+    train(strategy, table, 3);
+    // Chunks that fit no shard evenly.
+    table.impl()->home()->export_state(
+        {&table, 1}, {.chunk_bytes = 100 * kWidth * sizeof(float)},
+        [&](std::size_t, VariableRecord record) { records.push_back(std::move(record)); });
+    train(strategy, table, 1);
+    expected = table.read();
+  }
+  EXPECT_GT(records.size(), 3U);
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
+  const Variable table = strategy.variable("table", torch::zeros({kRows, kWidth}));
+  VariableRecord whole = records.front();
+  whole.first_row = 0;
+  const auto joined = [&](const auto& tensor_of) {
+    std::vector<at::Tensor> parts;
+    for (const VariableRecord& record : records) parts.push_back(tensor_of(record.values[0]));
+    return parts.front().dim() == 0 ? parts.front() : torch::cat(parts);
+  };
+  whole.values[0].tensor = joined([](const auto& value) { return value.tensor; });
+  for (std::size_t i = 0; i < whole.values[0].slots.at(0).tensors.size(); ++i) {
+    whole.values[0].slots[0].tensors[i] =
+        joined([i](const auto& value) { return value.slots.at(0).tensors[i]; });
+  }
+  EXPECT_EQ(whole.values[0].tensor.size(0), kRows);
+  table.impl()->home()->import_state(table, whole);
+  train(strategy, table, 1);
+  EXPECT_TRUE(torch::equal(table.read(), expected));
+}
+
+TEST_F(ShardedVariables, APartitionerThatDividesOtherwiseIsRefused) {
+  using Shards = std::vector<std::int64_t>;
+  for (const Shards& shards : {Shards{}, Shards{0, 1}, Shards{2, 2}, Shards{2}, Shards{-1, 1}}) {
+    ParameterServerStrategy strategy(cluster.resolver(),
+                                     {.partitioner = [&](const TensorSpec&) { return shards; }});
+    EXPECT_THAT([&] { strategy.variable("table", table_of(8)); },
+                throws_error(ErrorCode::invalid_argument, "for variable 'table' float32[8, 4]"));
+    const Variable scalar = strategy.variable("scalar", torch::ones({}));
+    EXPECT_THAT(strategy.home()->servers_of(scalar), ElementsAre(0));
+  }
+}
+
+}  // namespace
+}  // namespace cohort
