@@ -77,7 +77,7 @@ class ShardedVariables : public ::testing::Test {
         make);
     const Step here(
         [&](const std::string& name, at::Tensor value, bool is_trainable) {
-          return local_variable(prefix + name, value, {.is_trainable = is_trainable});
+          return local_variable(prefix + name, value, is_trainable);
         },
         make);
     const Function step([&](at::Tensor ids) { return there.run(ids, is_sparse); });
@@ -134,7 +134,7 @@ TEST_F(ShardedVariables, HaveTheInitialValuesOfWholeOnes) {
     ParameterServerStrategy strategy(
         cluster.resolver(),
         {.cluster = {.seed = 7}, .partitioner = FixedShardsPartitioner(shards)});
-    values.push_back(strategy.variable("table", spec, Initializer::normal(0, 1)).read());
+    values.push_back(strategy.variable("table", spec, Initializer::random_normal(0, 1)).read());
   }
   EXPECT_TRUE(torch::equal(values[0], values[1]));
 }

@@ -208,7 +208,7 @@ Variable ParameterServerHome::make(const internal::NamedTensor& wanted,
   std::vector<rpc::Slice> slices;
   std::int64_t next_row = 0;
   for (std::int64_t i = 0; i < shards; ++i) {
-    const auto server = static_cast<std::uint32_t>(ps.value_or(turn++ % connection_->num_ps()));
+    const std::uint64_t server = ps ? *ps : turn++ % connection_->num_ps();
     slices.push_back({.variable = id, .server = server});
     if (shards == 1) break;
     const std::int64_t rows = wanted.tensor.size(0);

@@ -110,6 +110,9 @@ class RowGathering {
       Op& update = program_.ops[place];
       update.name = "cohort::apply_rows";
       update.args.insert(update.args.begin() + 3, value_argument(table.row_ids));
+      // The function's own gradient is dense, and lazy_rows does not concern dense ones.
+      constexpr std::size_t kWithoutLazyRows = 6;
+      update.args.resize(std::min(update.args.size(), kWithoutLazyRows));
     }
   }
 

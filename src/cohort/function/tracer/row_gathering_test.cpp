@@ -225,6 +225,24 @@ TEST_F(RowGatheringTest, ReadsTheRowsOfBagsWithWeights) {
   EXPECT_EQ(outcome.pulled_rows, 3);
 }
 
+// Eager code has a dense gradient there, of which all rows occur.
+TEST_F(RowGatheringTest, LazyRowsAreThoseOfSparseGradientsAlone) {
+  const at::Tensor t = table(), ids = at::tensor({7, 3}, at::kLong);
+  for (const bool is_sparse : {false, true}) {
+    const Traced made = traced_with(true, {ids}, {ids.flip({0})}, [&](const Tensors& in) {
+      Trace::current()->capture_input(rate_);
+      const at::Tensor loss = at::embedding(t, in[0], -1, false, is_sparse).sigmoid().sum();
+      const at::Tensor gradient = torch::autograd::grad({loss}, {t})[0];
+      Trace::current()->update(
+          t, internal::apply_effect({"adam", "adam", /*lazy_rows=*/true}, {}, gradient), {{rate_}});
+      return Tensors{loss.detach()};
+    });
+    EXPECT_EQ(made.listing.find("true)", made.listing.find("cohort::apply")) != std::string::npos,
+              is_sparse)
+        << made.listing;
+  }
+}
+
 TEST_F(RowGatheringTest, SeveralTablesAndLookupsAreOneExchange) {
   const at::Tensor users = table("users"), items = table("items"), w = parameter("w", {kWidth});
   const at::Tensor ids = at::tensor({7, 3, 7, 9, 3, 1}, at::kLong).view({3, 2});
