@@ -325,6 +325,38 @@ TEST_F(ParameterStoreTest, ScattersRows) {
   EXPECT_TRUE(value(2).sum(1).eq(at::tensor({2.F, 0.F, 4.F})).all().item<bool>());
 }
 
+TEST_F(ParameterStoreTest, PullsRowsBesideWholeVariables) {
+  store.push(push_rows(1, {2, 0, 2}));
+  const rpc::PullRequest pull{
+      .variables = {2, 1}, .wants_versions = true, .row_ids = {at::tensor({2, 1, 2}, at::kLong)}};
+  const rpc::PullReply reply = store.pull(pull);
+  const at::Tensor rows = at::tensor({2.F, 2.F, 0.F, 0.F, 2.F, 2.F}).view({3, 2});
+  EXPECT_TRUE(at::equal(reply.values.at(0), rows));
+  EXPECT_TRUE(at::equal(reply.values.at(1), at::zeros({4})));
+  EXPECT_EQ(reply.versions.at(0), 1U);
+  store.push(push_rows(2, {2}));
+  EXPECT_TRUE(at::equal(reply.values.at(0), rows)) << "they are copies";
+  EXPECT_EQ(
+      store.pull({.variables = {2}, .row_ids = {at::zeros({0}, at::kLong)}}).values[0].sizes(),
+      at::IntArrayRef({0, 2}));
+}
+
+TEST_F(ParameterStoreTest, RefusesToPullWhatAreNoRows) {
+  const auto pull = [&](std::uint64_t variable, at::Tensor ids) {
+    return [=, this] { store.pull({.variables = {variable}, .row_ids = {ids}}); };
+  };
+  for (const std::int64_t wrong : {-1, 3}) {
+    EXPECT_THAT(pull(2, at::tensor({std::int64_t{0}, wrong}, at::kLong)),
+                testing::throws_error(ErrorCode::invalid_argument,
+                                      "expected indices of the 3 rows of variable 'table', got " +
+                                          std::to_string(wrong) + " at position 1"));
+  }
+  EXPECT_THAT(pull(2, at::zeros({1, 1}, at::kLong)),
+              testing::throws_error(ErrorCode::invalid_argument, "int64[n]"));
+  EXPECT_THAT(pull(2, at::zeros({1})),
+              testing::throws_error(ErrorCode::invalid_argument, "int64[n]"));
+}
+
 // Steps of Adam with a gradient of all rows, and then with one of rows 2 and 0.
 class RowsOfGradients : public ::testing::Test {
  protected:

@@ -139,6 +139,15 @@ TEST(Messages, APullMayWantVersions) {
   EXPECT_TRUE(message_of<PullRequest>(to_frame(PullRequest{{3}, true})).wants_versions);
 }
 
+TEST(Messages, APullMayWantRows) {
+  const Frame frame = to_frame(PullRequest{.variables = {3, 4}, .row_ids = {number(5)}});
+  EXPECT_THAT(numbers(message_of<PullRequest>(frame).row_ids), ElementsAre(5));
+  Frame of_three = frame;
+  of_three.tensors.insert(of_three.tensors.end(), 2, number(6));
+  EXPECT_THAT([&] { message_of<PullRequest>(of_three); },
+              throws_error(ErrorCode::data_loss, "expected rows of at most 2 variables, got 3"));
+}
+
 TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
   const PullReply plain = message_of<PullReply>(to_frame(PullReply{{number(1), number(2)}, {}}));
   EXPECT_THAT(numbers(plain.values), ElementsAre(1, 2));
