@@ -34,7 +34,8 @@ struct Instruction {
 
 enum class Layout : std::uint8_t { row_major, transposed, channels_last, every_second };
 
-constexpr std::int64_t kBatch = -1;  // stands for the batch size of the call
+constexpr std::int64_t kBatch = -1;      // stands for the batch size of the call
+constexpr std::int64_t kTableRows = 40;  // of the table of each world
 
 struct TensorKind {
   c10::ScalarType dtype = c10::ScalarType::Float;

@@ -61,6 +61,11 @@ World make_world(const Program& program, const MakeVariable& make) {
   }
   for (const OptimizerKind& kind : program.optimizers)
     world.optimizers.push_back(make_optimizer(kind, world, program.calls.at(0).learning_rate));
+  const TensorKind rows{.sizes = {kTableRows, 3}};
+  world.variables.push_back(make("table", value(rows, "table"), true));
+  const OptimizerKind rule{.rule = program.seed % 2 == 0 ? "adagrad" : "momentum",
+                           .variables = {static_cast<int>(world.variables.size()) - 1}};
+  world.optimizers.push_back(make_optimizer(rule, world, program.calls.at(0).learning_rate));
   return world;
 }
 

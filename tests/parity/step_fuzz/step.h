@@ -20,9 +20,9 @@ namespace cohort::parity {
 
 // The state of one side: variables on a cluster, or in this process. A value type of handles.
 struct World {
-  std::vector<Variable> variables;
+  std::vector<Variable> variables;  // the last one is a table of more rows than a step looks up
   std::vector<Variable> buffers;
-  std::vector<Optimizer> optimizers;
+  std::vector<Optimizer> optimizers;  // the last one is that of the table
   Tensors constants;
 };
 

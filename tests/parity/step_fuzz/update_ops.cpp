@@ -98,7 +98,30 @@ Tensors assigned(Operands& o, internal::Effect::Kind kind) {
   return {value};
 }
 
+// Rows of the table, whose gradient reaches the optimizer of the table.
+at::Tensor rows_looked_up(Operands& o) {
+  const at::Tensor& table = o.step().world().variables.back().tensor();
+  const at::Tensor ids = o.labels(0, 1 + o.n(0, 6), kTableRows);
+  const bool has_padding = o.n(1, 4) == 0;
+  return o.flag(2) ? table.index_select(0, ids) : at::embedding(table, ids, has_padding ? 3 : -1);
+}
+
 const StepOp kUpdates[] = {
+    {"look rows up",
+     1.5,
+     {F::embedding},
+     [](Operands& o) -> Tensors { return {rows_looked_up(o)}; }},
+    {"train rows",
+     2,
+     {F::embedding, F::minimize, F::gradient},
+     [](Operands& o) -> Tensors {
+       const at::Tensor rows = rows_looked_up(o);
+       const at::Tensor loss = rows.mul(fit(o.bounded(1).detach(), rows.sizes())).square().sum();
+       const Optimizer& optimizer = o.step().world().optimizers.back();
+       updates(o).minimize(optimizer, loss);
+       note_updates(o, optimizer);
+       return {rows.detach(), loss};
+     }},
     {"minimize",
      5,
      {F::minimize, F::gradient},
