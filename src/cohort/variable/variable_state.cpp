@@ -69,6 +69,42 @@ bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
   return slot.dim() > 0 && slot.size(0) == value.size(0);
 }
 
+// How many rows are copied out, updated and copied back at once: so many as stay in a processor's
+// cache meanwhile. A slot with one number for all rows, such as a count of steps, changes in each
+// call of the rule; then all rows are updated at once.
+std::int64_t rows_at_once(const at::Tensor& value, const std::vector<at::Tensor>& slots,
+                          std::int64_t count) {
+  constexpr std::int64_t kCachedBytes = std::int64_t{256} << 10;
+  const bool are_of_rows = std::all_of(
+      slots.begin(), slots.end(), [&](const at::Tensor& slot) { return has_rows(slot, value); });
+  const auto row_bytes =
+      static_cast<std::int64_t>(value.nbytes()) / std::max<std::int64_t>(1, value.size(0));
+  if (!are_of_rows || !value.is_cpu() || row_bytes == 0) return count;
+  return std::min(count, std::max<std::int64_t>(1, kCachedBytes / row_bytes));
+}
+
+// Makes a step on these rows. `rows`: those of a reserve, with memory for them.
+void update_rows(const variable::UpdateRule& rule, VariableState::Reserve rows,
+                 at::Tensor& new_value, std::vector<at::Tensor>& slots,
+                 std::span<const double> hyper) {
+  // The rows of the value are those before the step, also where `new_value` is the value.
+  copy_rows(rows.new_rows, new_value, rows.row_ids);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    at::Tensor& of_slot = rows.slot_rows[i];
+    if (of_slot.defined()) {
+      of_slot = of_slot.narrow(0, 0, rows.row_ids.numel());
+      copy_rows(of_slot, slots[i], rows.row_ids);
+    } else {
+      of_slot = slots[i];
+    }
+  }
+  rule.update(rows.new_rows, rows.new_rows, rows.slot_rows, rows.gradient, hyper);
+  write_rows(new_value, rows.row_ids, rows.new_rows);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    if (!rows.slot_rows[i].is_same(slots[i])) write_rows(slots[i], rows.row_ids, rows.slot_rows[i]);
+  }
+}
+
 }  // namespace
 
 bool VariableState::RuleSlots::is_part() const {
@@ -92,14 +128,13 @@ VariableState::Reserve VariableState::reserve(const SlotKey& key, const at::Tens
   variable::GradientRows rows = variable::rows_of(gradient);
   reserve.gradient = std::move(rows.values);
   reserve.row_ids = rows.ids.squeeze(0);
-  reserve.new_rows = memory_for_rows(value_, reserve.row_ids.numel());
   const RuleSlots& slots =
       reserve.slots.empty() ? slots_.find(key.optimizer)->second : reserve.slots.mapped();
-  for (const at::Tensor& slot : slots.tensors) {
-    const bool is_copied = has_rows(slot, value_);
-    reserve.slot_rows.push_back(is_copied ? memory_for_rows(slot, reserve.row_ids.numel())
-                                          : at::Tensor());
-  }
+  const std::int64_t count = rows_at_once(value_, slots.tensors, reserve.row_ids.numel());
+  reserve.new_rows = memory_for_rows(value_, count);
+  for (const at::Tensor& slot : slots.tensors)
+    reserve.slot_rows.push_back(has_rows(slot, value_) ? memory_for_rows(slot, count)
+                                                       : at::Tensor());
   return reserve;
 }
 
@@ -127,21 +162,18 @@ void VariableState::apply(const SlotKey& key, Reserve reserve, at::Tensor& new_v
   if (!reserve.row_ids.defined())
     return key.rule.update(new_value, value_, slots, reserve.gradient, hyper);
   const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
-  copy_rows(reserve.new_rows, value_, reserve.row_ids);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    at::Tensor& rows = reserve.slot_rows[i];
-    if (rows.defined()) {
-      copy_rows(rows, slots[i], reserve.row_ids);
-    } else {
-      rows = slots[i];
-    }
-  }
-  key.rule.update(reserve.new_rows, reserve.new_rows, reserve.slot_rows, reserve.gradient, hyper);
   if (!new_value.is_alias_of(value_)) new_value.copy_(value_);
-  write_rows(new_value, reserve.row_ids, reserve.new_rows);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (!reserve.slot_rows[i].is_same(slots[i]))
-      write_rows(slots[i], reserve.row_ids, reserve.slot_rows[i]);
+  const std::int64_t at_once = reserve.new_rows.size(0), all = reserve.row_ids.numel();
+  for (std::int64_t begin = 0; begin < all || begin == 0;
+       begin += std::max<std::int64_t>(1, at_once)) {
+    const std::int64_t count = std::min(at_once, all - begin);
+    update_rows(key.rule,
+                {.slots = {},
+                 .gradient = reserve.gradient.narrow(0, begin, count),
+                 .row_ids = reserve.row_ids.narrow(0, begin, count),
+                 .new_rows = reserve.new_rows.narrow(0, 0, count),
+                 .slot_rows = reserve.slot_rows},
+                new_value, slots, hyper);
   }
 }
 

@@ -2,6 +2,8 @@
 #include "cohort/variable/variable_state.h"
 
 #include <ATen/TensorOperators.h>
+#include <ATen/ops/arange.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
@@ -9,6 +11,7 @@
 #include <array>
 
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/row_gradient.h"
 
 namespace cohort {
 namespace {
@@ -53,6 +56,26 @@ class VariableStateTest : public ::testing::Test {
   const SumRule rule_{"sum"}, other_{"other"};
   VariableState state_{of_two(10)};
 };
+
+// More rows than are updated at once.
+TEST_F(VariableStateTest, ManyRowsAreUpdatedAsAllElementsAre) {
+  constexpr std::int64_t kRows = 100'003;
+  const at::Tensor start = at::arange(2 * kRows).to(at::kFloat).view({kRows, 2});
+  const at::Tensor gradient = start.remainder(7), ids = at::arange(kRows);
+  VariableState dense(start.clone()), rows(start.clone());
+  const SlotKey key{rule_, "a"};
+  for (int i = 0; i < 2; ++i) {
+    for (VariableState* const state : {&dense, &rows}) {
+      const at::Tensor given =
+          state == &dense ? gradient : variable::summed_row_gradient(ids, gradient, start.sizes());
+      at::Tensor value = state->value();
+      state->apply(key, state->reserve(key, given, {}, "w"), value, {});
+    }
+  }
+  EXPECT_FALSE(at::equal(dense.value(), start));
+  EXPECT_TRUE(at::equal(rows.value(), dense.value()));
+  EXPECT_TRUE(at::equal(rows.all_slots("w")[0].tensors[0], dense.all_slots("w")[0].tensors[0]));
+}
 
 TEST_F(VariableStateTest, SlotsAreMadeByTheFirstUpdateAlone) {
   EXPECT_FALSE(reserve().slots.empty());
