@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of partitioners.
-#include "cohort/strategy/partitioner.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 
 #include <functional>
 

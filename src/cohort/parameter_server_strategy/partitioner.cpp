@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/partitioner.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 
 #include <algorithm>
 #include <string_view>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/strategy/partitioner.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
