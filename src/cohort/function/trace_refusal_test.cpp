@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Functions that a trace refuses, and the texts of the errors.
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/from_blob.h>

@@ -2,6 +2,7 @@
 // Steps of strategy.function(): their results, when they are traced, and what is refused.
 #include <ATen/Parallel.h>
 #include <ATen/TensorOperators.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <gmock/gmock.h>

@@ -2,6 +2,7 @@
 // Instructions that a trace cannot see or cannot record: it must refuse them, never drop them.
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tests/parity/step_fuzz/ops.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Instructions that write: in place, through views, into buffers, by out=.
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include "tests/parity/step_fuzz/ops.h"
 

@@ -2,6 +2,7 @@
 // The part of the recorder that tracks the content of memory: whether recorded ops or other code
 // wrote it, and whether it depends on anything that differs between runs.
 #include <ATen/SparseTensorImpl.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/clone.h>
 #include <ATen/ops/zeros_like.h>
