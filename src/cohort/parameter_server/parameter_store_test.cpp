@@ -334,6 +334,8 @@ TEST_F(ParameterStoreTest, PullsRowsBesideWholeVariables) {
   EXPECT_TRUE(at::equal(reply.values.at(0), rows));
   EXPECT_TRUE(at::equal(reply.values.at(1), at::zeros({4})));
   EXPECT_EQ(reply.versions.at(0), 1U);
+  const at::Tensor narrow = at::tensor({2, 1, 2}, at::kInt);
+  EXPECT_TRUE(at::equal(store.pull({.variables = {2}, .row_ids = {narrow}}).values[0], rows));
   store.push(push_rows(2, {2}));
   EXPECT_TRUE(at::equal(reply.values.at(0), rows)) << "they are copies";
   EXPECT_EQ(

@@ -28,11 +28,12 @@ at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
   return tensor;
 }
 
+// A number that is no row goes to the first or the last slice, whose server refuses it.
 std::size_t slice_of(std::span<const rpc::Slice> slices, std::int64_t row) {
   const auto after =
       std::upper_bound(slices.begin(), slices.end(), row,
                        [](std::int64_t r, const rpc::Slice& slice) { return r < slice.first_row; });
-  return static_cast<std::size_t>(after - slices.begin()) - 1;
+  return after == slices.begin() ? 0 : static_cast<std::size_t>(after - slices.begin()) - 1;
 }
 
 // The rows at these places. If the ids ascend, they lie together.
@@ -50,6 +51,7 @@ bool is_of_rows(const Effect& effect) { return effect.row_ids.defined(); }
 
 std::vector<RowsOfSlice> split_rows(std::span<const rpc::Slice> slices, const at::Tensor& ids) {
   const at::Tensor all = ids.to(at::kLong).contiguous();
+  if (slices.size() == 1 || all.numel() == 0) return {{0, all, {}}};
   std::vector<std::vector<std::int64_t>> local(slices.size()), places(slices.size());
   const auto rows = numbers_of(all);
   for (std::size_t i = 0; i < rows.size(); ++i) {
@@ -109,7 +111,8 @@ std::vector<EffectOnSlice> split_effect(std::span<const rpc::Slice> slices, Effe
                                   [&](const RowsOfSlice& each) { return each.slice == i; });
     if (own == rows.end() && effect.kind != Effect::Kind::apply) continue;
     part.effect.row_ids = own == rows.end() ? tensor_of({}) : own->ids;
-    const at::Tensor places = own == rows.end() ? tensor_of({}) : own->places;
+    const bool has_rows = own != rows.end() && own->ids.numel() > 0;
+    const at::Tensor places = has_rows ? own->places : tensor_of({});
     for (at::Tensor& tensor : part.effect.tensors) tensor = rows_at(tensor, places);
     parts.push_back(std::move(part));
   }

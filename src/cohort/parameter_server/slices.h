@@ -18,9 +18,10 @@ namespace cohort::parameter_server {
 struct RowsOfSlice {
   std::size_t slice = 0;
   at::Tensor ids;     // int64 [n], counted from the first row of the slice
-  at::Tensor places;  // int64 [n], ascending: where they are among all ids
+  at::Tensor places;  // int64 [n], ascending: where they are among all ids; undefined: they are all
 };
-// For each slice that has some. `ids`: int64 [m], rows of the variable.
+// For each slice that has some; without ids for the first one, which then knows the size of a row.
+// `ids`: int64 [m], rows of the variable.
 COHORT_API std::vector<RowsOfSlice> split_rows(std::span<const rpc::Slice> slices,
                                                const at::Tensor& ids);
 // Rows [n, …] that split_rows() has divided, in the order of the ids.

@@ -43,7 +43,28 @@ TEST(Slices, RowsAreDividedAndJoined) {
   EXPECT_TRUE(at::equal(joined_rows(split, rows), value.index_select(0, ids)));
 }
 
-TEST(Slices, NoRowsAreNoReads) { EXPECT_TRUE(split_rows(kSlices, numbers({})).empty()); }
+// Regression: there was nothing to join, and the worker crashed.
+TEST(Slices, NoRowsAreReadFromTheFirstSlice) {
+  for (const std::vector<rpc::Slice>& slices : {kSlices, kWhole}) {
+    const auto split = split_rows(slices, numbers({}));
+    ASSERT_EQ(split.size(), 1U);
+    EXPECT_EQ(split[0].slice, 0U);
+    EXPECT_EQ(split[0].ids.numel(), 0);
+    const std::vector<at::Tensor> rows = {matrix(0)};
+    EXPECT_EQ(joined_rows(split, rows).sizes(), at::IntArrayRef({0, 2}));
+    Effect step = internal::apply_effect({"adam", "adam"}, {}, matrix(0));
+    step.row_ids = numbers({});
+    EXPECT_EQ(split_effect(slices, step, {}).size(), slices.size());
+  }
+}
+
+// Regression: a negative number was in no slice. The server names it.
+TEST(Slices, NumbersThatAreNoRowsGoToAServer) {
+  const auto split = split_rows(kSlices, numbers({-1, 12}));
+  ASSERT_EQ(split.size(), 2U);
+  EXPECT_TRUE(at::equal(split[0].ids, numbers({-1})));
+  EXPECT_TRUE(at::equal(split[1].ids, numbers({7})));
+}
 
 TEST(Slices, RowsOfAnotherSizeAreRefused) {
   const auto split = split_rows(kSlices, numbers({0, 9}));

@@ -69,6 +69,17 @@ bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
   return slot.dim() > 0 && slot.size(0) == value.size(0);
 }
 
+// The copies of rows on the CPU do not look at the ids; the kernels of LibTorch on a GPU do.
+void check_row_ids(const at::Tensor& ids, const at::Tensor& value, std::string_view name) {
+  if (!value.is_cpu()) return;
+  const auto* const all = ids.data_ptr<std::int64_t>();
+  for (std::int64_t i = 0; i < ids.numel(); ++i) {
+    COHORT_CHECK(all[i] >= 0 && all[i] < value.size(0), ErrorCode::invalid_argument,
+                 "[variable.apply] expected rows in [0, ", value.size(0),
+                 ") in a sparse gradient, got row ", all[i], " (variable '", name, "')");
+  }
+}
+
 // How many rows are copied out, updated and copied back at once: so many as stay in a processor's
 // cache meanwhile. A slot with one number for all rows, such as a count of steps, changes in each
 // call of the rule; then all rows are updated at once.
@@ -128,6 +139,7 @@ VariableState::Reserve VariableState::reserve(const SlotKey& key, const at::Tens
   variable::GradientRows rows = variable::rows_of(gradient);
   reserve.gradient = std::move(rows.values);
   reserve.row_ids = rows.ids.squeeze(0);
+  check_row_ids(reserve.row_ids, value_, variable_name);
   const RuleSlots& slots =
       reserve.slots.empty() ? slots_.find(key.optimizer)->second : reserve.slots.mapped();
   const std::int64_t count = rows_at_once(value_, slots.tensors, reserve.row_ids.numel());

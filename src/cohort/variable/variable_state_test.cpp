@@ -77,6 +77,22 @@ TEST_F(VariableStateTest, ManyRowsAreUpdatedAsAllElementsAre) {
   EXPECT_TRUE(at::equal(rows.all_slots("w")[0].tensors[0], dense.all_slots("w")[0].tensors[0]));
 }
 
+// Regression: a gradient that says that its rows are in order was not looked at, and memory beside
+// the value was written.
+TEST_F(VariableStateTest, RowsThatTheValueHasNotAreRefused) {
+  for (const std::int64_t wrong : {-1, 2}) {
+    const at::Tensor gradient = variable::summed_row_gradient(at::full({1}, wrong, at::kLong),
+                                                              at::full({1}, 1.0, at::kFloat), {2});
+    EXPECT_THAT(
+        [&] {
+          (void)state_.reserve({rule_, "a"}, gradient, {}, "w");
+        },
+        testing::throws_error(ErrorCode::invalid_argument,
+                              "expected rows in [0, 2) in a sparse gradient, got row " +
+                                  std::to_string(wrong) + " (variable 'w')"));
+  }
+}
+
 TEST_F(VariableStateTest, SlotsAreMadeByTheFirstUpdateAlone) {
   EXPECT_FALSE(reserve().slots.empty());
   EXPECT_TRUE(state_.slots().empty()) << "reserving changes nothing";

@@ -52,7 +52,7 @@ StoredVariable::Version StoredVariable::snapshot() const {
 
 StoredVariable::Version StoredVariable::rows(const at::Tensor& ids) const {
   variable::check_indices("server.pull", name_, spec_, ids);
-  const at::Tensor index = ids.contiguous();
+  const at::Tensor index = ids.to(at::kLong).contiguous();
   std::vector<std::int64_t> sizes = *spec_.sizes;
   sizes.front() = index.numel();
   const at::Tensor rows = at::empty(sizes, at::TensorOptions(spec_.dtype));
