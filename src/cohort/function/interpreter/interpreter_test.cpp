@@ -41,7 +41,8 @@ class RecordingHost : public internal::EffectHandler {
     const at::Tensor& first = effect.tensors[0];
     if (effect.kind == Kind::apply) {
       note("apply " + effect.rule + " " + effect.optimizer, variable, first);
-      for (const double each : effect.hyper) calls.back() += " " + std::to_string(static_cast<int>(each));
+      for (const double each : effect.hyper)
+        calls.back() += " " + std::to_string(static_cast<int>(each));
     } else if (effect.kind == Kind::scatter_add) {
       note("scatter_add", variable, effect.row_ids);
       calls.back() += " " + value_text(first);
