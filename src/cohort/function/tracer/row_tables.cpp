@@ -22,6 +22,7 @@ constexpr auto kReaders = std::to_array<RowReader>({
 constexpr auto kGradients = std::to_array<RowGradient>({
     {"aten::embedding_dense_backward", 1, 2, 3},
     {"aten::_embedding_bag_dense_backward", 1, 5, 9},
+    {"aten::_embedding_bag_backward", 1, 6, 11, 9},  // as LibTorch 2 records it
 });
 
 template <class Table>
@@ -44,6 +45,11 @@ bool reads_rows(const RowReader& reader, const Op& op, int table) {
   if (!is_value(op, reader.table) || op.args[reader.table].id != table) return false;
   if (!is_value(op, reader.ids) || op.args[reader.ids].id == table) return false;
   return reader.axis == kNoArgument || integer_at(op, reader.axis, -1) == 0;
+}
+
+bool is_sparse(const RowGradient& gradient, const Op& op) {
+  return gradient.sparse < op.args.size() &&
+         op.args[gradient.sparse].kind != Arg::Kind::boolean_false;
 }
 
 template <class List, class Item>
@@ -150,29 +156,38 @@ bool RowTables::has_own_maxima(const RowTable& table) const {
   });
 }
 
-// Whether the value, which only `taker` uses, is zero but for rows that the program reads. Adds
-// the operators that make it.
+// Whether the value, which only `taker` and additions to it use, is zero but for rows that the
+// program reads. Adds the operators that make it.
 bool RowTables::is_of_rows(const RowTable& table, int id, std::size_t taker,
                            std::vector<std::size_t>& gradients) const {
-  if (makers(id).size() != 1 || is_written(id) || is_output(id)) return false;
-  if (takers(id).size() != 1 || takers(id).front() != taker) return false;
-  const std::size_t place = makers(id).front();
-  const Op& maker = op(place);
-  if (const RowGradient* const gradient = row_gradient(maker)) {
-    const TensorSpec& spec = program_.variables[table.variable].spec;
-    const bool is_of_table = integer_at(maker, gradient->rows, -1) == spec.sizes->front() &&
-                             is_value(maker, gradient->ids) &&
-                             contains(table.ids, maker.args[gradient->ids].id);
-    if (is_of_table) gradients.push_back(place);
-    return is_of_table;
-  }
-  // A table that is read several times: autograd adds the gradients.
-  if (maker.name != "aten::add" || maker.overload != "Tensor" || !is_value(maker, 0) ||
-      !is_value(maker, 1) || maker.args[0].id == maker.args[1].id)
+  const std::span<const std::size_t> makers = this->makers(id);
+  std::vector<std::size_t> takers(makers.begin() + (makers.empty() ? 0 : 1), makers.end());
+  takers.push_back(taker);
+  if (makers.empty() || is_output(id) || !std::ranges::equal(this->takers(id), takers))
     return false;
-  gradients.push_back(place);
-  return is_of_rows(table, maker.args[0].id, place, gradients) &&
-         is_of_rows(table, maker.args[1].id, place, gradients);
+  // A table that is read several times: autograd adds the gradients, as a new tensor or in place.
+  const auto is_sum_of_rows = [&](std::size_t place, std::size_t first_argument) {
+    const Op& sum = op(place);
+    if (sum.name != (first_argument == 0 ? "aten::add" : "aten::add_") || sum.overload != "Tensor")
+      return false;
+    for (std::size_t i = first_argument; i < 2; ++i)
+      if (!is_value(sum, i) || !is_of_rows(table, sum.args[i].id, place, gradients)) return false;
+    gradients.push_back(place);
+    return true;
+  };
+  for (const std::size_t place : makers.subspan(1)) {
+    if (!is_value(op(place), 0) || op(place).args[0].id != id || !is_sum_of_rows(place, 1))
+      return false;
+  }
+  const Op& maker = op(makers.front());
+  const RowGradient* const gradient = row_gradient(maker);
+  if (gradient == nullptr) return is_sum_of_rows(makers.front(), 0);
+  const TensorSpec& spec = program_.variables[table.variable].spec;
+  if (is_sparse(*gradient, maker) || integer_at(maker, gradient->rows, -1) != spec.sizes->front() ||
+      !is_value(maker, gradient->ids) || !contains(table.ids, maker.args[gradient->ids].id))
+    return false;
+  gradients.push_back(makers.front());
+  return true;
 }
 
 bool RowTables::is_output(int id) const { return contains(program_.outputs, id); }

@@ -33,6 +33,7 @@ struct RowGradient {
   std::size_t ids;
   std::size_t rows;  // the number of rows of the table
   std::size_t padding;
+  std::size_t sparse = kNoArgument;  // must be false: the result is dense
 };
 // nullptr for other operators.
 const RowReader* row_reader(const Op& op);
