@@ -246,6 +246,7 @@ std::string StrategyCase::given_name_of(const Variable& variable) {
 }
 
 std::vector<Variable> StrategyCase::components_of(const Variable& variable) {
+  if (!variable.impl()->shards().empty()) return ShardedVariable(variable).shards();
   return strategy_of(variable).local_results(variable);
 }
 

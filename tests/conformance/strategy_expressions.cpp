@@ -102,7 +102,10 @@ at::Tensor sparse_from(StrategyCase& test, Frame& frame, const Json& spec) {
   const auto part = [&](const char* key) {
     return tensor_from(test, evaluate(test, frame, member(spec, key)));
   };
-  return at::sparse_coo_tensor(part("indices").t(), part("values"), sizes_in(spec, "shape"));
+  const at::Tensor shape = part("shape");
+  const std::vector<std::int64_t> sizes(shape.data_ptr<std::int64_t>(),
+                                        shape.data_ptr<std::int64_t>() + shape.numel());
+  return at::sparse_coo_tensor(part("indices").t(), part("values"), sizes);
 }
 
 // A new tensor for each replica.
@@ -256,12 +259,14 @@ const ReplicaContext* replica_of(StrategyCase& test, const Variable& variable) {
 }  // namespace
 
 at::Tensor converted(StrategyCase& test, const Variable& variable) {
-  return replica_of(test, variable) != nullptr ? variable.tensor() : variable.read();
+  const bool is_sharded = !variable.impl()->shards().empty();
+  return replica_of(test, variable) != nullptr && !is_sharded ? variable.tensor() : variable.read();
 }
 
 at::Tensor operand_of(StrategyCase& test, const Variable& variable) {
   const ReplicaContext* const replica = replica_of(test, variable);
-  if (replica == nullptr) return variable.read();
+  const bool is_sharded = !variable.impl()->shards().empty();
+  if (replica == nullptr || is_sharded) return variable.read();
   const std::vector<Variable> components = test.components_of(variable);
   const auto own = static_cast<std::size_t>(replica->local_replica_id());
   return components.at(components.size() == 1 ? 0 : own).tensor();

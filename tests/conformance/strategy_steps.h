@@ -59,6 +59,7 @@ const StepTable& checkpoint_steps();     // strategy_checkpoints.cpp
 const StepTable& resolver_steps();       // strategy_resolvers.cpp
 const StepTable& queue_steps();          // strategy_queue.cpp
 const StepTable& partitioner_steps();    // strategy_partitioners.cpp
+const StepTable& sharded_steps();        // strategy_sharded.cpp
 const StepTable& training_steps();       // strategy_training.cpp
 
 // Does one step and binds its result. Throws what it throws, and a CaseFault if it is unknown.

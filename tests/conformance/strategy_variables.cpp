@@ -124,6 +124,14 @@ Value describe(const Step& step) {
   const bool is_local = &strategy == &default_strategy();
   const VariableOptions options = step.test.options_of(variable);
   const std::string name = step.test.given_name_of(variable);
+  if (!variable.impl()->shards().empty()) {
+    return Value::of_json({{"trainable", is_trainable_in_tensorflow(variable, options)},
+                           {"dtype", short_name_of(variable.spec().dtype)},
+                           {"shape", variable.spec().sizes.value()},
+                           {"name", name},
+                           {"sharded", true},
+                           {"components", components.size()}});
+  }
   Json info = {
       {"trainable", is_trainable_in_tensorflow(variable, options)},
       {"dtype", short_name_of(variable.spec().dtype)},

@@ -11,6 +11,8 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -44,6 +46,13 @@ class COHORT_API Initializer {
   // Uniform in [-x, x) with x = sqrt(6 / (fan in + fan out)). The variable has LibTorch's sizes, at
   // least two: [out, in, kernel…].
   static Initializer glorot_uniform();
+  // The values that `fn` returns, of the dtype of the spec: the rows that it is asked for, or all
+  // of them. A strategy that divides the variable calls it once for each shard, in order, so that
+  // the whole need not exist; else it is called once, for all rows, and {0, 0} if there are none.
+  // It runs on the thread that makes the variable. make() throws invalid_argument for a result of
+  // another spec; what `fn` throws passes.
+  using Function = std::function<at::Tensor(const TensorSpec& whole, RowRange rows)>;
+  static Initializer function(Function fn);
 
   // The initial value of variable `name`, a dense tensor on the CPU. Throws invalid_argument if the
   // spec has unknown sizes, or if this initializer cannot fill it.
@@ -55,16 +64,19 @@ class COHORT_API Initializer {
 
  private:
   friend struct InitializerRecipe;
-  enum class Kind : std::uint8_t { constant, uniform, normal, glorot };
+  enum class Kind : std::uint8_t { constant, uniform, normal, glorot, function };
   Initializer(Kind kind, double first, double second)
       : kind_(kind), first_(first), second_(second) {}
   void check_spec(const TensorSpec& spec, std::string_view name) const;
+  void fill_by_function(at::Tensor& values, const TensorSpec& whole,
+                        std::int64_t first_index) const;
   void fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
             std::uint64_t key) const;
 
   Kind kind_;
   double first_;   // the constant, the minimum or the mean
   double second_;  // the maximum or the standard deviation
+  std::shared_ptr<const Function> function_ = {};
 };
 
 // A variable in this process, with its optimizers' slots. Throws as Initializer::make() does, and

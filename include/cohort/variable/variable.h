@@ -7,6 +7,8 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -17,6 +19,7 @@
 
 namespace cohort {
 
+class Variable;
 class VariableHome;  // variable/variable_home.h
 
 // When the values that the replicas have of a variable become one (tf.VariableSynchronization).
@@ -38,7 +41,7 @@ struct VariableReplication {
   VariableAggregation aggregation = VariableAggregation::none;
 };
 
-// A kind of variable: local, remote or mirrored; later sharded. Thread-safe.
+// A kind of variable: local, remote, mirrored or sharded. Thread-safe.
 class COHORT_API VariableImpl {
  public:
   virtual ~VariableImpl() = default;
@@ -52,6 +55,8 @@ class COHORT_API VariableImpl {
   // Other tensors through which a loss may depend on the variable: the components that other
   // replicas compute with. All have one shape and dtype.
   virtual std::vector<at::Tensor> other_tensors() const { return {}; }
+  // Whether tensor() has the current value, here and now.
+  virtual bool is_tensor_current() const = 0;
   // Throws failed_precondition, naming the call, if tensor() may not have the current value.
   virtual void check_tensor_is_current(std::string_view call) const = 0;
   // A copy of tensor() without a gradient; undefined where tensor() may not have the current value.
@@ -59,6 +64,16 @@ class COHORT_API VariableImpl {
   // Who keeps the value, and reads and updates it; always the same. failed_precondition if it is
   // gone: the variable's strategy was destroyed.
   virtual std::shared_ptr<VariableHome> home() const = 0;
+  // The parts of its rows, in order, if its rows are divided.
+  virtual std::span<const Variable> shards() const;
+
+  // The variable of which this is a shard, if there is one.
+  std::shared_ptr<const VariableImpl> container() const;
+  // Returns false, and changes nothing, if this is a shard already.
+  bool set_container(const std::shared_ptr<const VariableImpl>& container) const;
+
+ private:
+  mutable std::weak_ptr<const VariableImpl> container_;
 };
 
 // A shared handle; copies are the same variable. Thread-safe, except that a handle itself must not
@@ -130,6 +145,74 @@ class COHORT_API Variable {
  private:
   std::shared_ptr<VariableImpl> impl_;
 };
+
+// A variable whose rows are divided into shards (tf.distribute's ShardedVariable): a view of a
+// variable that ParameterServerStrategy has divided, or of several variables as one. A value type.
+// Thread-safe. Calls outside a step throw as those of Variable do.
+class COHORT_API ShardedVariable {
+ public:
+  // Makes one variable of the rows of all shards, in this order, as trainable as the first one.
+  // Throws invalid_argument unless there is a shard, all have one dtype and the same sizes after
+  // the first, and none is a shard already. Steps and optimizers use the shards, not the whole.
+  // As in tf, an assignment goes to one shard after the other: those before a shard that refuses
+  // its rows have been assigned. The scatter calls, as in tf, need shards as a strategy makes them,
+  // of equal numbers of rows or with one row more in the first ones: unimplemented otherwise.
+  ShardedVariable(std::string name, std::vector<Variable> shards);
+  // A variable that is whole has one shard: itself.
+  explicit ShardedVariable(Variable variable) : variable_(std::move(variable)) {}
+
+  // All rows as one variable: its read(), assign() and so on concern all shards.
+  const Variable& variable() const { return variable_; }
+  // Each is a variable that is read, assigned and saved on its own.
+  std::vector<Variable> shards() const;
+  // The first row of each shard.
+  std::vector<std::int64_t> offsets() const;
+
+  // Reads one row; a negative number counts from the end. Throws out_of_range.
+  at::Tensor operator[](std::int64_t row) const;
+  // Reads rows start, start + step, … before stop, as a Python slice does: negative numbers count
+  // from the end, numbers beyond the rows are cut to them. Throws invalid_argument for step 0.
+  at::Tensor slice(std::optional<std::int64_t> start, std::optional<std::int64_t> stop,
+                   std::int64_t step = 1) const;
+  // Reads rows; `indices`: int64 or int32 [n]. The result has the order of the indices, other than
+  // in tf, whose result has the order of the shards. Needs shards as the scatter calls do. Throws
+  // invalid_argument for a row that does not exist.
+  at::Tensor sparse_read(const at::Tensor& indices) const;
+
+ private:
+  Variable variable_;
+};
+
+// Rows of a variable (tf.nn.embedding_lookup): `ids` are int64 or int32 of any sizes [d…], the
+// result is [d…, the sizes of a row]. Each parameter server is asked once, for the rows that occur.
+// Inside a step, gradients flow to the variable. Of a row whose L2 norm is above `max_norm`, the
+// result is the row scaled to it. Throws invalid_argument for a row that does not exist; inside a
+// traced step, when it runs.
+COHORT_API at::Tensor embedding_lookup(const Variable& variable, const at::Tensor& ids,
+                                       std::optional<double> max_norm = {});
+
+// How the rows of one bag become one: their weighted sum, divided by the sum of the weights, or by
+// the root of the sum of their squares (tf's combiners).
+enum class EmbeddingCombiner : std::uint8_t { sum, mean, sqrtn };
+struct SparseLookupOptions {
+  // Floating-point, with the same indices as the ids; undefined: each weight is 1.
+  at::Tensor weights = {};
+  EmbeddingCombiner combiner = EmbeddingCombiner::mean;
+  std::optional<double> max_norm = {};
+  // Of safe_embedding_lookup_sparse(): whose row an empty bag gets; unset: zeros.
+  std::optional<std::int64_t> default_id = {};
+};
+// One row for each bag of ids (tf.nn.embedding_lookup_sparse). `ids`: a sparse int64 tensor [bags,
+// n] whose indices ascend; the ids with the first index i are bag i. The result has a row for each
+// bag up to the last one that has an id. Throws as embedding_lookup() does; invalid_argument for
+// weights that do not fit the ids.
+COHORT_API at::Tensor embedding_lookup_sparse(const Variable& variable, const at::Tensor& ids,
+                                              const SparseLookupOptions& options = {});
+// The same for ids that may be missing (tf.nn.safe_embedding_lookup_sparse): ids below 0 are left
+// out and, unless the combiner is sum, those with a weight of 0 or less. Each bag has a row. `ids`:
+// [d…, n]; the result is [d…, the sizes of a row].
+COHORT_API at::Tensor safe_embedding_lookup_sparse(const Variable& variable, const at::Tensor& ids,
+                                                   const SparseLookupOptions& options = {});
 
 // A variable in this process, with its optimizers' slots. It uses `value` itself as its tensor, not
 // a copy. If `value` was computed from read() of other variables, it loses its autograd graph; any

@@ -117,6 +117,17 @@ std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) co
   return values;
 }
 
+at::Tensor RemoteHome::read_rows(const Variable& variable, const at::Tensor& ids) const {
+  const parameter_server::Places places = places_of({&variable, 1});
+  const auto split = parameter_server::split_rows(places.parts(), ids);
+  parameter_server::PullBatch batch(places.version());
+  for (std::size_t i = 0; i < split.size(); ++i)
+    batch.add_rows(places.parts()[split[i].part], split[i].ids, i);
+  std::vector<at::Tensor> rows(split.size());
+  exchange({.pulls = batch.take(), .values = rows}, {&variable, 1}, "pull of rows of");
+  return parameter_server::joined_rows(split, rows);
+}
+
 // One walk over variables of one home.
 class RemoteHome::Exporter {
  public:
@@ -283,7 +294,11 @@ void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& wh
   EagerStep* const step = EagerStep::current();
   if (step == nullptr) return push(updates, what);
   std::vector<Variable> variables;
-  for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
+  std::vector<at::Tensor> stand_ins;
+  for (const RemoteUpdate& update : updates) {
+    variables.push_back(update.variable);
+    stand_ins.push_back(update.variable.tensor());
+  }
   // The writes of the step come first, so that these values are updated.
   std::vector<RemoteUpdate> all = written_by(*step, variables);
   std::move(updates.begin(), updates.end(), std::back_inserter(all));
@@ -291,8 +306,7 @@ void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& wh
   const std::vector<at::Tensor> values = read(variables);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    at::Tensor stand_in = variables[i].tensor();
-    stand_in.copy_(values[i]);  // autograd then refuses a graph that saved the old value
+    stand_ins[i].copy_(values[i]);  // autograd then refuses a graph that saved the old value
     step->note(*variables[i].impl(), values[i]);
   }
 }

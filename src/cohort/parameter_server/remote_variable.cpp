@@ -23,9 +23,26 @@ RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_tr
   spec_ = TensorSpec::of(stand_in_);
 }
 
+void RemoteVariable::be_shard_of(const std::shared_ptr<const VariableImpl>& whole) {
+  COHORT_ASSERT(set_container(whole));
+  is_shard_ = true;
+}
+
+const at::Tensor& RemoteVariable::tensor() const {
+  COHORT_CHECK(!is_shard_ || !is_tensor_current(), ErrorCode::failed_precondition,
+               "[variable.tensor] expected the whole variable inside a step, got its shard '",
+               name_,
+               "'; use the variable itself, of which a step moves only the rows that it "
+               "looks up");
+  return stand_in_;
+}
+
+bool RemoteVariable::is_tensor_current() const {
+  return Trace::current() != nullptr || EagerStep::current() != nullptr;
+}
+
 void RemoteVariable::check_tensor_is_current(std::string_view call) const {
-  COHORT_CHECK(Trace::current() != nullptr || EagerStep::current() != nullptr,
-               ErrorCode::failed_precondition, "[", call,
+  COHORT_CHECK(is_tensor_current(), ErrorCode::failed_precondition, "[", call,
                "] expected a loss of a scheduled step or of run(), got one computed outside, where "
                "tensor() of variable '",
                name_,
@@ -34,8 +51,8 @@ void RemoteVariable::check_tensor_is_current(std::string_view call) const {
 }
 
 at::Tensor RemoteVariable::copy() const {
-  if (Trace::current() == nullptr && EagerStep::current() == nullptr) return {};
-  return stand_in_.detach().clone();
+  if (!is_tensor_current()) return {};
+  return tensor().detach().clone();
 }
 
 std::shared_ptr<VariableHome> RemoteVariable::home() const {

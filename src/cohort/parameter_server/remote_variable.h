@@ -4,8 +4,11 @@
 
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "cohort/variable/variable.h"
 
@@ -24,11 +27,18 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return is_trainable_; }
-  const at::Tensor& tensor() const override { return stand_in_; }
+  // Inside a step, throws failed_precondition for a shard: the step has the whole variable.
+  const at::Tensor& tensor() const override;
+  bool is_tensor_current() const override;
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
   std::uint64_t id() const { return id_; }
+  std::span<const Variable> shards() const override { return shards_; }
+  // Before others use the variable. The shards have its rows, in this order.
+  void set_shards(std::vector<Variable> shards) { shards_ = std::move(shards); }
+  // Makes this a shard of another variable, before others use it.
+  void be_shard_of(const std::shared_ptr<const VariableImpl>& whole);
 
   // Throws invalid_argument, naming the variable, for one of another kind.
   static const RemoteVariable& of(const Variable& variable);
@@ -40,6 +50,8 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   bool is_trainable_;
   std::uint64_t id_;
   std::weak_ptr<VariableHome> home_;
+  std::vector<Variable> shards_;
+  bool is_shard_ = false;
 };
 
 }  // namespace cohort

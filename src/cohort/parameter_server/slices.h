@@ -11,22 +11,17 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/rpc/membership.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::parameter_server {
 
-// The rows among some ids that one slice has.
-struct RowsOfSlice {
-  std::size_t slice = 0;
-  at::Tensor ids;     // int64 [n], counted from the first row of the slice
-  at::Tensor places;  // int64 [n], ascending: where they are among all ids; undefined: they are all
-};
-// For each slice that has some; without ids for the first one, which then knows the size of a row.
-// `ids`: int64 [m], rows of the variable.
-COHORT_API std::vector<RowsOfSlice> split_rows(std::span<const rpc::Slice> slices,
-                                               const at::Tensor& ids);
-// Rows [n, …] that split_rows() has divided, in the order of the ids.
-COHORT_API at::Tensor joined_rows(std::span<const RowsOfSlice> split,
-                                  std::span<const at::Tensor> rows);
+using variable::joined_rows;
+using variable::RowsOfPart;
+
+// The rows that each slice has; see variable/rows.h. `ids`: int64 [m], rows of the variable. The
+// server of the first or the last slice refuses a number that is no row.
+COHORT_API std::vector<RowsOfPart> split_rows(std::span<const rpc::Slice> slices,
+                                              const at::Tensor& ids);
 
 // The value of a variable from those of its slices; undefined if they are.
 COHORT_API at::Tensor joined_slices(std::span<at::Tensor> values);

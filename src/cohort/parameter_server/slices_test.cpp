@@ -30,13 +30,13 @@ TEST(Slices, RowsAreDividedAndJoined) {
   const at::Tensor ids = numbers({9, 0, 5, 2, 9});
   const auto split = split_rows(kSlices, ids);
   ASSERT_EQ(split.size(), 2U);
-  EXPECT_EQ(split[0].slice, 0U);
+  EXPECT_EQ(split[0].part, 0U);
   EXPECT_TRUE(at::equal(split[0].ids, numbers({0, 2})));
-  EXPECT_EQ(split[1].slice, 2U);
+  EXPECT_EQ(split[1].part, 2U);
   EXPECT_TRUE(at::equal(split[1].ids, numbers({4, 0, 4})));
   const at::Tensor value = matrix(10);
   std::vector<at::Tensor> rows;
-  for (const RowsOfSlice& each : split) {
+  for (const RowsOfPart& each : split) {
     const rpc::Slice& slice = kSlices[each.slice];
     rows.push_back(value.narrow(0, slice.first_row, slice.rows).index_select(0, each.ids));
   }
@@ -48,7 +48,7 @@ TEST(Slices, NoRowsAreReadFromTheFirstSlice) {
   for (const std::vector<rpc::Slice>& slices : {kSlices, kWhole}) {
     const auto split = split_rows(slices, numbers({}));
     ASSERT_EQ(split.size(), 1U);
-    EXPECT_EQ(split[0].slice, 0U);
+    EXPECT_EQ(split[0].part, 0U);
     EXPECT_EQ(split[0].ids.numel(), 0);
     const std::vector<at::Tensor> rows = {matrix(0)};
     EXPECT_EQ(joined_rows(split, rows).sizes(), at::IntArrayRef({0, 2}));

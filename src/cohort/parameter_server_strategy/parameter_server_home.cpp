@@ -172,6 +172,21 @@ void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
   push(values, "upload of");
 }
 
+void ParameterServerHome::fill_by_shards(const Variable& variable,
+                                         const Initializer& initializer) const {
+  const at::Tensor value = variable.tensor().detach();
+  for (const rpc::Slice& slice : slices_of(variable)) {
+    if (slice.is_whole()) {
+      InitializerRecipe::fill(initializer, value, variable.name(), options_.cluster.seed);
+    } else {
+      const RowRange rows{slice.first_row, slice.first_row + slice.rows};
+      value.narrow(0, slice.first_row, slice.rows)
+          .copy_(
+              initializer.make_rows(variable.spec(), rows, variable.name(), options_.cluster.seed));
+    }
+  }
+}
+
 rpc::InitialValue ParameterServerHome::initial_value(const Initializer& initializer,
                                                      const Variable& variable,
                                                      const rpc::Slice& slice) const {
@@ -218,8 +233,26 @@ Variable ParameterServerHome::make(const internal::NamedTensor& wanted,
     next_row += slices.back().rows;
   }
   placement().take({.slices = slices});
-  return Variable(std::make_shared<RemoteVariable>(wanted.name, wanted.tensor, wanted.is_trainable,
-                                                   id, weak_from_this()));
+  const auto made = std::make_shared<RemoteVariable>(wanted.name, wanted.tensor,
+                                                     wanted.is_trainable, id, weak_from_this());
+  if (shards > 1) add_shards(made, slices);
+  return Variable(made);
+}
+
+// Each is a variable of its own that is whole on its server. Its stand-in is a view.
+void ParameterServerHome::add_shards(const std::shared_ptr<RemoteVariable>& whole,
+                                     std::span<const rpc::Slice> slices) {
+  std::vector<Variable> shards;
+  for (const rpc::Slice& slice : slices) {
+    placement().take({.slices = {{.variable = slice.shard, .server = slice.server}}});
+    const at::Tensor rows = whole->tensor().detach().narrow(0, slice.first_row, slice.rows);
+    const std::string name = whole->name() + "/part_" + std::to_string(shards.size());
+    const auto shard = std::make_shared<RemoteVariable>(name, rows, /*is_trainable=*/false,
+                                                        slice.shard, weak_from_this());
+    shard->be_shard_of(whole);
+    shards.emplace_back(shard);
+  }
+  whole->set_shards(std::move(shards));
 }
 
 Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
@@ -253,6 +286,10 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
     variables_.check_new(variable);
     alone.add(variable);
   }
+  if (initializer != nullptr && !InitializerRecipe::has_numbers(*initializer)) {
+    for (const Variable& variable : fresh) fill_by_shards(variable, *initializer);
+    initializer = nullptr;
+  }
   std::optional<FilledStandIns> filled;
   // The stand-ins get the values too, since a trace computes with them; a step that reads a value
   // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
@@ -268,7 +305,7 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
 
 std::vector<std::uint32_t> ParameterServerHome::servers_of(const Variable& variable) const {
   RemoteVariable::of(variable);  // throws for another kind
-  COHORT_CHECK(variables_.find(variable.tensor()) != nullptr, ErrorCode::failed_precondition,
+  COHORT_CHECK(variable.impl()->home().get() == this, ErrorCode::failed_precondition,
                "[strategy.variable] expected a variable of this strategy in "
                "VariableOptions::colocate_with, got '",
                variable.name(), "' of another (mixing strategies); make both with one strategy");

@@ -11,6 +11,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -121,10 +122,12 @@ class COHORT_API ParameterServerHome final
   std::int64_t num_shards(const internal::NamedTensor& wanted) const;
   rpc::InitialValue initial_value(const Initializer& initializer, const Variable& variable,
                                   const rpc::Slice& slice) const;
+  void add_shards(const std::shared_ptr<RemoteVariable>& whole, std::span<const rpc::Slice> slices);
   Variable make(const internal::NamedTensor& wanted, std::optional<std::uint32_t> ps,
                 std::uint64_t& turn) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
+  void fill_by_shards(const Variable& variable, const Initializer& initializer) const;
   void upload(const std::vector<Variable>& fresh) const;
   void load_stand_ins(EagerStep& step) const;
   void write_back_stand_ins(std::string_view where) const;

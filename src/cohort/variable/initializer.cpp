@@ -10,6 +10,7 @@
 #include <cmath>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
@@ -75,6 +76,14 @@ Initializer Initializer::ones() { return constant(1); }
 Initializer Initializer::constant(double value) { return {Kind::constant, value, 0}; }
 Initializer Initializer::glorot_uniform() { return {Kind::glorot, 0, 0}; }
 
+Initializer Initializer::function(Function fn) {
+  COHORT_CHECK(fn, ErrorCode::invalid_argument,
+               "[initializer.function] expected a function, got an empty std::function");
+  Initializer initializer{Kind::function, 0, 0};
+  initializer.function_ = std::make_shared<const Function>(std::move(fn));
+  return initializer;
+}
+
 Initializer Initializer::random_uniform(double min, double max) {
   COHORT_CHECK(std::isfinite(max - min) && min <= max, ErrorCode::invalid_argument,
                "[initializer.random_uniform] expected finite numbers, min <= max, got min ", min,
@@ -97,6 +106,7 @@ void Initializer::check_spec(const TensorSpec& spec, std::string_view name) cons
   COHORT_CHECK(is_number && spec.is_static(), ErrorCode::invalid_argument,
                "[initializer.make] expected a spec of numbers with all sizes, got ",
                spec.to_string(), " (variable '", name, "'); give the dtype and every size");
+  if (kind_ == Kind::function) return;
   if (kind_ == Kind::constant) {
     COHORT_CHECK(holds(spec.dtype, first_), ErrorCode::invalid_argument,
                  "[initializer.make] expected a constant that ", dtype_name(spec.dtype),
@@ -116,7 +126,9 @@ void Initializer::check_spec(const TensorSpec& spec, std::string_view name) cons
 
 void Initializer::fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
                        std::uint64_t key) const {
-  if (kind_ == Kind::constant) {
+  if (kind_ == Kind::function) {
+    fill_by_function(values, whole, first_index);
+  } else if (kind_ == Kind::constant) {
     values.fill_(first_);
   } else if (kind_ == Kind::normal) {
     fill_random(values, first_index, [&](std::uint64_t block) {
@@ -132,6 +144,25 @@ void Initializer::fill(at::Tensor& values, const TensorSpec& whole, std::int64_t
       return std::array{min + width * first, min + width * second};
     });
   }
+}
+
+void Initializer::fill_by_function(at::Tensor& values, const TensorSpec& whole,
+                                   std::int64_t first_index) const {
+  RowRange rows;
+  if (values.dim() > 0 && values.numel() > 0) {
+    rows.begin = first_index / (values.numel() / values.size(0));
+    rows.end = rows.begin + values.size(0);
+  }
+  const at::Tensor made = (*function_)(whole, rows);
+  const bool is_defined = made.defined() && made.layout() == at::kStrided;
+  const TensorSpec got = is_defined ? TensorSpec::of(made) : TensorSpec();
+  const bool is_whole = is_defined && got == whole;
+  COHORT_CHECK(is_whole || (is_defined && got == TensorSpec::of(values)),
+               ErrorCode::invalid_argument, "[initializer.function] expected rows [", rows.begin,
+               ", ", rows.end, ") of ", whole.to_string(), ", got ",
+               is_defined ? got.to_string() : "no dense tensor");
+  const bool is_part = is_whole && values.sizes() != made.sizes();
+  values.copy_((is_part ? made.narrow(0, rows.begin, values.size(0)) : made).detach());
 }
 
 at::Tensor Initializer::make(const TensorSpec& spec, std::string_view name,
@@ -158,10 +189,16 @@ Initializer InitializerRecipe::initializer() const {
       return Initializer::random_normal(first, second);
     case Initializer::Kind::glorot:
       return Initializer::glorot_uniform();
+    case Initializer::Kind::function:
+      break;  // cannot be sent
   }
   internal::throw_error(ErrorCode::invalid_argument,
                         "[initializer.recipe] expected a kind from 0 to 3, got ",
                         static_cast<int>(kind), "; its sender is of another version");
+}
+
+bool InitializerRecipe::has_numbers(const Initializer& initializer) {
+  return initializer.kind_ != Initializer::Kind::function;
 }
 
 void InitializerRecipe::check(const Initializer& initializer, const TensorSpec& spec,

@@ -18,6 +18,8 @@ struct COHORT_API InitializerRecipe {
   double first = 0;       // the constant, the minimum or the mean
   double second = 0;      // the maximum or the standard deviation
 
+  // Not Initializer::function(), whose values only its own process can make.
+  static bool has_numbers(const Initializer& initializer);
   static InitializerRecipe of(const Initializer& initializer);
   // The same values on every task. invalid_argument for numbers that no initializer has.
   Initializer initializer() const;

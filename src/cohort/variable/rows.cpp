@@ -4,6 +4,7 @@
 #include <ATen/Dispatch.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_unique.h>
+#include <ATen/ops/empty.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -227,6 +228,68 @@ void apply_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& in
   }
   // Autograd must detect it if a graph that saved the old value is run backwards later.
   value.unsafeGetTensorImpl()->bump_version();
+}
+
+namespace {
+
+std::span<const std::int64_t> numbers_of(const at::Tensor& ids) {
+  return {ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())};
+}
+
+at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
+  const at::Tensor tensor =
+      at::empty({static_cast<std::int64_t>(numbers.size())}, at::TensorOptions(at::kLong));
+  std::copy(numbers.begin(), numbers.end(), tensor.data_ptr<std::int64_t>());
+  return tensor;
+}
+
+std::size_t part_of(std::span<const std::int64_t> first_rows, std::int64_t row) {
+  const auto after = std::upper_bound(first_rows.begin(), first_rows.end(), row);
+  return after == first_rows.begin() ? 0 : static_cast<std::size_t>(after - first_rows.begin()) - 1;
+}
+
+}  // namespace
+
+std::vector<RowsOfPart> split_rows(std::span<const std::int64_t> first_rows,
+                                   const at::Tensor& ids) {
+  const at::Tensor all = ids.to(at::kLong).contiguous();
+  if (first_rows.size() == 1 || all.numel() == 0) return {{0, all, {}}};
+  std::vector<std::vector<std::int64_t>> local(first_rows.size()), places(first_rows.size());
+  const auto rows = numbers_of(all);
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::size_t part = part_of(first_rows, rows[i]);
+    local[part].push_back(rows[i] - first_rows[part]);
+    places[part].push_back(static_cast<std::int64_t>(i));
+  }
+  std::vector<RowsOfPart> split;
+  for (std::size_t i = 0; i < first_rows.size(); ++i)
+    if (!local[i].empty()) split.push_back({i, tensor_of(local[i]), tensor_of(places[i])});
+  return split;
+}
+
+at::Tensor joined_rows(std::span<const RowsOfPart> split, std::span<const at::Tensor> rows) {
+  if (split.size() == 1) return rows.front();
+  std::vector<std::int64_t> sizes = rows.front().sizes().vec();
+  sizes.front() = 0;
+  for (const RowsOfPart& each : split) sizes.front() += each.places.numel();
+  at::Tensor joined = at::empty(sizes, rows.front().options());
+  for (std::size_t i = 0; i < split.size(); ++i) {
+    COHORT_CHECK(rows[i].sizes().slice(1) == joined.sizes().slice(1) &&
+                     rows[i].scalar_type() == joined.scalar_type() &&
+                     rows[i].size(0) == split[i].places.numel(),
+                 ErrorCode::data_loss, "[server.pull] expected ", split[i].places.numel(),
+                 " rows like those of other servers, got ", TensorSpec::of(rows[i]).to_string());
+    replace_rows(joined, split[i].places, rows[i].contiguous());
+  }
+  return joined;
+}
+
+at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& places) {
+  const auto numbers = numbers_of(places);
+  if (numbers.empty()) return rows.narrow(0, 0, 0);
+  const auto count = static_cast<std::int64_t>(numbers.size());
+  const bool lie_together = numbers.back() - numbers.front() + 1 == count;
+  return lie_together ? rows.narrow(0, numbers.front(), count) : rows.index_select(0, places);
 }
 
 }  // namespace cohort::variable

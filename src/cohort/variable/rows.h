@@ -4,7 +4,11 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <span>
 #include <string_view>
+#include <vector>
 
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
@@ -38,5 +42,25 @@ COHORT_API void copy_rows(const at::Tensor& rows, const at::Tensor& value,
 // The opposite: copies row i of `rows` to row indices[i] of `value`.
 COHORT_API void replace_rows(const at::Tensor& value, const at::Tensor& indices,
                              const at::Tensor& rows);
+
+// --- a value whose rows are divided into parts --------------------------------------------------
+
+// The rows among some ids that one part has.
+struct RowsOfPart {
+  std::size_t part = 0;
+  at::Tensor ids;     // int64 [n], counted from the first row of the part
+  at::Tensor places;  // int64 [n], ascending: where they are among all ids; undefined: they are all
+};
+// For each part that has some; without ids for the first one, which then knows the size of a row.
+// `first_rows`: of each part, ascending. `ids`: int64 [m], rows of the whole value; a number that
+// is no row goes to the first or the last part.
+COHORT_API std::vector<RowsOfPart> split_rows(std::span<const std::int64_t> first_rows,
+                                              const at::Tensor& ids);
+// Rows [n, …] that split_rows() has divided, in the order of the ids. Throws data_loss if they do
+// not fit.
+COHORT_API at::Tensor joined_rows(std::span<const RowsOfPart> split,
+                                  std::span<const at::Tensor> rows);
+// Rows of `rows` at these places of split_rows(). If the ids ascend, it is a view.
+COHORT_API at::Tensor rows_at(const at::Tensor& rows, const at::Tensor& places);
 
 }  // namespace cohort::variable

@@ -147,7 +147,9 @@ namespace {
 // Row ids are read, which only a run of a program can do.
 void check_write(const VariableWrite& write, bool is_traced) {
   const auto& [variable, kind, value, row_ids, is_number] = write;
-  if (!variable::is_scatter(kind)) {
+  if (!variable::is_scatter(kind) && variable.impl()->home()->assigns_by_parts()) {
+    variable.impl()->home()->check_use("assign", variable.name());
+  } else if (!variable::is_scatter(kind)) {
     variable::check_assign(kind, variable.name(), variable.spec(), value);
   } else if (!is_traced) {
     variable::check_rows(kind, variable.name(), variable.spec(), row_ids, value);

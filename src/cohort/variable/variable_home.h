@@ -95,6 +95,14 @@ class COHORT_API VariableHome {
   virtual bool is_of_one_strategy() const { return reduces_over_replicas(); }
   // The current values, in memory of their own.
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) const = 0;
+  // The current values of rows; `ids`: int64 [n] on the CPU, contiguous. For variables whose
+  // tensor() has no current value here.
+  virtual at::Tensor read_rows(const Variable& variable, const at::Tensor& ids) const {
+    return read({&variable, 1})[0].index_select(0, ids);
+  }
+  // Whether assign() goes to the parts of a variable one after the other, each of which checks its
+  // own value.
+  virtual bool assigns_by_parts() const { return false; }
   // Gives the state of these variables, whole or in chunks of rows; see variable/state_walk.h.
   virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,
                             const TakeRecord& take) const = 0;

@@ -51,13 +51,13 @@ internal::EffectHandler::Read ProgramHost::read(std::span<const RowRead> rows,
                                                 std::span<const std::int64_t> variables) {
   const std::vector<std::size_t> places_read(variables.begin(), variables.end());
   parameter_server::PullBatch batch(places_->variables.version());
-  std::vector<std::vector<parameter_server::RowsOfSlice>> split;
+  std::vector<std::vector<parameter_server::RowsOfPart>> split;
   std::size_t next = num_parts();
   for (const RowRead& each : rows) {
     const auto slices = places_->variables.of(static_cast<std::size_t>(each.variable));
     split.push_back(parameter_server::split_rows(slices, each.ids));
-    for (const parameter_server::RowsOfSlice& part : split.back())
-      batch.add_rows(slices[part.slice], part.ids, next++);
+    for (const parameter_server::RowsOfPart& part : split.back())
+      batch.add_rows(slices[part.part], part.ids, next++);
   }
   const auto pulls = program_.pulls_of(*places_, places_read, std::move(batch));
   std::vector<at::Tensor> parts(next);

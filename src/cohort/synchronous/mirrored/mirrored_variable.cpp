@@ -123,6 +123,10 @@ void MirroredVariable::note_writes() { handed_out_version_ = version_of(componen
 std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method, name_); }
 
+bool MirroredVariable::is_tensor_current() const {
+  return !is_on_read() || (!SyncOnReadScope::is_here() && home_->is_in_replica());
+}
+
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
   if (!is_on_read()) return;
   COHORT_CHECK(!SyncOnReadScope::is_here(), ErrorCode::unimplemented, "[", call,

@@ -73,6 +73,7 @@ class MirroredVariable final : public VariableImpl,
   at::Tensor reduced(const std::vector<at::Tensor>& values) const;
   std::vector<at::Tensor> values_to_reduce() const;
   // Throws in cross-replica context if the value is only known by a reduction (on_read).
+  bool is_tensor_current() const override;
   void check_tensor_is_current(std::string_view call) const override;
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override;
@@ -191,6 +192,7 @@ class ComponentVariable final : public ComponentImpl {
   bool is_trainable() const override { return container_.is_trainable(); }
   VariableReplication replication() const override { return container_.replication(); }
   const at::Tensor& tensor() const override;
+  bool is_tensor_current() const override { return true; }
   void check_tensor_is_current(std::string_view) const override {}
   at::Tensor copy() const override;
   std::shared_ptr<VariableHome> home() const override { return container_.home(); }

@@ -41,6 +41,7 @@ class LocalVariable final : public VariableImpl {
   const TensorSpec& spec() const override { return spec_; }
   bool is_trainable() const override { return is_trainable_; }
   const at::Tensor& tensor() const override { return state_.value(); }
+  bool is_tensor_current() const override { return true; }
   void check_tensor_is_current(std::string_view) const override {}
   at::Tensor copy() const override {
     if (function::Trace::current() != nullptr) return tensor().detach().clone();
