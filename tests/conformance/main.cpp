@@ -8,6 +8,7 @@
 
 #include "cohort/core/log.h"
 #include "tests/conformance/runner.h"
+#include "tests/conformance/strategy_cluster.h"
 #include "tests/conformance/strategy_worker_process.h"
 
 namespace {
@@ -44,7 +45,10 @@ int main(int argc, char** argv) {
       ->transform(CLI::Transformer(backends));
   int socket = -1;  // of the runner that has started this process as a worker
   app.add_option("--worker", socket)->group("");
+  bool is_server = false;  // of the cluster of a case
+  app.add_flag("--server", is_server)->group("");
   CLI11_PARSE(app, argc, argv);
+  if (is_server) return strategy::serve_as_process();
   options.workers.are_threads = workers == "threads";
   options.deadline = std::chrono::milliseconds(static_cast<std::int64_t>(seconds * 1000));
   options.workers.deadline = options.deadline * 9 / 10;

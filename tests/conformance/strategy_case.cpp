@@ -174,10 +174,24 @@ void StrategyCase::add_strategy(const std::string& name, const Json& spec) {
     strategies_[name] = &default_strategy();
     return;
   }
-  std::unique_ptr<Strategy> made = made_strategy(spec, place_);
+  std::unique_ptr<Strategy> made = make_strategy(name, spec);
   const std::lock_guard lock(mutex_);
   strategies_[name] = made.get();
   made_.push_back(std::move(made));
+}
+
+std::unique_ptr<Strategy> StrategyCase::make_strategy(const std::string& name, const Json& spec) {
+  if (member(spec, "kind") != "parameter_server") return made_strategy(spec, place_);
+  std::unique_ptr<CaseCluster>& cluster = clusters_[name];
+  cluster = std::make_unique<CaseCluster>(member(spec, "workers").get<int>(),
+                                          member(spec, "ps").get<int>(), place_.program);
+  return cluster->make_strategy();
+}
+
+CaseCluster& StrategyCase::cluster() {
+  const auto found = clusters_.find("S");
+  if (found == clusters_.end()) throw CaseFault("S has no workers and parameter servers");
+  return *found->second;
 }
 
 Strategy& StrategyCase::strategy(const std::string& name) {

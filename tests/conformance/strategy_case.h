@@ -18,6 +18,7 @@
 #include "cohort/strategy/synchronous_strategy.h"
 #include "tests/conformance/case_directory.h"
 #include "tests/conformance/json.h"
+#include "tests/conformance/strategy_cluster.h"
 #include "tests/conformance/strategy_value.h"
 
 namespace cohort::conformance::strategy {
@@ -79,12 +80,13 @@ class Frame {
   std::vector<std::pair<std::string, std::unique_ptr<OpenContext>>> open_;
 };
 
-// One of several workers that run a case.
+// Where a case runs: alone, or as one of several workers.
 struct WorkerPlace {
   const ClusterResolver* resolver = nullptr;  // nullptr: there is one worker
   std::size_t index = 0;
   int count = 1;
   GroupBackend backend = GroupBackend::automatic;
+  std::string program = "/proc/self/exe";  // cohort_conformance, for the servers of a cluster
 };
 
 // One case. Thread-safe, where it says so.
@@ -99,6 +101,9 @@ class StrategyCase {
   // The index of this worker.
   std::size_t worker() const { return place_.index; }
   int workers() const { return place_.count; }
+  // The cluster of S. Throws a CaseFault if S is no strategy of parameter servers.
+  CaseCluster& cluster();
+  bool has_cluster() const { return !clusters_.empty(); }
   // Makes a strategy as the case describes it.
   void add_strategy(const std::string& name, const Json& spec);
   // Thread-safe. Throw a CaseFault for an unknown one.
@@ -145,9 +150,12 @@ class StrategyCase {
     std::shared_ptr<VariableLeaf> leaf;
   };
   Origin& origin_of(const Variable& variable);
+  std::unique_ptr<Strategy> make_strategy(const std::string& name, const Json& spec);
 
   const WorkerPlace place_;
   CaseDirectory directory_{Json::array()};
+  // Of the strategies of parameter servers, by their names.
+  std::map<std::string, std::unique_ptr<CaseCluster>> clusters_;
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;
   std::vector<std::unique_ptr<Strategy>> made_;

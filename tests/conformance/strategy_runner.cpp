@@ -112,7 +112,9 @@ Verdict run_strategy_case(const Json& content, const WorkerOptions& workers) {
   if (!reason.empty()) return {Status::skipped, reason};
   const Json spec = member_or(content, "strategy", Json::object());
   if (spec.value("kind", "") == "multi_worker_mirrored") return run_workers(content, workers);
-  StrategyCase test(content);
+  WorkerPlace place;
+  place.program = workers.program;
+  StrategyCase test(content, place);
   return run_steps(test, content, [](std::size_t) {});
 }
 

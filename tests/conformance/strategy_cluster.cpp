@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/conformance/strategy_cluster.h"
+
+#include <utility>
+
+#include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/error.h"
+#include "cohort/server/server.h"
+
+namespace cohort::conformance::strategy {
+namespace {
+
+// Shorter than the library's own timeouts, since a lost server must be noticed within the deadline
+// of a case.
+constexpr Duration kClusterTimeout = std::chrono::seconds(20);
+
+}  // namespace
+
+int serve_as_process() {
+  try {
+    return Server(TfConfigResolver()).join();
+  } catch (const Error& error) {
+    return exit_code_of(error);
+  }
+}
+
+CaseCluster::CaseCluster(int workers, int ps, const std::string& program)
+    : thread_(&CaseCluster::do_orders, this) {
+  order([&] {
+    servers_ = std::make_unique<testing::TestCluster>(testing::TestClusterOptions{
+        .workers = workers, .ps = ps, .command = {program, "--server"}});
+  });
+  try {
+    finish();
+  } catch (...) {
+    end();
+    throw;
+  }
+}
+
+CaseCluster::~CaseCluster() { end(); }
+
+void CaseCluster::end() noexcept {
+  {
+    const std::lock_guard lock(mutex_);
+    is_ending_ = true;
+  }
+  changed_.notify_all();
+  thread_.join();
+}
+
+std::unique_ptr<ParameterServerStrategy> CaseCluster::make_strategy(Partitioner partitioner) const {
+  return std::make_unique<ParameterServerStrategy>(
+      servers_->resolver(), ParameterServerOptions{.cluster = {.timeout = kClusterTimeout,
+                                                               .data_timeout = kClusterTimeout},
+                                                   .partitioner = std::move(partitioner)});
+}
+
+void CaseCluster::kill(const std::string& task) {
+  order([this, task] { servers_->kill(task); });
+  finish();
+}
+
+void CaseCluster::restart(const std::string& task, std::chrono::milliseconds delay) {
+  order([this, task, delay] {
+    std::this_thread::sleep_for(delay);
+    servers_->restart(task);
+  });
+  if (delay.count() == 0) finish();
+}
+
+void CaseCluster::order(std::function<void()> work) {
+  {
+    const std::lock_guard lock(mutex_);
+    orders_.push_back(std::move(work));
+  }
+  changed_.notify_all();
+}
+
+// Waits until all orders are done, and throws the first error.
+void CaseCluster::finish() {
+  std::unique_lock lock(mutex_);
+  changed_.wait(lock, [this] { return orders_.empty() && !is_busy_; });
+  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+}
+
+void CaseCluster::do_orders() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [this] { return is_ending_ || !orders_.empty(); });
+    if (is_ending_) break;
+    const std::function<void()> work = std::move(orders_.front());
+    orders_.pop_front();
+    is_busy_ = true;
+    lock.unlock();
+    std::exception_ptr failure;
+    try {
+      work();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+    lock.lock();
+    if (failure_ == nullptr) failure_ = failure;
+    is_busy_ = false;
+    changed_.notify_all();
+  }
+  lock.unlock();
+  servers_.reset();
+}
+
+}  // namespace cohort::conformance::strategy
