@@ -10,7 +10,9 @@
 #include <algorithm>
 #include <charconv>
 #include <iterator>
+#include <sstream>
 #include <tuple>
+#include <type_traits>
 
 #include "cohort/strategy/torch_optimizer.h"
 
@@ -33,10 +35,22 @@ std::string bytes_of(const c10::IValue& value) {
   return {static_cast<const char*>(tensor.data_ptr()), tensor.nbytes()};
 }
 
+// LibTorch 2 has the address itself as the key.
+template <class Key>
+Key key_of(const at::Tensor& parameter) {
+  if constexpr (std::is_pointer_v<Key>) {
+    return parameter.unsafeGetTensorImpl();
+  } else {
+    std::ostringstream text;
+    text << parameter.unsafeGetTensorImpl();
+    return text.str();
+  }
+}
+
 // The slots of a parameter, without their devices; empty if it has none, or if they cannot be read.
 std::string state_of(const Optimizer& optimizer, const at::Tensor& parameter) {
   const auto& all = optimizer.state();
-  const auto found = all.find(c10::guts::to_string(parameter.unsafeGetTensorImpl()));
+  const auto found = all.find(key_of<typename std::decay_t<decltype(all)>::key_type>(parameter));
   if (found == all.end()) return {};
   std::string bytes, state;
   try {
