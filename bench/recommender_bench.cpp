@@ -25,6 +25,8 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/replica_context.h"
+#include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/cluster/test_cluster.h"
 
 namespace cohort::bench {
@@ -108,6 +110,42 @@ class Alone {
   std::int64_t step_ = 0;
 };
 
+// Replicas in this process, which divide the batch.
+class Replicas {
+ public:
+  Replicas(std::int64_t rows, bool is_sparse, const std::vector<std::string>& devices)
+      : strategy_(devices),
+        model_(strategy_.replicate([&] { return Recommender(rows, is_sparse); })),
+        optimizer_(model_.parameters(), {.learning_rate = kRate}),
+        examples_(rows) {}
+
+  double measure() {
+    return 1e6 * seconds_of([&] {
+             for (int i = 0; i < kSteps; ++i) step();
+           }) /
+           kSteps / kBatch;
+  }
+
+ private:
+  void step() {
+    const std::int64_t own = kBatch / strategy_.num_replicas_in_sync();
+    const std::int64_t first = (step_++ % kBatches) * kBatch;
+    strategy_.run([&] {
+      const std::int64_t at = first + own * get_replica_context()->replica_id_in_sync_group();
+      const at::Tensor loss = model_->loss(examples_.ids.slice(0, at, at + own),
+                                           examples_.numbers.slice(0, at, at + own),
+                                           examples_.labels.slice(0, at, at + own));
+      optimizer_.minimize(loss / strategy_.num_replicas_in_sync());
+    });
+  }
+
+  MirroredStrategy strategy_;
+  Replicated<Recommender> model_;
+  Adagrad optimizer_;
+  const Examples examples_;
+  std::int64_t step_ = 0;
+};
+
 // Two workers and two parameter servers.
 class Cluster {
  public:
@@ -168,6 +206,7 @@ void run(const Bench& bench) {
     if (!bench.wants(title)) continue;
     torch::manual_seed(1);
     Alone alone(rows, true);
+    Replicas one(rows, true, {"CPU:0"}), two(rows, true, {"CPU:0", "CPU:1"});
     Cluster dense(rows, false), sparse(rows, true);
     for (const auto& [name, cluster] :
          {std::pair("sparse(false)", &dense), {"sparse(true)", &sparse}}) {
@@ -177,6 +216,8 @@ void run(const Bench& bench) {
     }
     bench.compare(title, {.unit = "us/example"},
                   {{"LibTorch alone, sparse(true)", [&] { return alone.measure(); }},
+                   {"cohort, 1 replica, sparse(true)", [&] { return one.measure(); }},
+                   {"cohort, 2 replicas, sparse(true)", [&] { return two.measure(); }},
                    {"cohort, 2 workers, 2 ps, sparse(false)", [&] { return dense.measure(); }},
                    {"cohort, 2 workers, 2 ps, sparse(true)", [&] { return sparse.measure(); }}});
   }

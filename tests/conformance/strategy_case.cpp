@@ -185,7 +185,7 @@ std::unique_ptr<Strategy> StrategyCase::make_strategy(const std::string& name, c
   std::unique_ptr<CaseCluster>& cluster = clusters_[name];
   cluster = std::make_unique<CaseCluster>(member(spec, "workers").get<int>(),
                                           member(spec, "ps").get<int>(), place_.program);
-  return cluster->make_strategy();
+  return cluster->make_strategy(partitioner_in(spec));
 }
 
 CaseCluster& StrategyCase::cluster() {
@@ -212,14 +212,21 @@ std::string StrategyCase::name_of(const Strategy& strategy) {
 
 Variable StrategyCase::create_variable(const std::string& name, const at::Tensor& initial_value,
                                        const VariableOptions& options) {
+  return create_variable(name, options, [&](Strategy& current, const std::string& unique) {
+    return &current == &default_strategy() ? created_local_variable(unique, initial_value, options)
+                                           : current.variable(unique, initial_value, options);
+  });
+}
+
+Variable StrategyCase::create_variable(
+    const std::string& name, const VariableOptions& options,
+    const std::function<Variable(Strategy&, const std::string&)>& make) {
   Strategy& current = get_strategy();
   // TensorFlow gives the name to any number of variables. Each replica makes the same attempts.
   for (int attempt = 0;; ++attempt) {
     const std::string unique = attempt == 0 ? name : name + "_" + std::to_string(attempt);
     try {
-      const Variable variable = &current == &default_strategy()
-                                    ? created_local_variable(unique, initial_value, options)
-                                    : current.variable(unique, initial_value, options);
+      const Variable variable = make(current, unique);
       const std::lock_guard lock(mutex_);
       origins_.try_emplace(variable.impl().get(), Origin{&current, name, options,
                                                          std::make_shared<VariableLeaf>(variable)});

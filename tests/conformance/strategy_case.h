@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -113,6 +114,9 @@ class StrategyCase {
   // Creates a variable where the current context keeps variables. Thread-safe.
   Variable create_variable(const std::string& name, const at::Tensor& initial_value,
                            const VariableOptions& options);
+  // `make`: creates it under a name in the current strategy.
+  Variable create_variable(const std::string& name, const VariableOptions& options,
+                           const std::function<Variable(Strategy&, const std::string&)>& make);
   // The strategy that made the variable, and the name under which the case created it, which the
   // library's name may extend to make it unique. Thread-safe.
   Strategy& strategy_of(const Variable& variable);
@@ -169,6 +173,8 @@ class StrategyCase {
 
 // Where code on this thread runs: "r<k>", "x" or "u<k>" (FORMAT.md, 2).
 std::string place_of(const Frame& frame);
+// How a strategy of parameter servers divides variables; empty if not at all.
+Partitioner partitioner_in(const Json& strategy);  // strategy_partitioners.cpp
 // "cpu:1" as the library reads it.
 std::string device_text(const std::string& text);
 

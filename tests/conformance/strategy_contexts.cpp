@@ -4,6 +4,7 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/data/dataset_options.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "tests/conformance/strategy_steps.h"
@@ -31,7 +32,8 @@ class DeviceScope {};
 
 std::unique_ptr<OpenContext> entered_context(const Step& step, const std::string& what) {
   if (what == "device") return std::make_unique<EnteredScope<DeviceScope>>();
-  if (what == "creator") {
+  // A creator of tf chooses a device by a device scope.
+  if (what == "creator" || what == "creator_device") {
     return std::make_unique<EnteredScope<VariableCreatorScope>>(
         [](VariableRequest request, const VariableCreatorScope::Next& next) {
           return next(std::move(request));
@@ -41,6 +43,7 @@ std::unique_ptr<OpenContext> entered_context(const Step& step, const std::string
     return std::make_unique<EnteredScope<ColocationScope>>(step.strategy(), step.variable());
   }
   if (what == "sync_on_read") return std::make_unique<EnteredScope<SyncOnReadScope>>();
+  if (what == "caching") return std::make_unique<EnteredScope<CacheVariableReadsScope>>();
   throw CaseFault("unknown context '" + what + "'");
 }
 

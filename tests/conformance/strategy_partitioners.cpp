@@ -34,6 +34,12 @@ Divide partitioner_of(const Json& given) {
     options.bytes_per_string = number("bytes_per_string", options.bytes_per_string);
     return MaxSizePartitioner(options);
   }
+  if (kind == "returns") {
+    const Json& value = member(given, "value");
+    const auto counts =
+        value.is_null() ? std::vector<std::int64_t>() : value.get<std::vector<std::int64_t>>();
+    return [counts](const TensorSpec&, std::int64_t) { return counts; };
+  }
   throw CaseFault("unknown partitioner " + given.dump());
 }
 
@@ -50,6 +56,13 @@ Value partition(const Step& step) {
 }
 
 }  // namespace
+
+Partitioner partitioner_in(const Json& strategy) {
+  if (!strategy.contains("partitioner")) return {};
+  return [divide = partitioner_of(strategy["partitioner"])](const TensorSpec& spec) {
+    return divide(spec, 0);
+  };
+}
 
 const StepTable& partitioner_steps() {
   static const StepTable table = {

@@ -13,8 +13,8 @@
 namespace cohort::conformance::strategy {
 namespace {
 
-constexpr std::array<std::string_view, 5> kFilesOfLater = {
-    "coordinator.json", "faults.json", "ps_placement.json", "ps_v1.json", "resolver_other.json"};
+constexpr std::array<std::string_view, 4> kFilesOfLater = {"coordinator.json", "faults.json",
+                                                           "ps_v1.json", "resolver_other.json"};
 
 bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_it) {
   return std::any_of(steps.begin(), steps.end(), [&](const Json& step) {

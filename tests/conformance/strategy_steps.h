@@ -60,6 +60,7 @@ const StepTable& resolver_steps();       // strategy_resolvers.cpp
 const StepTable& queue_steps();          // strategy_queue.cpp
 const StepTable& partitioner_steps();    // strategy_partitioners.cpp
 const StepTable& sharded_steps();        // strategy_sharded.cpp
+const StepTable& server_steps();         // strategy_servers.cpp
 const StepTable& training_steps();       // strategy_training.cpp
 
 // Does one step and binds its result. Throws what it throws, and a CaseFault if it is unknown.

@@ -85,9 +85,19 @@ Value update_non_slot(const Step& step) {
                 numbered(arguments, components_for(arguments, devices.size()))));
 }
 
+// "ps:0/CPU:0" for "/job:ps/task:0/CPU:0".
+std::string short_device(const std::string& device) {
+  constexpr std::string_view kJob = "/job:", kTask = "/task:";
+  const std::size_t task = device.find(kTask);
+  if (!device.starts_with(kJob) || task == std::string::npos) return device;
+  return device.substr(kJob.size(), task - kJob.size()) + ":" + device.substr(task + kTask.size());
+}
+
 // One device is written without a list.
 Json devices_json(const std::vector<std::string>& devices) {
-  return devices.size() == 1 ? Json(devices[0]) : Json(devices);
+  Json all = Json::array();
+  for (const std::string& device : devices) all.push_back(short_device(device));
+  return all.size() == 1 ? all[0] : all;
 }
 
 Value non_slot_devices(const Step& step) {
@@ -109,6 +119,9 @@ Value device_of(const Step& step) {
   const Value value = step.value("value");
   if (const Variable* const variable = value.variable()) {
     Strategy& strategy = step.test.strategy_of(*variable);
+    // The coordinator's own device.
+    if (&strategy == &default_strategy() && step.test.has_cluster())
+      return Value::of_json("chief:0/CPU:0");
     return Value::of_json(devices_json(strategy.extended().devices(*variable)));
   }
   if (!value.devices.empty()) return Value::of_json(devices_json(value.devices));

@@ -79,9 +79,32 @@ std::string name_in(const Step& step) {
   return name.is_null() ? "Variable" : name.leaf.text();
 }
 
+// A callable that also makes a part, which needs a shape and a dtype. A strict one makes no whole.
+Variable created_by_parts(const Step& step, const VariableOptions& options) {
+  const Json& init = member(step.json, "init");
+  const at::Tensor all = tensor_from(step.test, evaluate(step.test, step.frame, init["part_fn"]));
+  const bool is_strict = member_or(init, "strict", false);
+  const auto part = [=](const TensorSpec& whole, RowRange rows) {
+    const bool is_whole = rows.end - rows.begin == whole.sizes->front();
+    COHORT_CHECK(!is_strict || !is_whole, ErrorCode::invalid_argument,
+                 "[conformance] expected to make a part of the value, got a call for all of it");
+    return all.narrow(0, rows.begin, rows.end - rows.begin);
+  };
+  const TensorSpec spec{scalar_type_of(step.text("dtype")),
+                        step.json["shape"].get<std::vector<std::int64_t>>()};
+  const auto make = [&](Strategy& strategy, const std::string& name) {
+    return strategy.variable(name, spec, Initializer::function(part), options);
+  };
+  return step.test.create_variable(name_in(step), options, make);
+}
+
 Value create(const Step& step) {
   const std::string name = name_in(step);
   const VariableOptions options = variable_options_in(step);
+  const Json& init = member(step.json, "init");
+  const bool has_parts = init.is_object() && init.contains("part_fn") && step.has("dtype") &&
+                         step.has("shape") && has_strategy();
+  if (has_parts) return step.test.value_of(created_by_parts(step, options));
   const at::Tensor value = initial_value(step, member(step.json, "init"));
   if (step.has("shape")) {
     COHORT_CHECK(value.sizes() == step.json["shape"].get<std::vector<std::int64_t>>(),

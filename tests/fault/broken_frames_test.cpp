@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Frames between real tasks that are corrupted, repeated, lost or delayed.
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -33,6 +36,8 @@ using testing::TestCluster;
 constexpr auto kPatience = std::chrono::seconds(60);
 constexpr const char* kJob = "broken_frames";
 constexpr std::int64_t kWeights = 6000;
+constexpr std::int64_t kRows = 900;
+constexpr std::int64_t kShards = 3;
 constexpr int kClosures = 8;  // per round
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
 constexpr int kFlips = 200;
@@ -68,17 +73,26 @@ class BrokenFramesTest : public ::testing::Test {
     }
     strategy = std::make_unique<ParameterServerStrategy>(
         cluster->resolver(),
-        ParameterServerOptions{.cluster = {.data_timeout = data_timeout, .job_id = kJob}});
+        ParameterServerOptions{.cluster = {.data_timeout = data_timeout, .job_id = kJob},
+                               .partitioner = [](const TensorSpec& spec) {
+                                 std::vector<std::int64_t> shards(spec.sizes->size(), 1);
+                                 if (spec.sizes->size() == 2) shards.front() = kShards;
+                                 return shards;
+                               }});
     coordinator = std::make_unique<ClusterCoordinator>(
         *strategy, CoordinatorOptions{.max_transient_ps_failures = 1'000'000,
                                       .max_transient_timeouts = 1'000'000});
     count = strategy->variable("count", at::zeros({}, at::kDouble));
     weights = strategy->variable("weights", at::zeros({kWeights}));
+    table = strategy->variable("table", at::zeros({kRows, 3}));
     step = Function([this](const at::Tensor& by) {
       const at::Tensor zero = count->tensor().mul(0).to(at::kFloat).add(weights->tensor().mul(0));
       const at::Tensor first = zero.slice(0, 0, 3).add(1);
       count->assign_add(at::ones({}, at::kDouble));
       weights->assign_add(zero.add(by));
+      // Moves these rows alone, in both directions, and to both servers.
+      const at::Tensor rows = at::embedding(table->tensor(), row_ids);
+      table->scatter_add(row_ids, rows.mul(0).add(by));
       return first;
     });
     run_round();
@@ -138,6 +152,8 @@ class BrokenFramesTest : public ::testing::Test {
     EXPECT_EQ(count->read().item<double>(), scheduled);
     const at::Tensor values = weights->read();
     EXPECT_TRUE(values.eq(scheduled).all().item<bool>()) << values.slice(0, 0, 3);
+    const at::Tensor expected = at::zeros({kRows, 3}).index_fill(0, row_ids, scheduled);
+    EXPECT_TRUE(at::equal(table->read(), expected)) << table->read().index_select(0, row_ids);
   }
   std::string what(const Fault& fault, const ProxiedTask& task) const {
     return to_string(fault) + " at " + task.task() + "; " + seed.text();
@@ -149,7 +165,8 @@ class BrokenFramesTest : public ::testing::Test {
   std::unique_ptr<TestCluster> cluster;
   std::unique_ptr<ParameterServerStrategy> strategy;
   std::unique_ptr<ClusterCoordinator> coordinator;
-  std::optional<Variable> count, weights;
+  std::optional<Variable> count, weights, table;
+  const at::Tensor row_ids = at::tensor({7, 450, 899}, at::kLong);
   Function step = Function::registered("none");
   double scheduled = 0;
   bool has_ended = false;  // the run ended with an error

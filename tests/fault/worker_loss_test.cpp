@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Workers that die while a job runs.
+#include <ATen/ops/embedding.h>
+#include <ATen/ops/equal.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -22,15 +25,23 @@ class WorkerLossTest : public ::testing::Test {
  protected:
   WorkerLossTest()
       : cluster({.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
-        strategy(cluster.resolver()),
+        strategy(cluster.resolver(), {.partitioner =
+                                          [](const TensorSpec& spec) {
+                                            std::vector<std::int64_t> shards(spec.sizes->size(), 1);
+                                            if (shards.size() == 2) shards.front() = 2;
+                                            return shards;
+                                          }}),
         coordinator(strategy),
         a(strategy.variable("a", at::zeros({2}))),
         b(strategy.variable("b", at::zeros({2}))),
+        table(strategy.variable("table", at::zeros({100, 2}))),
         // About a millisecond of work, and one update on each parameter server.
         step([this] {
           const at::Tensor x = at::ones({400, 400});
           a.assign_add(at::ones({2}));
           b.assign_add(at::mm(x, x).slice(0, 0, 2).select(1, 0).div(400));
+          const at::Tensor rows = at::embedding(table.tensor(), row_ids);
+          table.scatter_add(row_ids, rows.mul(0).add(1));
         }) {}
 
   std::uint64_t completed() const {
@@ -63,12 +74,16 @@ class WorkerLossTest : public ::testing::Test {
   void expect_each_update_once(double count) {
     EXPECT_TRUE(a.read().eq(count).all().item<bool>()) << a.read();
     EXPECT_TRUE(b.read().eq(count).all().item<bool>()) << b.read();
+    const at::Tensor expected = at::zeros({100, 2}).index_fill(0, row_ids, count);
+    EXPECT_TRUE(at::equal(table.read(), expected)) << table.read().index_select(0, row_ids);
   }
 
   TestCluster cluster;
   ParameterServerStrategy strategy;
   ClusterCoordinator coordinator;
   Variable a, b;
+  Variable table;  // a shard on each server
+  const at::Tensor row_ids = at::tensor({3, 97}, at::kLong);
   Function step;
 };
 

@@ -4,7 +4,9 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <fstream>
 #include <functional>
+#include <string>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
@@ -196,6 +198,150 @@ TEST_F(ShardedVariables, APartitionerThatDividesOtherwiseIsRefused) {
                 throws_error(ErrorCode::invalid_argument, "for variable 'table' float32[8, 4]"));
     const Variable scalar = strategy.variable("scalar", torch::ones({}));
     EXPECT_THAT(strategy.home()->servers_of(scalar), ElementsAre(0));
+  }
+}
+
+TEST_F(ShardedVariables, EachShardIsAVariable) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(3)});
+  const Variable whole = strategy.variable("table", table_of(8));
+  const ShardedVariable table(whole);
+  ASSERT_EQ(table.shards().size(), 3U);
+  EXPECT_THAT(table.offsets(), ElementsAre(0, 3, 6));
+  EXPECT_TRUE(torch::equal(table.shards()[1].read(), table_of(8).narrow(0, 3, 3)));
+  EXPECT_EQ(table.shards()[1], ShardedVariable(whole).shards()[1]);
+  table.shards()[2].assign(torch::ones({2, kWidth}));
+  EXPECT_TRUE(torch::equal(whole.read().narrow(0, 6, 2), torch::ones({2, kWidth})));
+  EXPECT_TRUE(torch::equal(table[-1], torch::ones({kWidth})));
+  EXPECT_TRUE(torch::equal(table.slice(6, 1, -2),
+                           torch::stack({torch::ones({kWidth}), table_of(8)[4], table_of(8)[2]})));
+  const at::Tensor ids = torch::tensor({7, 0, 5, 7}, torch::kInt);
+  EXPECT_TRUE(torch::equal(table.sparse_read(ids), whole.read().index_select(0, ids)));
+  EXPECT_TRUE(torch::equal(embedding_lookup(whole, ids), whole.read().index_select(0, ids)));
+  EXPECT_THAT([&] { ShardedVariable("other", {table.shards()[0]}); },
+              throws_error(ErrorCode::invalid_argument, "which is one of 'table'"));
+  const Variable beside =
+      strategy.variable("beside", torch::ones({4}), {.colocate_with = table.shards()[1]});
+  EXPECT_THAT(strategy.home()->servers_of(beside), ElementsAre(1));
+}
+
+TEST_F(ShardedVariables, AStepUsesTheWholeVariable) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
+  const Variable whole = strategy.variable("table", table_of(8));
+  const Variable shard = ShardedVariable(whole).shards()[0];
+  for (const bool runs_eagerly : {false, true}) {
+    ClusterCoordinator coordinator(strategy, {.run_eagerly = runs_eagerly});
+    const auto refused = [&](const std::function<void()>& body) {
+      const Function step(body);
+      EXPECT_THAT(
+          [&] {
+            coordinator.schedule(step);
+            coordinator.join();
+          },
+          throws_error(ErrorCode::failed_precondition, "got its shard 'table/part_0'"));
+    };
+    refused([&] { shard.read().sum(); });
+    refused([&] { shard.assign(torch::zeros({4, kWidth})); });
+  }
+  EXPECT_TRUE(torch::equal(whole.read(), table_of(8)));
+}
+
+// The lookups of a step move the rows that they use, and their gradients.
+TEST_F(ShardedVariables, LookupsOfAStepTrainTheRows) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(3)});
+  ClusterCoordinator coordinator(strategy);
+  const Variable table = strategy.variable("table", table_of(kRows));
+  const Variable local = local_variable("table", table_of(kRows));
+  const SGD optimizer({table}, {.learning_rate = 0.25});
+  const SGD local_optimizer({local}, {.learning_rate = 0.25});
+  const at::Tensor ids = torch::tensor({{900, 3}, {3, 400}}, torch::kLong);
+  const Function step(
+      [&](at::Tensor in) { optimizer.minimize(embedding_lookup(table, in, 0.5).square().sum()); });
+  coordinator.schedule(step, ids);
+  coordinator.join();
+  local_optimizer.minimize(embedding_lookup(local, ids, 0.5).square().sum());
+  EXPECT_TRUE(torch::equal(table.read(), local.read()));
+  EXPECT_EQ(coordinator.statistics().pulled_bytes, 3 * kWidth * sizeof(float));
+}
+
+// Regression: an integer variable was trainable unless its options said no, and so refused.
+TEST_F(ShardedVariables, IntegersAreNotTrainable) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
+  const Variable counts = strategy.variable("counts", torch::zeros({4}, torch::kLong));
+  EXPECT_FALSE(counts.is_trainable());
+  const TensorSpec spec{at::kLong, {{4}}};
+  EXPECT_FALSE(strategy.variable("ones", spec, Initializer::ones()).is_trainable());
+  EXPECT_TRUE(strategy.variable("w", torch::ones({4})).is_trainable());
+}
+
+TEST_F(ShardedVariables, AnInitializerMakesOneShardAfterTheOther) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(3)});
+  std::vector<std::int64_t> begins;
+  const auto rows_of = [&](const TensorSpec& whole, RowRange rows) {
+    begins.push_back(rows.begin);
+    return table_of(whole.sizes->front()).narrow(0, rows.begin, rows.end - rows.begin);
+  };
+  const Variable table =
+      strategy.variable("table", {at::kFloat, {{8, kWidth}}}, Initializer::function(rows_of));
+  EXPECT_THAT(begins, ElementsAre(0, 3, 6));
+  EXPECT_TRUE(torch::equal(table.read(), table_of(8)));
+}
+
+// The most memory that this process has had, in MiB.
+std::int64_t peak_mib() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::stoll(line.substr(6)) >> 10;
+  return 0;
+}
+
+// 512 MiB on the servers, of which the coordinator has the rows of a step.
+TEST_F(ShardedVariables, TheCoordinatorNeverHoldsALargeTable) {
+  constexpr std::int64_t kManyRows = std::int64_t{1} << 23;
+  const TensorSpec spec{at::kFloat, {{kManyRows, 16}}};
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(4)});
+  ClusterCoordinator coordinator(strategy);
+  std::ofstream("/proc/self/clear_refs") << 5;  // the peak begins again
+  const std::int64_t before = peak_mib();
+  const Variable table = strategy.variable("table", spec, Initializer::constant(0.5));
+  const SGD optimizer({table}, {.learning_rate = 0.25});
+  const Function step([&](at::Tensor ids) {
+    const at::Tensor rows = torch::embedding(table.tensor(), ids, -1, false, /*sparse=*/true);
+    optimizer.minimize(rows.sum());
+    return rows.detach().sum();
+  });
+  const at::Tensor ids = torch::tensor({kManyRows - 1, std::int64_t{5}}, torch::kLong);
+  EXPECT_EQ(coordinator.schedule(step, ids).fetch().tensor().item<double>(), 16.0);
+  EXPECT_TRUE(torch::equal(embedding_lookup(table, ids), torch::full({2, 16}, 0.25)));
+  EXPECT_TRUE(torch::equal(ShardedVariable(table)[6], torch::full({16}, 0.5)));
+  EXPECT_LT(peak_mib() - before, 128);
+}
+
+TEST_F(ShardedVariables, ACachingScopeReadsEachVariableOnce) {
+  ParameterServerStrategy strategy(cluster.resolver());
+  ClusterCoordinator coordinator(strategy);
+  const Variable w = strategy.variable("w", torch::zeros({2}));
+  {
+    const CacheVariableReadsScope scope;
+    EXPECT_THAT([] { CacheVariableReadsScope inner; },
+                throws_error(ErrorCode::invalid_argument, "inside another one"));
+    EXPECT_TRUE(torch::equal(w.read(), torch::zeros({2})));
+    w.assign(torch::ones({2}));
+    w.read().fill_(7);  // a copy of the kept value
+    EXPECT_TRUE(torch::equal(w.read(), torch::zeros({2})));
+    // A value from outside would be a constant of the program.
+    const Function now([&] { return w.read(); });
+    EXPECT_TRUE(torch::equal(coordinator.schedule(now).fetch().tensor(), torch::ones({2})));
+  }
+  EXPECT_TRUE(torch::equal(w.read(), torch::ones({2})));
+  const Function step([&] {
+    const CacheVariableReadsScope scope;
+    const at::Tensor before = w.read();
+    w.assign_add(torch::ones({2}));
+    return before + w.read();
+  });
+  for (int i = 1; i < 4; ++i) {
+    const at::Tensor twice = coordinator.schedule(step).fetch().tensor();
+    EXPECT_TRUE(torch::equal(twice, torch::full({2}, 2.0 * i)));
   }
 }
 

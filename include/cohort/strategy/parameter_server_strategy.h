@@ -26,6 +26,9 @@ namespace cohort {
 namespace detail {
 class ParameterServerHome;
 }
+namespace variable {
+class ReadCache;  // variable/read_cache.h
+}
 
 // --- how variables are divided (tf.distribute.experimental.partitioners) ------------------------
 
@@ -132,6 +135,24 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
  private:
   std::shared_ptr<detail::ParameterServerHome> home_;
   std::shared_ptr<internal::StrategyVariables> variables_;  // shared: not complete here
+};
+
+// Until the object is destroyed, Variable::read() on this thread reads each variable of a
+// ParameterServerStrategy once, and then returns copies of that value, also after this thread has
+// assigned another one (tf's cache_variable_reads()). Other reads are as always: tensor() inside a
+// step, rows of a variable, and reads in a traced function or a trace that began later. In a traced
+// step it saves the pull after an assignment. Throws invalid_argument inside another such scope of
+// this thread. Differs from tf, where a variable that earlier scopes did not read is cached only
+// after several reads.
+class COHORT_API CacheVariableReadsScope {
+ public:
+  CacheVariableReadsScope();
+  ~CacheVariableReadsScope();
+  CacheVariableReadsScope(const CacheVariableReadsScope&) = delete;
+  CacheVariableReadsScope& operator=(const CacheVariableReadsScope&) = delete;
+
+ private:
+  const std::unique_ptr<variable::ReadCache> cache_;
 };
 
 }  // namespace cohort

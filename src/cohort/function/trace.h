@@ -50,7 +50,7 @@ struct TraceOptions {
   // Whether to make Traced::listing.
   bool lists_ops = false;
   // All variables that variable_of knows. The second pass gives them other values, even if the body
-  // reads them only on the host. A variable that is missing here gets other values only if an op of
+  // reads them only on the host; one of more than 64 MiB in some parts. A variable that is missing here gets other values only if an op of
   // the first pass uses it.
   std::vector<at::Tensor> variables = {};
   // Leaves whose .grad field the body may read before any op uses them (zero_grad). The trace makes

@@ -114,6 +114,21 @@ TEST_F(TraceHostReads, VariablesAreFoundAlsoWhereNoOpUsesThem) {
   EXPECT_TRUE(bits_equal(count, at::scalar_tensor(7, at::kLong)));
 }
 
+// Of a large one some parts change, and come back.
+TEST_F(TraceHostReads, LargeVariablesAreFound) {
+  const at::Tensor table = variable("table", at::zeros({20 << 20}));
+  options_.variables = {table};
+  EXPECT_THAT(refusal_with(at::scalar_tensor(1.5),
+                           [&](at::Tensor x) {
+                             double sum = 0;
+                             const auto* const values = table.data_ptr<float>();
+                             for (std::int64_t i = 0; i < table.numel(); ++i) sum += values[i];
+                             return x * sum;
+                           }),
+              HasSubstr(kNotTheSame));
+  EXPECT_EQ(table.count_nonzero().item<std::int64_t>(), 0);
+}
+
 TEST_F(TraceHostReads, VariablesGetTheirValuesBackAfterAnException) {
   at::Tensor w = parameter("w", {3}, false), mask = variable("mask", at::arange(5) < 2);
   const at::Tensor before = w.detach().clone();

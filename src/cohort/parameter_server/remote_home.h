@@ -35,6 +35,7 @@ class COHORT_API RemoteHome : public VariableHome {
 
   void check_use(std::string_view, std::string_view) const override {}
   std::vector<at::Tensor> read(std::span<const Variable> variables) const override;
+  bool may_cache_reads() const override { return true; }
   at::Tensor read_rows(const Variable& variable, const at::Tensor& ids) const override;
   void export_state(std::span<const Variable> variables, const StateWalk& walk,
                     const TakeRecord& take) const override;

@@ -37,7 +37,7 @@ TEST(Slices, RowsAreDividedAndJoined) {
   const at::Tensor value = matrix(10);
   std::vector<at::Tensor> rows;
   for (const RowsOfPart& each : split) {
-    const rpc::Slice& slice = kSlices[each.slice];
+    const rpc::Slice& slice = kSlices[each.part];
     rows.push_back(value.narrow(0, slice.first_row, slice.rows).index_select(0, each.ids));
   }
   EXPECT_TRUE(at::equal(joined_rows(split, rows), value.index_select(0, ids)));

@@ -3,7 +3,6 @@
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/detach.h>
-#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <exception>
@@ -15,6 +14,7 @@
 #include "cohort/core/start_thread.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/parameter_server_strategy/stand_in_memory.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/variable/eager_step.h"
@@ -172,18 +172,22 @@ void ParameterServerHome::upload(const std::vector<Variable>& fresh) const {
   push(values, "upload of");
 }
 
-void ParameterServerHome::fill_by_shards(const Variable& variable,
-                                         const Initializer& initializer) const {
-  const at::Tensor value = variable.tensor().detach();
-  for (const rpc::Slice& slice : slices_of(variable)) {
-    if (slice.is_whole()) {
-      InitializerRecipe::fill(initializer, value, variable.name(), options_.cluster.seed);
-    } else {
-      const RowRange rows{slice.first_row, slice.first_row + slice.rows};
-      value.narrow(0, slice.first_row, slice.rows)
-          .copy_(
-              initializer.make_rows(variable.spec(), rows, variable.name(), options_.cluster.seed));
-    }
+// The whole value need not exist.
+void ParameterServerHome::upload_by_shards(const Variable& variable,
+                                           const Initializer& initializer) const {
+  const std::uint64_t seed = options_.cluster.seed;
+  const ShardedVariable whole(variable);
+  const std::vector<std::int64_t> offsets = whole.offsets();
+  const std::vector<Variable> shards = whole.shards();
+  for (std::size_t i = 0; i < shards.size(); ++i) {
+    const bool is_whole = shards.size() == 1;
+    const std::int64_t end = is_whole ? 0 : offsets[i] + shards[i].spec().sizes->front();
+    const at::Tensor value =
+        is_whole ? initializer.make(variable.spec(), variable.name(), seed)
+                 : initializer.make_rows(variable.spec(), {offsets[i], end}, variable.name(), seed);
+    const RemoteUpdate update{shards[i],
+                              cohort::internal::write_effect(rpc::Effect::Kind::assign, value)};
+    push({&update, 1}, "upload of");
   }
 }
 
@@ -239,16 +243,17 @@ Variable ParameterServerHome::make(const internal::NamedTensor& wanted,
   return Variable(made);
 }
 
-// Each is a variable of its own that is whole on its server. Its stand-in is a view.
+// Each is a variable of its own that is whole on its server.
 void ParameterServerHome::add_shards(const std::shared_ptr<RemoteVariable>& whole,
                                      std::span<const rpc::Slice> slices) {
   std::vector<Variable> shards;
   for (const rpc::Slice& slice : slices) {
     placement().take({.slices = {{.variable = slice.shard, .server = slice.server}}});
-    const at::Tensor rows = whole->tensor().detach().narrow(0, slice.first_row, slice.rows);
+    TensorSpec spec = whole->spec();
+    spec.sizes->front() = slice.rows;
     const std::string name = whole->name() + "/part_" + std::to_string(shards.size());
-    const auto shard = std::make_shared<RemoteVariable>(name, rows, /*is_trainable=*/false,
-                                                        slice.shard, weak_from_this());
+    const auto shard = std::make_shared<RemoteVariable>(
+        name, make_stand_in(spec), /*is_trainable=*/false, slice.shard, weak_from_this());
     shard->be_shard_of(whole);
     shards.emplace_back(shard);
   }
@@ -259,7 +264,7 @@ Variable ParameterServerHome::create(std::string name, const TensorSpec& spec,
                                      const Initializer& initializer, bool is_trainable,
                                      std::optional<std::uint32_t> ps) {
   InitializerRecipe::check(initializer, spec, name);
-  at::Tensor stand_in = at::empty(*spec.sizes, at::TensorOptions(spec.dtype));
+  at::Tensor stand_in = make_stand_in(spec);
   if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
   return create({{std::move(name), stand_in, is_trainable}}, ps, &initializer)[0];
 }
@@ -286,20 +291,22 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
     variables_.check_new(variable);
     alone.add(variable);
   }
-  if (initializer != nullptr && !InitializerRecipe::has_numbers(*initializer)) {
-    for (const Variable& variable : fresh) fill_by_shards(variable, *initializer);
-    initializer = nullptr;
-  }
+  const bool has_numbers = initializer != nullptr && InitializerRecipe::has_numbers(*initializer);
+  // Small stand-ins get the values too, for a step that reads one past the trace; the servers
+  // compute theirs at the same time.
+  std::vector<Variable> small;
+  for (const Variable& variable : fresh)
+    if (has_numbers && !is_large(variable.spec())) small.push_back(variable);
   std::optional<FilledStandIns> filled;
-  // The stand-ins get the values too, since a trace computes with them; a step that reads a value
-  // on the host would otherwise read 0 everywhere. The servers compute theirs at the same time.
-  if (initializer != nullptr) filled.emplace(fresh, *initializer, options_.cluster.seed);
-  create_on_servers(fresh, initializer);
-  if (filled) {
-    filled->wait();
-  } else {
+  if (!small.empty()) filled.emplace(small, *initializer, options_.cluster.seed);
+  create_on_servers(fresh, has_numbers ? initializer : nullptr);
+  if (filled) filled->wait();
+  if (initializer == nullptr) {
     upload(fresh);
+  } else if (!has_numbers) {
+    for (const Variable& variable : fresh) upload_by_shards(variable, *initializer);
   }
+  for (const Variable& variable : fresh) release_value(variable.tensor());
   for (const Variable& variable : fresh) variables_.add(variable);
 }
 

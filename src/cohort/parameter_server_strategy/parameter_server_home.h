@@ -127,7 +127,7 @@ class COHORT_API ParameterServerHome final
                 std::uint64_t& turn) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
-  void fill_by_shards(const Variable& variable, const Initializer& initializer) const;
+  void upload_by_shards(const Variable& variable, const Initializer& initializer) const;
   void upload(const std::vector<Variable>& fresh) const;
   void load_stand_ins(EagerStep& step) const;
   void write_back_stand_ins(std::string_view where) const;

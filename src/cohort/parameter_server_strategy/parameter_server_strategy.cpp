@@ -12,6 +12,7 @@
 #include "cohort/parameter_server_strategy/server_variables.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/variable/eager_step.h"
+#include "cohort/variable/read_cache.h"
 
 namespace cohort {
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
@@ -54,5 +55,9 @@ void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaConte
     home_->run_with_stand_ins(step, "strategy.run", [&] { body(context); });
   });
 }
+
+CacheVariableReadsScope::CacheVariableReadsScope()
+    : cache_(std::make_unique<variable::ReadCache>()) {}
+CacheVariableReadsScope::~CacheVariableReadsScope() = default;
 
 }  // namespace cohort

@@ -36,6 +36,11 @@ void check_can_create(const Strategy& strategy, const std::string& name) {
                name, "' made inside one, which runs once for each worker; make it before");
 }
 
+bool is_trainable_by(const VariableOptions& options, at::ScalarType dtype) {
+  const bool is_on_read = options.synchronization == VariableSynchronization::on_read;
+  return options.is_trainable.value_or(!is_on_read && at::isFloatingType(dtype));
+}
+
 }  // namespace
 
 Variable ServerVariables::create(std::string name, const at::Tensor& initial_value,
@@ -46,7 +51,7 @@ Variable ServerVariables::create(std::string name, const at::Tensor& initial_val
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->servers_of(*options.colocate_with).front();
   at::Tensor stand_in = initial_value.detach().clone();
-  const bool is_trainable = options.is_trainable.value_or(true);
+  const bool is_trainable = is_trainable_by(options, stand_in.scalar_type());
   if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
   return home_->create({{std::move(name), stand_in, is_trainable}}, ps)[0];
 }
@@ -56,7 +61,8 @@ Variable ServerVariables::create(std::string name, const TensorSpec& spec,
   check_can_create(strategy_, name);
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->servers_of(*options.colocate_with).front();
-  return home_->create(std::move(name), spec, initializer, options.is_trainable.value_or(true), ps);
+  return home_->create(std::move(name), spec, initializer, is_trainable_by(options, spec.dtype),
+                       ps);
 }
 
 internal::ModuleVariables ServerVariables::place_module(std::string_view name,

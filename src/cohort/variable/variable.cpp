@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/variable_read.h"
 #include "cohort/variable/effect_kinds.h"
+#include "cohort/variable/read_cache.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -89,9 +90,15 @@ void assign_number(const Variable& variable, Effect::Kind kind, const at::Scalar
 }  // namespace
 
 at::Tensor Variable::read() const {
-  at::Tensor copy = impl_->copy();
-  if (!copy.defined()) return std::move(read_values({this, 1})[0]);
-  return is_trainable() ? function::with_gradient_of(tensor(), std::move(copy)) : copy;
+  variable::ReadCache* const cache = variable::ReadCache::for_reads_of(*this);
+  at::Tensor copy = cache == nullptr ? at::Tensor() : cache->find(*this);
+  const bool is_kept = copy.defined();
+  if (!is_kept) copy = impl_->copy();
+  const bool is_of_step = copy.defined() && impl_->is_tensor_current();
+  if (!copy.defined()) copy = std::move(read_values({this, 1})[0]);
+  if (cache != nullptr && !is_kept) cache->keep(*this, copy.clone());
+  return is_trainable() && is_of_step ? function::with_gradient_of(tensor(), std::move(copy))
+                                      : copy;
 }
 
 void Variable::assign(const at::Tensor& value) const {

@@ -103,6 +103,8 @@ class COHORT_API VariableHome {
   // Whether assign() goes to the parts of a variable one after the other, each of which checks its
   // own value.
   virtual bool assigns_by_parts() const { return false; }
+  // Whether a CacheVariableReadsScope keeps what read() returns.
+  virtual bool may_cache_reads() const { return false; }
   // Gives the state of these variables, whole or in chunks of rows; see variable/state_walk.h.
   virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,
                             const TakeRecord& take) const = 0;

@@ -17,6 +17,27 @@ at::Tensor whole_memory(const at::Tensor& tensor) {
   return flat.set_(tensor.storage(), 0, {bytes / element}, {1});
 }
 
+namespace {
+
+// A larger variable may be a table without pages in memory, which a change of all values would
+// bring in. Some parts of it change, so that a sum or a search over it still differs.
+constexpr std::int64_t kWholeBytesMax = std::int64_t{64} << 20;
+constexpr std::int64_t kPartBytes = std::int64_t{64} << 10;
+constexpr std::int64_t kParts = 16;
+
+std::vector<at::Tensor> parts_to_change(at::Tensor flat) {
+  const auto bytes = static_cast<std::int64_t>(flat.nbytes());
+  if (bytes <= kWholeBytesMax) return {std::move(flat)};
+  const std::int64_t size = kPartBytes / static_cast<std::int64_t>(flat.element_size());
+  const std::int64_t last = flat.numel() - size;
+  std::vector<at::Tensor> parts;
+  for (std::int64_t i = 0; i < kParts; ++i)
+    parts.push_back(flat.narrow(0, last / (kParts - 1) * i, size));
+  return parts;
+}
+
+}  // namespace
+
 StateKeeper::StateKeeper() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
   std::lock_guard<std::mutex> lock(generator.mutex());
@@ -82,9 +103,10 @@ void StateKeeper::change_values(const at::Tensor& tensor, Change how) {
     return;
   if (!changed_storages_.insert(tensor.storage().unsafeGetStorageImpl()).second) return;
   Untraced untraced;
-  at::Tensor memory = whole_memory(tensor);
-  toggle(memory, how);
-  changed_.push_back({std::move(memory), how});
+  for (at::Tensor& part : parts_to_change(whole_memory(tensor))) {
+    toggle(part, how);
+    changed_.push_back({std::move(part), how});
+  }
 }
 
 void StateKeeper::keep_memory(const at::Tensor& tensor) {
