@@ -158,7 +158,7 @@ class StrategyCase {
 
   const WorkerPlace place_;
   CaseDirectory directory_{Json::array()};
-  // Of the strategies of parameter servers, by their names.
+  // Each strategy of parameter servers has one; by its name.
   std::map<std::string, std::unique_ptr<CaseCluster>> clusters_;
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;

@@ -16,7 +16,7 @@ namespace {
 
 // --- creation and queries -----------------------------------------------------------------------
 
-// What TensorFlow refuses because of its type; a list of no variables is one that C++ can express.
+// TensorFlow refuses these by their types; C++ can express a list of no variables.
 void refuse_other_types(const Step& step) {
   const Value raw = step.value("raw");
   if (raw.kind != Value::Kind::list) refuse_type("shards that are no list");

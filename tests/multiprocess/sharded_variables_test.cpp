@@ -263,6 +263,24 @@ TEST_F(ShardedVariables, LookupsOfAStepTrainTheRows) {
   EXPECT_EQ(coordinator.statistics().pulled_bytes, 3 * kWidth * sizeof(float));
 }
 
+TEST_F(ShardedVariables, GoToTheServerWithTheFewestBytes) {
+  ParameterServerStrategy strategy(
+      cluster.resolver(),
+      {.partitioner = FixedShardsPartitioner(2), .placement = VariablePlacement::fewest_bytes});
+  const auto servers_of = [&](const Variable& variable) {
+    return strategy.home()->servers_of(variable);
+  };
+  const Variable whole = strategy.variable("whole", torch::zeros({}));
+  EXPECT_THAT(servers_of(whole), ElementsAre(0));
+  const Variable pair = strategy.variable("pair", torch::zeros({3, 100}));
+  EXPECT_THAT(servers_of(pair), ElementsAre(1, 0));  // 800 bytes on 1, 404 on 0
+  EXPECT_THAT(servers_of(strategy.variable("next", torch::zeros({2}))), ElementsAre(0, 0));
+  const Variable beside =
+      strategy.variable("beside", torch::zeros({500}), {.colocate_with = whole});
+  EXPECT_THAT(servers_of(beside), ElementsAre(0));
+  EXPECT_THAT(servers_of(strategy.variable("last", torch::zeros({2}))), ElementsAre(1, 1));
+}
+
 // Regression: an integer variable was trainable unless its options said no, and so refused.
 TEST_F(ShardedVariables, IntegersAreNotTrainable) {
   ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});

@@ -86,15 +86,25 @@ class COHORT_API MaxSizePartitioner {
 
 // --- the strategy --------------------------------------------------------------------------------
 
+// Which server gets the next variable, or the next shard of one.
+enum class VariablePlacement : std::uint8_t {
+  round_robin,  // the next one in turn, as in tf
+  // The one that has the fewest bytes of this strategy's variables, without their slots (the
+  // GreedyLoadBalancingStrategy of tf version 1).
+  fewest_bytes
+};
+
 struct ParameterServerOptions {
   ClusterOptions cluster = {};
   // Divides the rows of variables over the servers; without one, each variable is whole on one
   // server. Not asked for scalars, for variables with VariableOptions::colocate_with, and for the
   // buffers of modules, which stay whole.
   Partitioner partitioner = {};
+  VariablePlacement placement = VariablePlacement::round_robin;
 };
 
-// variable() creates a variable on the next parameter server, in turn, or each of its shards;
+// variable() creates a variable on one parameter server, or each of its shards on one, as
+// ParameterServerOptions::placement says; a server may have none.
 // replicate() puts a module's parameters and buffers there. A sharded variable is one Variable: its
 // numbers are those of a whole one. An assignment to it is not atomic over the servers, as in tf.
 // Both connect, and block until the servers have the values, under the deadlines of ClusterOptions.

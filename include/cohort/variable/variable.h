@@ -183,10 +183,10 @@ class COHORT_API ShardedVariable {
   Variable variable_;
 };
 
-// Rows of a variable (tf.nn.embedding_lookup): `ids` are int64 or int32 of any sizes [d…], the
-// result is [d…, the sizes of a row]. Each parameter server is asked once, for the rows that occur.
-// Inside a step, gradients flow to the variable. Of a row whose L2 norm is above `max_norm`, the
-// result is the row scaled to it. Throws invalid_argument for a row that does not exist; inside a
+// Reads rows of a variable (tf.nn.embedding_lookup): `ids` are int64 or int32 of any sizes [d…],
+// the result is [d…, the sizes of a row]. Each parameter server is asked once, for the rows that
+// occur. Inside a step, gradients flow to the variable. A row whose L2 norm is above `max_norm` is
+// scaled to it in the result. Throws invalid_argument for a row that does not exist; inside a
 // traced step, when it runs.
 COHORT_API at::Tensor embedding_lookup(const Variable& variable, const at::Tensor& ids,
                                        std::optional<double> max_norm = {});
@@ -199,7 +199,7 @@ struct SparseLookupOptions {
   at::Tensor weights = {};
   EmbeddingCombiner combiner = EmbeddingCombiner::mean;
   std::optional<double> max_norm = {};
-  // Of safe_embedding_lookup_sparse(): whose row an empty bag gets; unset: zeros.
+  // In safe_embedding_lookup_sparse() an empty bag gets this id's row; unset: zeros.
   std::optional<std::int64_t> default_id = {};
 };
 // One row for each bag of ids (tf.nn.embedding_lookup_sparse). `ids`: a sparse int64 tensor [bags,

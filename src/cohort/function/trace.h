@@ -49,9 +49,9 @@ struct TraceOptions {
   std::int64_t constant_bytes_max = 64 << 10;
   // Whether to make Traced::listing.
   bool lists_ops = false;
-  // All variables that variable_of knows. The second pass gives them other values, even if the body
-  // reads them only on the host; one of more than 64 MiB in some parts. A variable that is missing here gets other values only if an op of
-  // the first pass uses it.
+  // All variables that variable_of knows. The second pass gives them other values, one of more than
+  // 64 MiB in some parts, even if the body reads them only on the host. A variable that is missing
+  // here gets other values only if an op of the first pass uses it.
   std::vector<at::Tensor> variables = {};
   // Leaves whose .grad field the body may read before any op uses them (zero_grad). The trace makes
   // it undefined at first, as it does for every leaf that an op uses.

@@ -114,7 +114,7 @@ TEST_F(TraceHostReads, VariablesAreFoundAlsoWhereNoOpUsesThem) {
   EXPECT_TRUE(bits_equal(count, at::scalar_tensor(7, at::kLong)));
 }
 
-// Of a large one some parts change, and come back.
+// Some parts of a large one change, and come back.
 TEST_F(TraceHostReads, LargeVariablesAreFound) {
   const at::Tensor table = variable("table", at::zeros({20 << 20}));
   options_.variables = {table};

@@ -219,22 +219,37 @@ std::int64_t ParameterServerHome::num_shards(const internal::NamedTensor& wanted
   return std::max<std::int64_t>(1, std::min(shards.front(), spec.sizes->front()));
 }
 
+std::uint32_t ParameterServerHome::next_server(std::uint64_t bytes, Placed& placed) const {
+  std::size_t server = placed.shards++ % placed.bytes.size();
+  if (options_.placement == VariablePlacement::fewest_bytes) {
+    const auto fewest = std::min_element(placed.bytes.begin(), placed.bytes.end());
+    server = static_cast<std::size_t>(fewest - placed.bytes.begin());
+  }
+  placed.bytes[server] += bytes;
+  return static_cast<std::uint32_t>(server);
+}
+
 // Divides rows as tf's "div": the first shards have one row more.
 Variable ParameterServerHome::make(const internal::NamedTensor& wanted,
-                                   std::optional<std::uint32_t> ps, std::uint64_t& turn) {
+                                   std::optional<std::uint32_t> ps, Placed& placed) {
   const std::int64_t shards = ps ? 1 : num_shards(wanted);
   const std::uint64_t id = ++last_id_;
   std::vector<rpc::Slice> slices;
   std::int64_t next_row = 0;
+  const auto bytes = static_cast<std::uint64_t>(bytes_of(TensorSpec::of(wanted.tensor)));
   for (std::int64_t i = 0; i < shards; ++i) {
-    const std::uint64_t server = ps ? *ps : turn++ % connection_->num_ps();
-    slices.push_back({.variable = id, .server = server});
-    if (shards == 1) break;
-    const std::int64_t rows = wanted.tensor.size(0);
-    slices.back().first_row = next_row;
-    slices.back().rows = rows / shards + (i < rows % shards ? 1 : 0);
-    slices.back().shard = ++last_id_;
-    next_row += slices.back().rows;
+    rpc::Slice& slice = slices.emplace_back(rpc::Slice{.variable = id});
+    std::uint64_t own = bytes;
+    if (shards > 1) {
+      const std::int64_t rows = wanted.tensor.size(0);
+      slice.first_row = next_row;
+      slice.rows = rows / shards + (i < rows % shards ? 1 : 0);
+      slice.shard = ++last_id_;
+      next_row += slice.rows;
+      own = bytes / static_cast<std::uint64_t>(rows) * static_cast<std::uint64_t>(slice.rows);
+    }
+    slice.server = ps ? *ps : next_server(own, placed);
+    if (ps) placed.bytes.at(*ps) += own;
   }
   placement().take({.slices = slices});
   const auto made = std::make_shared<RemoteVariable>(wanted.name, wanted.tensor,
@@ -275,10 +290,11 @@ std::vector<Variable> ParameterServerHome::create(const std::vector<internal::Na
   connection_->connect_ps();
   const Lock lock(creation_);
   std::vector<Variable> made;
-  std::uint64_t turn = round_robin_;
-  for (const internal::NamedTensor& each : wanted) made.push_back(make(each, ps, turn));
+  Placed placed = placed_;
+  placed.bytes.resize(connection_->num_ps(), 0);
+  for (const internal::NamedTensor& each : wanted) made.push_back(make(each, ps, placed));
   publish(made, initializer);
-  round_robin_ = turn;
+  placed_ = std::move(placed);
   return made;
 }
 

@@ -119,12 +119,18 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
+  // What has been placed so far.
+  struct Placed {
+    std::uint64_t shards = 0;
+    std::vector<std::uint64_t> bytes;  // on each server
+  };
+  std::uint32_t next_server(std::uint64_t bytes, Placed& placed) const;
   std::int64_t num_shards(const internal::NamedTensor& wanted) const;
   rpc::InitialValue initial_value(const Initializer& initializer, const Variable& variable,
                                   const rpc::Slice& slice) const;
   void add_shards(const std::shared_ptr<RemoteVariable>& whole, std::span<const rpc::Slice> slices);
   Variable make(const internal::NamedTensor& wanted, std::optional<std::uint32_t> ps,
-                std::uint64_t& turn) COHORT_REQUIRES(creation_);
+                Placed& placed) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
   void upload_by_shards(const Variable& variable, const Initializer& initializer) const;
@@ -143,9 +149,9 @@ class COHORT_API ParameterServerHome final
   mutable std::recursive_mutex stand_ins_;
   std::vector<internal::ModuleModes> modes_;  // of replicated modules; guarded by stand_ins_
 
-  // Held until the servers have accepted new variables, since only then the round robin advances.
+  // Held until the servers have accepted new variables, since only then the next one gets the turn.
   Mutex creation_;
-  std::uint64_t round_robin_ COHORT_GUARDED_BY(creation_) = 0;  // number of shards placed so far
+  Placed placed_ COHORT_GUARDED_BY(creation_);
   std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
 };
 

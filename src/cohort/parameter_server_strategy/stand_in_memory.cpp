@@ -19,7 +19,11 @@ constexpr std::int64_t kLargeBytes = std::int64_t{1} << 20;
 
 }  // namespace
 
-bool is_large(const TensorSpec& spec) { return spec.byte_count() >= kLargeBytes; }
+std::int64_t bytes_of(const TensorSpec& spec) {
+  return spec.dtype == kString ? 0 : spec.byte_count();
+}
+
+bool is_large(const TensorSpec& spec) { return bytes_of(spec) >= kLargeBytes; }
 
 at::Tensor make_stand_in(const TensorSpec& spec) {
   if (!is_large(spec)) return at::zeros(*spec.sizes, at::TensorOptions(spec.dtype));
