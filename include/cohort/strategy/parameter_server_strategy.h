@@ -89,8 +89,8 @@ class COHORT_API MaxSizePartitioner {
 // Which server gets the next variable, or the next shard of one.
 enum class VariablePlacement : std::uint8_t {
   round_robin,  // the next one in turn, as in tf
-  // The one that has the fewest bytes of this strategy's variables, without their slots (the
-  // GreedyLoadBalancingStrategy of tf version 1).
+  // The one that has got the fewest bytes of this strategy's variables so far, without their slots
+  // (the GreedyLoadBalancingStrategy of tf version 1).
   fewest_bytes
 };
 

@@ -60,4 +60,20 @@ rpc::Placement PlacementTable::message(std::span<const std::uint64_t> variables)
   return {.version = places.version(), .slices = {places.parts().begin(), places.parts().end()}};
 }
 
+std::vector<rpc::Slice> PlacementTable::erase(std::span<const std::uint64_t> variables) {
+  std::vector<rpc::Slice> erased;
+  const std::unique_lock lock(mutex_);
+  for (const std::uint64_t variable : variables) {
+    const auto place = slices_.find(variable);
+    if (place == slices_.end()) continue;
+    const std::vector<rpc::Slice> slices = std::move(place->second);
+    slices_.erase(place);
+    // A shard is also here as a variable of its own.
+    for (const rpc::Slice& slice : slices)
+      if (!slice.is_whole()) slices_.erase(slice.shard);
+    erased.insert(erased.end(), slices.begin(), slices.end());
+  }
+  return erased;
+}
+
 }  // namespace cohort::parameter_server

@@ -50,6 +50,8 @@ class COHORT_API PlacementTable {
   Places find(std::span<const std::uint64_t> variables) const;
   // The same as a message.
   rpc::Placement message(std::span<const std::uint64_t> variables) const;
+  // Forgets these variables. Returns the slices that they had.
+  std::vector<rpc::Slice> erase(std::span<const std::uint64_t> variables);
 
  private:
   mutable std::shared_mutex mutex_;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/remote_variable.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -61,6 +62,38 @@ std::shared_ptr<VariableHome> RemoteVariable::home() const {
                "[strategy.variable] the strategy of variable '", name_,
                "' has been destroyed; keep it as long as its variables");
   return home;
+}
+
+// The handle is a second owner with a count of its own, whose end can be noticed while the table of
+// the strategy still has the variable.
+Variable RemoteVariable::handle_of(const Variable& variable, std::function<void()> on_end) {
+  const RemoteVariable& remote = of(variable);
+  const Lock lock(remote.mutex_);
+  if (std::shared_ptr<VariableImpl> known = remote.handle_.lock()) return Variable(known);
+  std::shared_ptr<VariableImpl> fresh(
+      variable.impl().get(),
+      [owner = variable.impl(), on_end = std::move(on_end)](VariableImpl*) mutable {
+        owner.reset();
+        on_end();
+      });
+  remote.handle_ = fresh;
+  return Variable(std::move(fresh));
+}
+
+bool RemoteVariable::has_handle() const {
+  const Lock lock(mutex_);
+  return !handle_.expired();
+}
+
+bool RemoteVariable::is_referenced(const Variable& variable, std::size_t own) {
+  const std::vector<Variable>& shards = of(variable).shards_;
+  const bool has_used_shard = std::any_of(shards.begin(), shards.end(), [](const Variable& shard) {
+    return shard.impl().use_count() > 1;
+  });
+  if (has_used_shard) return true;
+  const at::Tensor& stand_in = of(variable).stand_in_;
+  return variable.impl().use_count() > 1 || stand_in.use_count() > own + 1 ||
+         stand_in.storage().use_count() > 1;
 }
 
 const RemoteVariable& RemoteVariable::of(const Variable& variable) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -10,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/mutex.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
@@ -40,6 +42,15 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   // Makes this a shard of another variable, before others use it.
   void be_shard_of(const std::shared_ptr<const VariableImpl>& whole);
 
+  // A handle for users, who share it; `variable` is a RemoteVariable. When the last copy is gone,
+  // `on_end` runs on that thread, which may hold any locks. It must not throw.
+  static Variable handle_of(const Variable& variable, std::function<void()> on_end);
+  bool has_handle() const;
+  // Whether anything beside its handle refers to it or to its stand-in: a graph, or a tensor that a
+  // user has kept. `variable` is a RemoteVariable, and `own` is the number of references to the
+  // stand-in that the caller has.
+  static bool is_referenced(const Variable& variable, std::size_t own);
+
   // Throws invalid_argument, naming the variable, for one of another kind.
   static const RemoteVariable& of(const Variable& variable);
 
@@ -52,6 +63,8 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   std::weak_ptr<VariableHome> home_;
   std::vector<Variable> shards_;
   bool is_shard_ = false;
+  mutable Mutex mutex_;
+  mutable std::weak_ptr<VariableImpl> handle_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

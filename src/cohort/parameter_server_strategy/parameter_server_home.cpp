@@ -46,6 +46,12 @@ ClusterSpec validated(const ClusterResolver& resolver) {
   return spec;
 }
 
+std::vector<std::uint64_t> ids_of(const std::vector<Variable>& variables) {
+  std::vector<std::uint64_t> ids;
+  for (const Variable& variable : variables) ids.push_back(RemoteVariable::of(variable).id());
+  return ids;
+}
+
 // Computes the values of stand-ins on a thread of its own. Used only from one thread.
 class FilledStandIns {
  public:
@@ -87,12 +93,22 @@ ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
       owner_(owner),
       options_(std::move(options)),
       connection_(std::move(connection)),
-      own_address_(address_of_chief(resolver)) {}
+      own_address_(address_of_chief(resolver)),
+      unused_(variables_, placement(), *connection_->servers(),
+              [this](const std::function<void()>& body) { return try_alone(body); }) {}
+
+// A run of the stand-ins notes variables by their addresses, also on this thread.
+bool ParameterServerHome::try_alone(const std::function<void()>& body) const {
+  const std::unique_lock alone(stand_ins_, std::try_to_lock);
+  if (!alone.owns_lock() || EagerStep::current() != nullptr) return false;
+  body();
+  return true;
+}
 
 void ParameterServerHome::check_is_no_stand_in(std::string_view call, const at::Tensor& value,
                                                std::string_view detail) const {
   if (EagerStep::current() != nullptr) return;
-  const VariableTable::Entry* entry = variables_.find(value);
+  VariableTable::EntryPtr entry = variables_.find(value);
   for (const at::Tensor& leaf : function::leaves_of(value))
     if (entry == nullptr) entry = variables_.find(leaf);
   if (entry == nullptr) return;
@@ -288,14 +304,41 @@ std::vector<Variable> ParameterServerHome::create(const std::vector<internal::Na
                                                   std::optional<std::uint32_t> ps,
                                                   const Initializer* initializer) {
   connection_->connect_ps();
+  drop_unused();
   const Lock lock(creation_);
   std::vector<Variable> made;
+  std::vector<Variable> handles;
   Placed placed = placed_;
   placed.bytes.resize(connection_->num_ps(), 0);
-  for (const internal::NamedTensor& each : wanted) made.push_back(make(each, ps, placed));
-  publish(made, initializer);
+  try {
+    for (const internal::NamedTensor& each : wanted) made.push_back(make(each, ps, placed));
+    for (const Variable& variable : made) handles.push_back(handle_of(variable));
+    publish(made, initializer);
+  } catch (...) {
+    placement().erase(ids_of(made));
+    throw;
+  }
   placed_ = std::move(placed);
-  return made;
+  return handles;
+}
+
+void ParameterServerHome::set_forget_functions(std::function<void()> forget) {
+  const Lock lock(forget_mutex_);
+  forget_functions_ = std::move(forget);
+}
+
+void ParameterServerHome::drop_unused() {
+  std::function<void()> forget;
+  {
+    const Lock lock(forget_mutex_);
+    forget = forget_functions_;
+  }
+  if (forget) forget();
+  unused_.collect();
+}
+
+void ParameterServerHome::withdraw(const std::vector<Variable>& fresh) {
+  unused_.drop(placement().erase(ids_of(fresh)));
 }
 
 // Adds the variables only after their servers hold them, since run() reads all of them. Checks
@@ -314,13 +357,18 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
   for (const Variable& variable : fresh)
     if (has_numbers && !is_large(variable.spec())) small.push_back(variable);
   std::optional<FilledStandIns> filled;
-  if (!small.empty()) filled.emplace(small, *initializer, options_.cluster.seed);
-  create_on_servers(fresh, has_numbers ? initializer : nullptr);
-  if (filled) filled->wait();
-  if (initializer == nullptr) {
-    upload(fresh);
-  } else if (!has_numbers) {
-    for (const Variable& variable : fresh) upload_by_shards(variable, *initializer);
+  try {
+    if (!small.empty()) filled.emplace(small, *initializer, options_.cluster.seed);
+    create_on_servers(fresh, has_numbers ? initializer : nullptr);
+    if (filled) filled->wait();
+    if (initializer == nullptr) {
+      upload(fresh);
+    } else if (!has_numbers) {
+      for (const Variable& variable : fresh) upload_by_shards(variable, *initializer);
+    }
+  } catch (...) {
+    withdraw(fresh);
+    throw;
   }
   for (const Variable& variable : fresh) release_value(variable.tensor());
   for (const Variable& variable : fresh) variables_.add(variable);

@@ -19,6 +19,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/parameter_server/remote_home.h"
 #include "cohort/parameter_server_strategy/cluster_connection.h"
+#include "cohort/parameter_server_strategy/unused_variables.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/variable_table.h"
@@ -71,10 +72,18 @@ class COHORT_API ParameterServerHome final
   const std::string& own_address() const { return own_address_; }
   CoordinatorLease& coordinator_lease() { return lease_; }
 
-  // The variables of the strategy, in the order in which they were made.
+  // The variables of the strategy that something uses, in the order in which they were made. Give
+  // handle_of() one of them to what keeps it.
   const VariableTable& variables() const { return variables_; }
+  Variable handle_of(const Variable& variable) { return unused_.handle_of(variable); }
+  // Frees the names and the memory of variables that nothing uses any more now; otherwise that
+  // happens soon after their last handle is gone.
+  void drop_unused();
+  // Set by a coordinator: forgets the functions that nobody can schedule any more, which otherwise
+  // keep their variables. drop_unused() calls it.
+  void set_forget_functions(std::function<void()> forget);
   // Creates all or none of the variables, on server `ps`, or round robin. If there is no
-  // initializer, the content of the tensors is sent.
+  // initializer, the content of the tensors is sent. Returns handles.
   std::vector<Variable> create(const std::vector<internal::NamedTensor>& wanted,
                                std::optional<std::uint32_t> ps = {},
                                const Initializer* initializer = nullptr);
@@ -132,6 +141,9 @@ class COHORT_API ParameterServerHome final
   Variable make(const internal::NamedTensor& wanted, std::optional<std::uint32_t> ps,
                 Placed& placed) COHORT_REQUIRES(creation_);
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
+  // Some servers may have them, although another one has refused.
+  void withdraw(const std::vector<Variable>& fresh);
+  bool try_alone(const std::function<void()>& body) const;
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
   void upload_by_shards(const Variable& variable, const Initializer& initializer) const;
   void upload(const std::vector<Variable>& fresh) const;
@@ -153,6 +165,9 @@ class COHORT_API ParameterServerHome final
   Mutex creation_;
   Placed placed_ COHORT_GUARDED_BY(creation_);
   std::uint64_t last_id_ COHORT_GUARDED_BY(creation_) = 0;
+  Mutex forget_mutex_;
+  std::function<void()> forget_functions_ COHORT_GUARDED_BY(forget_mutex_);
+  UnusedVariables unused_;  // last, because its thread uses the others
 };
 
 }  // namespace cohort::detail

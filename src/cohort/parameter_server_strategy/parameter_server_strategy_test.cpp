@@ -67,7 +67,7 @@ class ForgetfulPs final : public rpc::ControlService, public rpc::CoordinatorSes
   rpc::Channel::Handlers answering(const std::shared_ptr<rpc::Channel>& channel) {
     return {.on_frame = [this, channel](rpc::Frame frame) {
       const bool is_hello = frame.type == static_cast<std::uint16_t>(rpc::MessageType::hello);
-      if (!is_hello) ++pushes;
+      if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::push)) ++pushes;
       rpc::Frame answer =
           is_hello ? rpc::to_frame(rpc::HelloReply{}) : rpc::to_frame(rpc::PushReply{});
       answer.role = rpc::Frame::Role::response;
@@ -141,12 +141,12 @@ class PublishTest : public ::testing::Test {
 // Regression: the refused variable stayed registered: its name was taken, and run() tried to pull
 // it.
 TEST_F(PublishTest, AVariableThatAServerRefusedCanBeMadeAgain) {
-  const auto make = [&] { strategy.variable("v", at::full({2}, 1.0)); };
+  const auto make = [&] { return strategy.variable("v", at::full({2}, 1.0)); };
   ps.refuses = true;
   EXPECT_THAT(make, throws_error(ErrorCode::resource_exhausted, "no memory"));
   EXPECT_THAT(names(), ElementsAre());
   ps.refuses = false;
-  make();
+  const Variable made = make();
   EXPECT_THAT(names(), ElementsAre("v"));
   EXPECT_THAT(make, throws_error(ErrorCode::already_exists, "got 'v'"));
   EXPECT_EQ(ps.taken, 1) << "a taken name costs the server nothing";
@@ -234,7 +234,8 @@ class PlacementTest : public ::testing::Test {
 // Regression: a refused variable advanced the round robin, so a program that created it again had
 // its variables on other servers.
 TEST_F(PlacementTest, AdvancesOnceForEachVariableThatIsMade) {
-  EXPECT_EQ(ps_of(make("a")), 0U);
+  const Variable a = make("a");
+  EXPECT_EQ(ps_of(a), 0U);
   EXPECT_THAT([&] { make("a"); }, throws_error(ErrorCode::already_exists, "got 'a'"));
   second.refuses = true;
   EXPECT_THAT([&] { make("b"); }, throws_error(ErrorCode::resource_exhausted, "no memory"));
@@ -274,7 +275,7 @@ TEST_F(PlacementTest, AnInitialValueTravelsAsItsRecipe) {
   EXPECT_EQ(sent.name, "w");
   EXPECT_EQ(sent.whole, made.spec());
   EXPECT_FALSE(sent.rows.has_value());
-  strategy.variable("given", at::ones({2}));
+  const Variable given = strategy.variable("given", at::ones({2}));
   EXPECT_FALSE(second.last_created().initial.has_value());
   EXPECT_EQ(second.pushes, 1);
 }

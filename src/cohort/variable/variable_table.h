@@ -3,6 +3,7 @@
 // tensor that the body uses is a variable.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string_view>
 #include <unordered_map>
@@ -14,7 +15,7 @@
 
 namespace cohort {
 
-// Thread-safe. Entries are kept and returned pointers stay valid until the table is destroyed.
+// Thread-safe.
 class COHORT_API VariableTable {
  public:
   struct Entry {
@@ -29,23 +30,35 @@ class COHORT_API VariableTable {
   // Throws like add().
   void check_new(const Variable& variable) const;
 
+  using EntryPtr = std::shared_ptr<const Entry>;
   // nullptr when there is none.
-  const Entry* find(std::string_view name) const;
-  const Entry* find_storage(const void* storage) const;
-  const Entry* find(const at::Tensor& tensor) const;
+  EntryPtr find(std::string_view name) const;
+  EntryPtr find_storage(const void* storage) const;
+  EntryPtr find(const at::Tensor& tensor) const;
   // In the order they were added.
   std::vector<Variable> variables() const;
 
-  // For TraceOptions::variable_of; the table must outlive it.
+  // Removes and returns the entries for which this is true. Entries that somebody has found and
+  // still holds are not asked for. `is_unused` must not call the table.
+  std::vector<EntryPtr> take_if(const std::function<bool(const Entry& entry)>& is_unused);
+
+  // For TraceOptions::variable_of; the table must outlive it. A pointer is valid while the tensor
+  // exists with whose storage it was found, and its variable is in the table.
   std::function<const function::TracedVariable*(const void* storage)> lookup() const;
 
  private:
   void check_new_locked(const Variable& variable) const COHORT_REQUIRES(mutex_);
+  template <class Map, class Key>
+  EntryPtr lookup_in(const Map& map, const Key& key) const COHORT_REQUIRES(mutex_) {
+    const auto found = map.find(key);
+    return found == map.end() ? nullptr : entries_[found->second];
+  }
 
   mutable Mutex mutex_;
-  std::vector<std::unique_ptr<const Entry>> entries_ COHORT_GUARDED_BY(mutex_);
-  std::unordered_map<std::string_view, const Entry*> by_name_ COHORT_GUARDED_BY(mutex_);
-  std::unordered_map<const void*, const Entry*> by_storage_ COHORT_GUARDED_BY(mutex_);
+  std::vector<EntryPtr> entries_ COHORT_GUARDED_BY(mutex_);
+  // Their indices in `entries_`.
+  std::unordered_map<std::string_view, std::size_t> by_name_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_map<const void*, std::size_t> by_storage_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

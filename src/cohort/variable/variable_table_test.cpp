@@ -46,6 +46,26 @@ TEST_F(VariableTableTest, TheLookupOfATraceSeesLaterVariables) {
   EXPECT_EQ(lookup(nullptr), nullptr);
 }
 
+TEST_F(VariableTableTest, EntriesThatAreTakenLeaveTheOthersInOrder) {
+  for (const char* name : {"a", "b", "c", "d"}) add(name);
+  const VariableTable::EntryPtr held = table_.find("c");
+  const at::Tensor kept = table_.find("d")->traced.tensor;
+  const auto taken = table_.take_if([](const VariableTable::Entry& entry) {
+    return entry.variable.name() == "a" || entry.variable.name() == "c";
+  });
+  ASSERT_EQ(taken.size(), 1U) << "somebody holds the other one";
+  EXPECT_EQ(taken[0]->variable.name(), "a");
+  EXPECT_EQ(table_.find("a"), nullptr);
+  EXPECT_EQ(table_.find(taken[0]->traced.tensor), nullptr);
+  EXPECT_EQ(table_.find("c"), held);
+  EXPECT_EQ(table_.find(kept)->variable.name(), "d");
+  std::vector<std::string> names;
+  for (const Variable& variable : table_.variables()) names.push_back(variable.name());
+  EXPECT_EQ(names, (std::vector<std::string>{"b", "c", "d"}));
+  add("a");
+  EXPECT_EQ(table_.find("a")->variable.name(), "a");
+}
+
 TEST_F(VariableTableTest, TakesTrainableFromTheVariableAndTheRestFromTheCaller) {
   const Variable mean = local_variable("mean", at::ones({2}), false);
   function::TracedVariable how;

@@ -63,6 +63,26 @@ std::vector<std::shared_ptr<StepFunction>> FunctionPublisher::needed_steps() {
   return steps;
 }
 
+// Closures that have not ended keep their steps, which a worker that returns still gets.
+void FunctionPublisher::forget_unused() {
+  // Destroyed without the lock, because they hold the user's objects.
+  std::vector<std::shared_ptr<StepFunction>> unused;
+  const RuntimeLock lock(context_);
+  std::erase_if(steps_, [&](const auto& each) COHORT_REQUIRES(runtime_lock) {
+    const auto& known = each.second.known;
+    if (known.empty()) return false;
+    const Function& function = known.begin()->second->traced().function();
+    const bool is_used = static_cast<std::size_t>(function.state().use_count()) > known.size();
+    if (is_used) return false;
+    for (const auto& [hash, step] : known) {
+      retired_.push_back(step);
+      std::erase(announced_, step);
+      unused.push_back(step);
+    }
+    return true;
+  });
+}
+
 void FunctionPublisher::count_trace(const Function& fn, const std::string& reason) {
   Steps& steps = steps_[fn.state().get()];
   ++context_.totals.traces;
@@ -102,6 +122,7 @@ std::shared_ptr<StepFunction> FunctionPublisher::step_for(const Function& fn,
 // Forgets a function that a worker refuses, since otherwise no worker could return.
 void FunctionPublisher::introduce(const Function& fn, std::size_t hash,
                                   const std::shared_ptr<StepFunction>& step) {
+  forget_unused();
   {
     const RuntimeLock lock(context_);
     announced_.push_back(step);

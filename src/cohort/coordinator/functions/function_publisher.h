@@ -40,6 +40,9 @@ class FunctionPublisher {
   // The functions for a worker that returns: all that are announced, and those that earlier
   // closures still use.
   std::vector<std::shared_ptr<StepFunction>> needed_steps() COHORT_REQUIRES(runtime_lock);
+  // Forgets the functions that nobody can schedule any more, since the user has dropped them, and
+  // with them the variables that they use.
+  void forget_unused();
 
  private:
   // The steps of one function, one for each signature.

@@ -33,7 +33,7 @@ auto StepFunction::in_strategy(const F& trace) const {
   for (const Variable& variable : variables.variables())
     setting.variables.push_back(variable.tensor());
   setting.tensor_of = [&](const std::string& variable) {
-    const auto* entry = variables.find(variable);
+    const auto entry = variables.find(variable);
     COHORT_ASSERT(entry != nullptr);
     return entry->variable.tensor();
   };
@@ -50,24 +50,26 @@ auto StepFunction::in_strategy(const F& trace) const {
 
 void StepFunction::trace_first(const std::vector<Fields>& elements,
                                const std::vector<Fields>& others) {
-  adopt(in_strategy([&](const function::TraceSetting& setting) {
-    return traced_.trace_first(setting, elements, others);
-  }));
+  in_strategy([&](const function::TraceSetting& setting) {
+    adopt(traced_.trace_first(setting, elements, others));
+  });
 }
 
 void StepFunction::trace_drawn(const std::vector<at::Tensor>& drawn) {
-  const std::optional<function::ProgramInfo> info = in_strategy(
-      [&](const function::TraceSetting& setting) { return traced_.trace_drawn(setting, drawn); });
-  if (info) adopt(*info);
+  in_strategy([&](const function::TraceSetting& setting) {
+    if (const auto info = traced_.trace_drawn(setting, drawn)) adopt(*info);
+  });
 }
 
-// Adds the new, last program, with the places of its variables.
+// Adds the new, last program, with its variables. It is called during the trace's setting, which
+// keeps the stand-ins, and so the variables.
 void StepFunction::adopt(const function::ProgramInfo& info) {
-  Program program{traced_.programs().back(), {}};
+  Program program{traced_.programs().back(), {}, {}};
   for (const auto& used : info.variables) {
-    const auto* entry = strategy_.home()->variables().find(used.name);
+    const auto entry = strategy_.home()->variables().find(used.name);
     COHORT_ASSERT(entry != nullptr);
     program.variables.push_back({used.name, RemoteVariable::of(entry->variable).id()});
+    program.handles.push_back(strategy_.home()->handle_of(entry->variable));
   }
   has_warned_of_tables_ =
       has_warned_of_tables_ ||

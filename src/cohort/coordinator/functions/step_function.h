@@ -72,6 +72,7 @@ class StepFunction {
   struct Program {
     Bytes bytes;
     std::vector<rpc::FunctionBody::Variable> variables;
+    std::vector<Variable> handles;  // of the same, so that they exist as long as the program
   };
   bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;

@@ -19,7 +19,7 @@ bool warn_of_moved_tables(const std::string& step, const Bytes& program,
   QuotedNames pulled, pushed;
   for (const function::WholeTable& table : function::tables_moved_whole(program)) {
     const std::string& name = info.variables.at(table.variable).name;
-    const VariableTable::Entry* entry = variables.find(name);
+    const VariableTable::EntryPtr entry = variables.find(name);
     COHORT_ASSERT(entry != nullptr);
     const std::size_t bytes = entry->variable.tensor().nbytes();
     moved += (table.is_pulled ? bytes : 0) + (table.is_pushed ? bytes : 0);

@@ -42,7 +42,9 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
 bool Runtime::join(std::optional<Duration> timeout) {
   check_outside_step("join");
   eager_.raise_error();
-  return callers_.join(timeout);
+  const bool have_all_ended = callers_.join(timeout);
+  functions_.forget_unused();
+  return have_all_ended;
 }
 
 bool Runtime::done() {

@@ -42,6 +42,9 @@ void Runtime::start() {
     if (const auto runtime = self.lock()) runtime->context_->end_if_replaced(reason);
   };
   context_->connection.connect_workers(handlers);
+  context_->home->set_forget_functions([self] {
+    if (const auto runtime = self.lock()) runtime->functions_.forget_unused();
+  });
   pool_.start();
 }
 
