@@ -66,6 +66,9 @@ struct TaskHealth {
   std::optional<Duration> since_last_end;  // the time since a closure ended; unset: none has
   std::optional<TaskError> last_error;
   std::optional<CoordinatorHealth> coordinator;  // set on a coordinator
+  // A parameter server stores these now; a sharded variable counts once for each shard.
+  std::uint64_t variables = 0;
+  std::uint64_t variable_bytes = 0;  // of the values, without the slots of optimizers
 };
 
 }  // namespace cohort

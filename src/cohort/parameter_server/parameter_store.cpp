@@ -53,7 +53,7 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
 // Fills variables before it locks the table, so that pulls and pushes of others can continue.
 void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
   const std::shared_lock pushing(pushing_);  // so that none is erased meanwhile
-  std::unordered_map<std::uint64_t, std::shared_ptr<StoredVariable>> fresh;
+  Variables fresh;
   for (const rpc::VariableSpec& variable : variables) {
     COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
                  "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
@@ -175,10 +175,32 @@ void ParameterStore::import_state(const rpc::ImportRequest& request) {
   }
 }
 
+// Freeing large values takes long, so it happens without the locks.
 void ParameterStore::erase(const std::vector<std::uint64_t>& variables) {
+  Variables erased;
   const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
-  for (const std::uint64_t id : variables) variables_.erase(id);
+  for (const std::uint64_t id : variables) erased.insert(variables_.extract(id));
+}
+
+void ParameterStore::clear() noexcept {
+  Variables erased;
+  const std::unique_lock alone(pushing_);
+  const std::unique_lock lock(mutex_);
+  erased.swap(variables_);
+}
+
+std::size_t ParameterStore::num_variables() const {
+  const std::shared_lock lock(mutex_);
+  return variables_.size();
+}
+
+std::uint64_t ParameterStore::value_bytes() const {
+  std::uint64_t bytes = 0;
+  const std::shared_lock lock(mutex_);
+  for (const auto& [id, variable] : variables_)
+    bytes += static_cast<std::uint64_t>(variable->spec().byte_count());
+  return bytes;
 }
 
 std::shared_ptr<StoredVariable> ParameterStore::find(std::uint64_t id) const {

@@ -43,9 +43,16 @@ class COHORT_API ParameterStore {
   void import_state(const rpc::ImportRequest& request);
   // Ignores those that are not here.
   void erase(const std::vector<std::uint64_t>& variables);
+  // Drops all variables.
+  void clear() noexcept;
+  // The variables that are stored here now, and the bytes of their values.
+  std::size_t num_variables() const;
+  std::uint64_t value_bytes() const;
   const Counters& counters() const { return counters_; }
 
  private:
+  using Variables =
+      std::unordered_map<std::uint64_t, std::shared_ptr<parameter_server::StoredVariable>>;
   struct Update {
     std::shared_ptr<parameter_server::StoredVariable> variable;
     parameter_server::StoredVariable::Reserve reserve;
@@ -59,7 +66,7 @@ class COHORT_API ParameterStore {
   // and an export of the pushes that were applied.
   std::shared_mutex pushing_;
   mutable std::shared_mutex mutex_;  // guards the table
-  std::unordered_map<std::uint64_t, std::shared_ptr<parameter_server::StoredVariable>> variables_;
+  Variables variables_;
   parameter_server::AppliedPushes applied_;
   std::atomic<std::uint64_t> placement_ = 0;  // the version that requests must have at least
   Counters counters_;

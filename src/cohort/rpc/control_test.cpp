@@ -46,6 +46,8 @@ struct RecordingService : ControlService, CoordinatorSession {
     health.connections_lost = 13;
     health.since_last_end = std::chrono::seconds(14);
     health.coordinator = CoordinatorHealth{15, 16, 17, 18, 19, 20, 21, {{true, 22, 23}}};
+    health.variables = 24;
+    health.variable_bytes = 25;
     return health;
   }
   void set_membership(const Membership& given) override { membership = given; }
@@ -206,6 +208,8 @@ TEST_F(ControlTest, HealthHasEachCount) {
   EXPECT_EQ(health.connections_lost, 13U);
   EXPECT_EQ(health.since_last_end, Duration(std::chrono::seconds(14)));
   EXPECT_FALSE(health.last_error);
+  EXPECT_EQ(health.variables, 24U);
+  EXPECT_EQ(health.variable_bytes, 25U);
 }
 
 TEST_F(ControlTest, HealthHasTheCoordinatorsView) {

@@ -102,7 +102,8 @@ void fields(Codec& codec, TaskHealth& health) {
         health.pushes_dropped, health.pulled_bytes, health.pushed_bytes, health.broken_frames,
         health.protocol_errors, health.task, health.uptime, health.closures_failed,
         health.closures_queued, health.closures_running, health.connections_lost,
-        health.since_last_end, health.last_error, health.coordinator);
+        health.since_last_end, health.last_error, health.coordinator, health.variables,
+        health.variable_bytes);
 }
 
 }  // namespace cohort

@@ -151,6 +151,12 @@ std::shared_ptr<const WorkerFunction> FunctionTable::find(std::uint32_t id) cons
   return found->second;
 }
 
+void FunctionTable::clear() {
+  std::unordered_map<std::uint32_t, std::shared_ptr<const WorkerFunction>> dropped;
+  const Lock lock(mutex_);
+  dropped.swap(functions_);
+}
+
 bool FunctionTable::is_brief(std::uint32_t id) const {
   const Lock lock(mutex_);
   const auto found = functions_.find(id);

@@ -93,6 +93,7 @@ class FunctionTable {
   std::shared_ptr<const WorkerFunction> find(std::uint32_t id) const;
   // Whether the function is self-contained and its last run was short.
   bool is_brief(std::uint32_t id) const;
+  void clear();
 
  private:
   mutable Mutex mutex_;

@@ -191,6 +191,7 @@ struct ChannelTable::Shared {
     }
     changed.notify_all();
     if (!peer.session) return;
+    if (peer.has_left) peer.session->take_farewell(peer.sender);
     peer.session->hang_up(peer.sender);
     // The session is released before the channel: the end of a session waits for its runner. If the
     // runner had the last reference to the channel, it would wait for this thread.

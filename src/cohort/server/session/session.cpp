@@ -92,6 +92,13 @@ bool Session::end_within(Duration time_of_pipelines) noexcept {
 void Session::replace() noexcept {
   is_replaced_ = true;
   end_within(kLastMoment);  // the next coordinator waits meanwhile
+  drop_state();
+}
+
+// Requests that still come find nothing. The counters stay.
+void Session::drop_state() noexcept {
+  store_.clear();
+  tables_->functions.clear();
 }
 
 void Session::place_variables(const rpc::Placement& placement) {
@@ -120,6 +127,13 @@ void Session::greeted(const std::string& task, const std::shared_ptr<rpc::Channe
     asker_->sender = sender;
   }
   IteratorTable::let_go(std::move(old));
+}
+
+// A coordinator that only lost its connection comes back and needs its variables, so an older
+// channel, or one that ends without a farewell, changes nothing.
+void Session::take_farewell(const std::shared_ptr<CompletionSender>& sender) {
+  const Lock lock(asker_->mutex);  // so that no newer channel can be greeted meanwhile
+  if (asker_->sender.lock() == sender) drop_state();
 }
 
 // Requests for programs over this channel get no answer any more, so draws that wait for one must
@@ -221,6 +235,8 @@ TaskHealth Session::health() const {
   health.closures_running = closures.running;
   health.connections_lost = tables_->servers->losses();
   health.since_last_end = closures.since_last_end;
+  health.variables = store_.num_variables();
+  health.variable_bytes = store_.value_bytes();
   return health;
 }
 

@@ -65,6 +65,9 @@ class Session final : public rpc::CoordinatorSession {
   // Handles a frame after the hello. Throws the error that is sent to the peer.
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
+  // Called before hang_up() when the peer at this channel has said that its work has ended. If it
+  // is the coordinator, whose strategy has ended, drops its variables and functions.
+  void take_farewell(const std::shared_ptr<CompletionSender>& sender);
   // Called when the channel of `sender` has closed.
   void hang_up(const std::shared_ptr<CompletionSender>& sender);
   TaskHealth health() const;
@@ -77,6 +80,7 @@ class Session final : public rpc::CoordinatorSession {
   void replace() noexcept;
 
  private:
+  void drop_state() noexcept;
   // `time_of_pipelines` is how long to wait for pipelines after the closures have ended.
   bool end_within(Duration time_of_pipelines) noexcept;
   // The coordinator's channel. It is shared with the threads of pipelines, which may outlive the

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/data/dataset.h"
+#include "cohort/function/registry.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/testing/throws_error.h"
@@ -12,6 +13,12 @@
 
 namespace cohort::server {
 namespace {
+
+const bool kHasFunction = [] {
+  function::register_function("session_test.f",
+                              [](std::vector<at::Tensor> inputs) { return inputs; });
+  return true;
+}();
 
 // A session whose coordinator greets over several channels, one after the other.
 class SessionIterators : public ::testing::Test {
@@ -56,6 +63,25 @@ TEST_F(SessionIterators, GoWithTheirOwnChannelAndNotWithAnOlderOne) {
   EXPECT_TRUE(is_there());
   session_.hang_up(newer);
   EXPECT_FALSE(is_there());
+}
+
+// Regression: the variables of a strategy that had ended stayed until the next one came.
+TEST_F(SessionIterators, VariablesAndFunctionsGoWithAFarewellOfTheCoordinator) {
+  const Sender old = greet("chief:0");
+  const Sender newer = greet("chief:0");
+  session_.create_variables({{1, "v", {at::kFloat, {{2}}}, true}});
+  session_.register_function({.id = 1, .name = "f", .registered_name = "session_test.f"});
+  const Sender other = greet("ps:0");
+  session_.take_farewell(other);
+  session_.take_farewell(old);
+  EXPECT_EQ(session_.health().variables, 1U) << "the coordinator is still there";
+  EXPECT_EQ(session_.health().variable_bytes, 8U);
+  session_.take_farewell(newer);
+  EXPECT_EQ(session_.health().variables, 0U);
+  EXPECT_EQ(session_.health().variable_bytes, 0U);
+  session_.create_variables({{2, "v", {at::kFloat, {{2}}}, true}});
+  session_.replace();
+  EXPECT_EQ(session_.health().variables, 0U);
 }
 
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
