@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Memory of received tensors. Writing to memory fresh from the system is ten times slower than to
-// reused memory, so large blocks are kept and reused.
+// reused memory, so large blocks are kept and reused, until nobody has needed them for some time.
 #pragma once
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+
+#include "cohort/core/clock.h"
 
 namespace cohort::rpc::internal {
 
@@ -42,5 +44,19 @@ BlockRef acquire_block(std::size_t bytes);
 // Bytes kept for reuse, and their limit.
 std::size_t idle_block_bytes();
 std::size_t idle_block_bytes_max();
+
+// Held by each connection. Blocks are kept only while one exists, since the threads of connections
+// are those that call free_unused_blocks(). Thread-compatible.
+class BlockUser {
+ public:
+  BlockUser() noexcept;
+  ~BlockUser();
+  BlockUser(const BlockUser&) = delete;
+  BlockUser& operator=(const BlockUser&) = delete;
+};
+// Gives blocks back to the system that were not used for kUnusedBlockTime. Returns when to call it
+// again, or no deadline if there is no large block, used or not. Costs little before that time.
+inline constexpr Duration kUnusedBlockTime = std::chrono::seconds(10);
+Deadline free_unused_blocks(TimePoint now);
 
 }  // namespace cohort::rpc::internal

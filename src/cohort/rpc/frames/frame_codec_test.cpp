@@ -330,6 +330,7 @@ TEST(FrameCodec, ALargePayloadIsSummedInPieces) {
 }
 
 TEST(FrameCodec, ASmallTensorDoesNotKeepALargeBlock) {
+  const BlockUser user;
   std::vector<Frame> frames = decoded(encoded({.tensors = {at::ones({1'000'000}), at::ones({3})}}));
   const at::Tensor small = frames.at(0).tensors.at(1);
   const std::size_t before = idle_block_bytes();
@@ -338,6 +339,7 @@ TEST(FrameCodec, ASmallTensorDoesNotKeepALargeBlock) {
 }
 
 TEST(BlockPool, ALargeBlockIsUsedAgain) {
+  const BlockUser user;
   const std::byte* first = acquire_block(5'000'000)->data();
   const BlockRef second = acquire_block(5'000'000);
   EXPECT_EQ(second->data(), first);
@@ -345,12 +347,41 @@ TEST(BlockPool, ALargeBlockIsUsedAgain) {
 }
 
 TEST(BlockPool, IdleBytesStayBounded) {
+  const BlockUser user;
   std::vector<BlockRef> blocks;
   const std::size_t each = idle_block_bytes_max() / 3;
   for (int i = 0; i < 5; ++i) blocks.push_back(acquire_block(each));
   blocks.clear();
   EXPECT_LE(idle_block_bytes(), idle_block_bytes_max());
   EXPECT_GT(idle_block_bytes(), 0U);
+}
+
+// Regression: 200 MB of the last large messages stayed in each process.
+TEST(BlockPool, BlocksThatNobodyNeedsAreFreed) {
+  const BlockUser user;
+  const BlockRef used = acquire_block(5'000'000);
+  const TimePoint before = Clock::system().now();
+  EXPECT_FALSE(free_unused_blocks(before).is_infinite()) << "a block may become idle";
+  acquire_block(6'000'000);
+  ASSERT_GT(idle_block_bytes(), 0U);
+  const TimePoint after = Clock::system().now();
+  const Deadline next = free_unused_blocks(after);
+  EXPECT_GT(idle_block_bytes(), 0U) << "it may be needed again soon";
+  EXPECT_LE(next.time(), after + kUnusedBlockTime);
+  free_unused_blocks(after + kUnusedBlockTime);
+  EXPECT_EQ(idle_block_bytes(), 0U);
+}
+
+TEST(BlockPool, WithoutAConnectionNoBlockIsKept) {
+  {
+    const BlockUser user;
+    acquire_block(5'000'000);
+    EXPECT_GT(idle_block_bytes(), 0U);
+  }
+  EXPECT_EQ(idle_block_bytes(), 0U);
+  acquire_block(5'000'000);
+  EXPECT_EQ(idle_block_bytes(), 0U);
+  EXPECT_TRUE(free_unused_blocks(Clock::system().now()).is_infinite());
 }
 
 TEST(BlockPool, NoMemoryIsAnError) {

@@ -94,13 +94,16 @@ void GrpcConnection::write_all(ByteStream& stream) noexcept {
   }
 }
 
-// Waits for bytes to write and returns them in `chunk`; false when closed.
+// Waits for bytes to write and returns them in `chunk`; false when closed. Frees memory of messages
+// that is not used any more while it waits.
 bool GrpcConnection::next_chunk(std::string& chunk) {
   chunk.clear();
   Lock lock(mutex_);
-  changed_.wait(mutex_, Deadline(), [this]() COHORT_REQUIRES(mutex_) {
+  const auto may_go_on = [this]() COHORT_REQUIRES(mutex_) {
     return !queue_.is_empty() || end_.is_closed();
-  });
+  };
+  while (!may_go_on())
+    changed_.wait(mutex_, internal::free_unused_blocks(Clock::system().now()), may_go_on);
   if (end_.is_closed()) return false;
   std::array<std::span<const std::byte>, 16> parts;
   const std::size_t count = queue_.front(parts);

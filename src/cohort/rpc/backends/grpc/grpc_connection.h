@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "cohort/rpc/frames/block_pool.h"
 #include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/frames/frame_decoder.h"
 #include "cohort/rpc/frames/outgoing_bytes.h"
@@ -75,6 +76,7 @@ class GrpcConnection {
   internal::OutgoingBytes queue_ COHORT_GUARDED_BY(mutex_);
   ByteStream* stream_ COHORT_GUARDED_BY(mutex_) = nullptr;  // while run() is running
   bool is_done_ COHORT_GUARDED_BY(mutex_) = false;
+  const internal::BlockUser block_user_;
 };
 
 }  // namespace cohort::rpc::backends

@@ -166,12 +166,15 @@ void StreamConnection::serve() {
   }
 }
 
-// The socket's events; 0 if something else woke the thread.
+// The socket's events; 0 if something else woke the thread. Frees memory of messages that is not
+// used any more, which nobody else does while no message comes.
 short StreamConnection::wait() {
   const bool is_writer = is_thread_writing_.load(std::memory_order_acquire);
   const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
   std::array<pollfd, 2> entries{pollfd{socket_.get(), interest, 0}, pollfd{waker_.fd(), POLLIN, 0}};
-  if (poll(entries.data(), entries.size(), -1) < 0) return 0;  // EINTR: look again
+  const Deadline until = internal::free_unused_blocks(Clock::system().now());
+  if (poll(entries.data(), entries.size(), net::poll_milliseconds(until)) < 0)
+    return 0;  // EINTR: look again
   if (entries[1].revents != 0) waker_.drain();
   return entries[0].revents;
 }

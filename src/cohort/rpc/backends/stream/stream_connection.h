@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "cohort/net/waker.h"
+#include "cohort/rpc/frames/block_pool.h"
 #include "cohort/rpc/frames/channel_end.h"
 #include "cohort/rpc/frames/frame_decoder.h"
 #include "cohort/rpc/frames/outgoing_bytes.h"
@@ -76,6 +77,7 @@ class StreamConnection {
   // The channel's thread is the writer, and waits for the socket to take more.
   std::atomic<bool> is_thread_writing_{false};
   internal::OutgoingBytes sending_;  // the writer's
+  const internal::BlockUser block_user_;
 };
 
 }  // namespace cohort::rpc::backends
