@@ -109,6 +109,9 @@ class COHORT_API PerWorkerDataset {
 
 struct CoordinatorOptions {
   std::int64_t queue_capacity = 256 * 1024;  // closures that wait; 0: no limit
+  // The bytes of the arguments of all closures that have not ended, since they are kept for
+  // retries; 0: no limit. A closure with more is let in when no other one has arguments.
+  std::int64_t queue_bytes = std::int64_t{1} << 30;
   // Closures that a worker has at a time. 0: as many as keep it busy for about a millisecond, at
   // least 4 and at most 128.
   std::int64_t in_flight_per_worker = 0;
@@ -189,7 +192,8 @@ class COHORT_API ClusterCoordinator {
 
   // Queues fn for any worker. Returns at once, except that it
   // - traces fn first if there is no program for this signature yet;
-  // - waits while the queue is full, and while another thread is in schedule() or join().
+  // - waits while the queue is full, by number or by bytes, and while another thread is in
+  //   schedule() or join().
   // Arguments may be tensors without an autograd graph, host values, nests of these, and
   // PerWorkerIterator. The closure gets the values that tensors have at this call: they are copied,
   // unless the caller moves the only handle in. Throws
@@ -200,6 +204,7 @@ class COHORT_API ClusterCoordinator {
   //
   // Closures of different workers run in any order. A worker runs its closures in the order of
   // schedule(), except that a closure whose element needs another trace runs after those that the
+  // - resource_exhausted if its arguments are larger than the memory of this host.
   // worker has received already. If the order matters, call join() or fetch() in between. During an
   // epoch, a worker alternates between steps of the epoch and other closures.
   template <class... A>

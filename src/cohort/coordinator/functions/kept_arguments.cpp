@@ -61,6 +61,7 @@ at::Tensor ArgumentTensors::tensor_with(std::size_t argument, std::span<const st
 void KeptArguments::keep(std::vector<at::Tensor>& arguments, std::size_t handles) {
   bool are_all_small = true;
   for (at::Tensor& tensor : arguments) {
+    kept_bytes_ += tensor.nbytes();
     if (is_sole_owner(tensor, handles)) {
       are_all_small = false;
     } else if (is_plain(tensor) && bytes_.size() + tensor.nbytes() <= kSmallBytesMax) {

@@ -48,6 +48,8 @@ class KeptArguments {
   void keep(std::vector<at::Tensor>& arguments, std::size_t handles);
   // Takes `arguments` without a copy, since nobody writes to them any more.
   void share(std::vector<at::Tensor> arguments) { others_ = std::move(arguments); }
+  // The memory that keep() has kept; nothing for those of share(), which others have too.
+  std::size_t nbytes() const { return kept_bytes_; }
   // All arguments in their order.
   std::vector<at::Tensor> restored(ArgumentTensors& tensors) const;
 
@@ -55,6 +57,7 @@ class KeptArguments {
   c10::SmallVector<std::byte, 64> bytes_;  // of the small ones
   // The others at their positions; undefined for small ones. Empty if all are small.
   std::vector<at::Tensor> others_;
+  std::size_t kept_bytes_ = 0;
 };
 
 }  // namespace cohort::coordinator::internal

@@ -36,7 +36,13 @@ ClosureId ClosureScheduler::add(PendingClosure&& pending) {
 }
 
 Verdict ClosureScheduler::put(NewClosure& closure, Actions& actions) {
+  awaited_room_.reset();
   if (closure.id == 0) {
+    const std::uint64_t bytes = closure.pending.arguments.nbytes();
+    if (!queue_.has_error() && !pending_.has_room_for(bytes, context_.options.queue_bytes)) {
+      awaited_room_ = bytes;
+      return {.kind = Verdict::Kind::wait};
+    }
     closure.id = add(std::move(closure.pending));
   } else if (!closure.is_accepted && closure.id + 1 != context_.numbers.next_closure &&
              pending_.find(closure.id) != nullptr) {  // otherwise stop() has taken it
@@ -87,6 +93,10 @@ void ClosureScheduler::end_trace(ClosureId closure, std::optional<Error> error) 
 void ClosureScheduler::carry_out(Actions actions) {
   const TimePoint now = Clock::system().now();
   bool must_wake = false;
+  const auto must_wake_callers = [this]() COHORT_REQUIRES(runtime_lock) {
+    return fetchers_ > 0 ||
+           (awaited_room_ && pending_.has_room_for(*awaited_room_, context_.options.queue_bytes));
+  };
   Actions refused;
   for (Action& action : actions) {
     switch (action.kind) {
@@ -98,11 +108,11 @@ void ClosureScheduler::carry_out(Actions actions) {
       }
       case Action::Kind::complete:
         resolve(action.closure, std::nullopt, now);
-        must_wake = must_wake || fetchers_ > 0;
+        must_wake = must_wake || must_wake_callers();
         break;
       case Action::Kind::fail:
         resolve(action.closure, action.error, now);
-        must_wake = must_wake || fetchers_ > 0;
+        must_wake = must_wake || must_wake_callers();
         break;
       case Action::Kind::cancel:
         sender_.add_cancel(action.worker, action.closure);

@@ -100,6 +100,8 @@ class ClosureScheduler {
   ClosureSender sender_;
   Actions spare_actions_ COHORT_GUARDED_BY(runtime_lock);
   int fetchers_ COHORT_GUARDED_BY(runtime_lock) = 0;
+  // The bytes of the closure that waits in put() for room.
+  std::optional<std::uint64_t> awaited_room_ COHORT_GUARDED_BY(runtime_lock);
 };
 
 // Text for errors: the worker that runs the closure of `awaited`, or else the workers that run

@@ -58,6 +58,7 @@ void PendingClosure::abandon(const Error& error) {
 }
 
 void PendingClosures::add(ClosureId closure, PendingClosure&& pending) {
+  bytes_ += pending.arguments.nbytes();
   if (spare_.empty()) {
     pending_.emplace(closure, std::move(pending));
     return;
@@ -81,7 +82,15 @@ void PendingClosures::renumber(ClosureId closure, ClosureId id) {
   pending_.insert(std::move(node));
 }
 
+void PendingClosures::erase(ClosureId closure) {
+  const auto found = pending_.find(closure);
+  if (found == pending_.end()) return;
+  bytes_ -= found->second.arguments.nbytes();
+  pending_.erase(found);
+}
+
 void PendingClosures::retire(Map::iterator closure) {
+  bytes_ -= closure->second.arguments.nbytes();
   auto node = pending_.extract(closure);
   node.mapped() = {};
   if (spare_.size() < kSparesMax) spare_.push_back(std::move(node));

@@ -68,15 +68,25 @@ class PendingClosures {
   Map::iterator end() { return pending_.end(); }
   const Map& all() const { return pending_; }
   std::size_t size() const { return pending_.size(); }
+  // Whether arguments of so many bytes may be added: with those that are here, they are at most
+  // `bytes_max` (0: no limit), or nothing is here.
+  bool has_room_for(std::uint64_t bytes, std::int64_t bytes_max) const {
+    const auto max = static_cast<std::uint64_t>(bytes_max);
+    return bytes == 0 || max == 0 || bytes_ == 0 || bytes_ + bytes <= max;
+  }
   // Changes the id. Does nothing if the closure has ended.
   void renumber(ClosureId closure, ClosureId id);
-  void erase(ClosureId closure) { pending_.erase(closure); }
+  void erase(ClosureId closure);
   // Erases it and keeps its memory for another closure.
   void retire(Map::iterator closure);
-  Map take_all() { return std::exchange(pending_, {}); }
+  Map take_all() {
+    bytes_ = 0;
+    return std::exchange(pending_, {});
+  }
 
  private:
   Map pending_;
+  std::uint64_t bytes_ = 0;  // of the arguments of all
   // Memory for reuse: it is allocated on callers' threads and freed on channels', which is
   // expensive for allocators.
   std::vector<Map::node_type> spare_;

@@ -62,6 +62,7 @@ CoordinatorOptions checked(CoordinatorOptions options) {
   expect(options.queue_capacity >= 0, "queue_capacity", ">= 0", options.queue_capacity);
   expect(options.in_flight_per_worker >= 0, "in_flight_per_worker", ">= 0",
          options.in_flight_per_worker);
+  expect(options.queue_bytes >= 0, "queue_bytes", ">= 0", options.queue_bytes);
   expect(options.max_traces_per_dataset_function >= 0, "max_traces_per_dataset_function", ">= 0",
          options.max_traces_per_dataset_function);
   expect(options.max_traces_per_step >= 0, "max_traces_per_step", ">= 0",

@@ -81,6 +81,7 @@ TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
       {{.max_transient_timeouts = -2}, "CoordinatorOptions::max_transient_timeouts >= -1, got -2"},
       {{.transient_window = Duration::zero()}, "CoordinatorOptions::transient_window > 0 s, got 0"},
       {{.queue_capacity = -1}, "CoordinatorOptions::queue_capacity >= 0, got -1"},
+      {{.queue_bytes = -1}, "CoordinatorOptions::queue_bytes >= 0, got -1"},
       {{.in_flight_per_worker = -2}, "CoordinatorOptions::in_flight_per_worker >= 0, got -2"},
       {{.max_traces_per_dataset_function = -1},
        "CoordinatorOptions::max_traces_per_dataset_function >= 0, got -1"},

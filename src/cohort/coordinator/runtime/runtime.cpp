@@ -2,6 +2,9 @@
 // The calls of the coordinator's handles.
 #include "cohort/coordinator/runtime/runtime.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <utility>
 
 #include "cohort/coordinator/functions/scheduled_arguments.h"
@@ -12,6 +15,18 @@ namespace {
 
 // References to an argument while it is scheduled: one in its nest, one among the inputs.
 constexpr std::size_t kArgumentHandles = 2;
+
+// An expanded tensor may be larger than memory, as its copy would be.
+void check_memory(const Function& fn, const std::vector<at::Tensor>& arguments) {
+  const auto pages = static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
+  const std::uint64_t memory = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::uint64_t bytes = 0;
+  for (const at::Tensor& argument : arguments) bytes += argument.nbytes();
+  COHORT_CHECK(bytes <= memory, ErrorCode::resource_exhausted,
+               "[coordinator.schedule] expected arguments of '", fn.name(),
+               "' that this host can copy, at most ", memory, " bytes, got ", bytes,
+               " bytes; pass less, or let the step compute it");
+}
 
 }  // namespace
 
@@ -28,6 +43,7 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
     eager_.run(fn, arguments, *result);
     return RemoteValue(result);
   }
+  check_memory(fn, bound.tensors);
   PendingClosure pending;
   pending.function = functions_.step_for(fn, arguments);
   pending.resources = std::move(bound.resources);
