@@ -196,7 +196,7 @@ Dataset load_shipped(std::span<const std::byte> bytes,
   return Dataset(decode_graph(graph, supply));
 }
 
-Bytes with_programs(const Bytes& graph, const std::vector<FunctionProgram>& programs) {
+Bytes with_programs(Bytes graph, const std::vector<FunctionProgram>& programs) {
   if (programs.empty()) return graph;
   ByteWriter writer;
   for (const std::byte byte : kProgramsMagic) writer.u8(static_cast<std::uint8_t>(byte));

@@ -72,7 +72,7 @@ struct FunctionProgram {
 };
 // The bytes of Dataset::serialize() with programs that were traced later, for load_shipped()
 // (docs/formats/pipeline.md).
-COHORT_API Bytes with_programs(const Bytes& graph, const std::vector<FunctionProgram>& programs);
+COHORT_API Bytes with_programs(Bytes graph, const std::vector<FunctionProgram>& programs);
 
 // Reads the bytes of with_programs() or Dataset::serialize(). The dataset's functions request
 // missing programs from `supply` once supply->start() was called. The dataset may be run again

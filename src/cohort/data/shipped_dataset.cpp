@@ -42,7 +42,7 @@ std::vector<std::size_t> numbers_of(const std::string& function) {
 
 }  // namespace
 
-ShippedDataset::ShippedDataset(Dataset dataset, Bytes bytes, Frozen frozen)
+ShippedDataset::ShippedDataset(Dataset dataset, GraphBytes bytes, Frozen frozen)
     : dataset_(std::move(dataset)),
       bytes_(std::move(bytes)),
       mode_(function::TracingMode::current()),

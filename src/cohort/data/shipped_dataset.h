@@ -2,6 +2,7 @@
 // A dataset that was sent to workers, with the C++ functions that its bytes were traced from.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <string>
@@ -12,6 +13,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/element.h"
+#include "cohort/data/graph/graph_codec.h"
 #include "cohort/function/frozen_tensor.h"
 #include "cohort/function/tracing_mode.h"
 
@@ -24,9 +26,15 @@ class COHORT_API ShippedDataset {
   // For each op of the graph, the tensors that its functions' programs hold as constants.
   using Frozen = std::vector<std::vector<function::FrozenTensor>>;
 
-  ShippedDataset(Dataset dataset, Bytes bytes, Frozen frozen);
+  // How many bytes of elements it copies; it shares larger tensors with the dataset.
+  static constexpr std::size_t kOwnBytesMax = std::size_t{1} << 20;
 
-  const Bytes& bytes() const { return bytes_; }
+  ShippedDataset(Dataset dataset, GraphBytes bytes, Frozen frozen);
+
+  // Throws failed_precondition if a tensor that it shares was written to since.
+  Bytes bytes() const { return bytes_.joined(); }
+  std::size_t own_bytes() const { return bytes_.own_bytes(); }
+  bool has_same_bytes(const ShippedDataset& other) const { return bytes_.is_same(other.bytes_); }
   // The user's name of the function. data_loss if the bytes have no such function.
   std::string name_of(const std::string& function) const;
   // Whether a program of the function is one for the function of the same name in `other`: both are
@@ -48,7 +56,7 @@ class COHORT_API ShippedDataset {
   void check_current(const std::string& function) const COHORT_REQUIRES(mutex_);
 
   const Dataset dataset_;
-  const Bytes bytes_;
+  const GraphBytes bytes_;
   const function::TracingMode mode_;
   mutable Mutex mutex_;  // held while a function is traced
   mutable Frozen frozen_ COHORT_GUARDED_BY(mutex_);

@@ -45,7 +45,7 @@ WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t
 
 bool WorkerDatasets::are_all_alike() const {
   return std::all_of(datasets_.begin(), datasets_.end(), [&](const auto& dataset) {
-    return dataset->bytes() == datasets_.front()->bytes();
+    return dataset->has_same_bytes(*datasets_.front());
   });
 }
 

@@ -65,7 +65,7 @@ class SourceWithPolicy final : public ElementSource {
 Bytes serialize(const Dataset& dataset, ExternalStatePolicy policy) {
   EncodedGraph encoded = encode_graph(dataset.node());
   report(encoded.external_state, policy, "serialize");
-  return std::move(encoded.bytes);
+  return encoded.bytes.joined();
 }
 
 std::vector<std::shared_ptr<const ShippedDataset>> ship_to_workers(
@@ -73,7 +73,7 @@ std::vector<std::shared_ptr<const ShippedDataset>> ship_to_workers(
   std::vector<std::shared_ptr<const ShippedDataset>> all;
   bool has_warned = false;
   for (const Dataset& dataset : datasets) {
-    EncodedGraph encoded = encode_graph(dataset.node());
+    EncodedGraph encoded = encode_graph(dataset.node(), ShippedDataset::kOwnBytesMax);
     if (!has_warned) report(encoded.external_state, ExternalStatePolicy::warn, "serialize");
     has_warned = has_warned || !encoded.external_state.empty();
     all.push_back(std::make_shared<const ShippedDataset>(dataset, std::move(encoded.bytes),

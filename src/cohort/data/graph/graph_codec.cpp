@@ -5,6 +5,8 @@
 #include <unordered_map>
 
 #include "cohort/core/error.h"
+#include "cohort/core/string_tensor.h"
+#include "cohort/core/tensor_spec.h"
 #include "cohort/data/functions/map_function.h"
 #include "cohort/data/graph/attribute_reader.h"
 #include "cohort/data/graph/nest_codec.h"
@@ -108,12 +110,79 @@ std::vector<NodePtr> ops_of(const NodePtr& sink) {
   return ops_of(sink, position);
 }
 
-EncodedGraph encode_graph(const NodePtr& sink) {
+// Used only from one thread.
+class GraphWriter {
+ public:
+  explicit GraphWriter(std::size_t own_bytes_max) : own_bytes_max_(own_bytes_max) {}
+
+  ByteWriter& bytes() { return writer_; }
+  void write(const Nest& attributes) {
+    write_nest(writer_, attributes, [this](const at::Tensor& tensor) { return leave_out(tensor); });
+  }
+  GraphBytes take() {
+    made_.own_ = writer_.take();
+    return std::move(made_);
+  }
+
+ private:
+  bool leave_out(const at::Tensor& tensor) {
+    const bool is_string = StringTensor::is(tensor);
+    const bool is_dense = tensor.defined() && tensor.is_cpu() && tensor.layout() == at::kStrided &&
+                          tensor.is_contiguous();
+    if (!is_string && !is_dense) return false;
+    const std::size_t size = byte_count(tensor);
+    if (size < kLeftOutBytesMin || writer_.bytes().size() + size <= own_bytes_max_) return false;
+    made_.left_out_.push_back({writer_.bytes().size(), tensor, std::nullopt});
+    if (!is_string) made_.left_out_.back().frozen.emplace(tensor);
+    return true;
+  }
+  static constexpr std::size_t kLeftOutBytesMin = std::size_t{4} << 10;
+
+  const std::size_t own_bytes_max_;
+  ByteWriter writer_;
+  GraphBytes made_;
+};
+
+Bytes GraphBytes::joined() const {
+  if (left_out_.empty()) return own_;
+  Bytes all;
+  std::size_t copied = 0;
+  const auto copy_until = [&](std::size_t end) {
+    all.insert(all.end(), own_.begin() + static_cast<std::ptrdiff_t>(copied),
+               own_.begin() + static_cast<std::ptrdiff_t>(end));
+    copied = end;
+  };
+  for (const auto& [offset, tensor, frozen] : left_out_) {
+    COHORT_CHECK(!frozen || frozen->is_current(), ErrorCode::failed_precondition,
+                 "[data.serialize] expected a dataset whose tensors are as they were when it was "
+                 "given to the coordinator, got one that was written to since, ",
+                 TensorSpec::of(tensor).to_string(), "; make the dataset from a clone()");
+    copy_until(offset);
+    ByteWriter writer;
+    write_nest(writer, Nest(tensor));
+    all.insert(all.end(), writer.bytes().begin(), writer.bytes().end());
+  }
+  copy_until(own_.size());
+  return all;
+}
+
+bool GraphBytes::is_same(const GraphBytes& other) const {
+  if (own_ != other.own_ || left_out_.size() != other.left_out_.size()) return false;
+  const bool are_shared =
+      std::equal(left_out_.begin(), left_out_.end(), other.left_out_.begin(),
+                 [](const LeftOut& one, const LeftOut& two) {
+                   return one.offset == two.offset && one.tensor.is_same(two.tensor);
+                 });
+  return are_shared || joined() == other.joined();
+}
+
+EncodedGraph encode_graph(const NodePtr& sink, std::size_t own_bytes_max) {
   EncodedGraph encoded;
   std::unordered_map<const Node*, std::size_t> position;
   const std::vector<NodePtr> order = ops_of(sink, position);
   FrozenTensors frozen;
-  ByteWriter writer;
+  GraphWriter graph(own_bytes_max);
+  ByteWriter& writer = graph.bytes();
   for (const std::uint8_t byte : kMagic) writer.u8(byte);
   writer.u8(kVersion);
   writer.varint(order.size());
@@ -124,9 +193,9 @@ EncodedGraph encode_graph(const NodePtr& sink) {
     const Nest attributes = shipped_attributes(order, position.at(node.get()));
     add_external_state(node->op(), attributes, encoded.external_state);
     encoded.frozen.push_back(frozen.take());
-    write_nest(writer, attributes);
+    graph.write(attributes);
   }
-  encoded.bytes = writer.take();
+  encoded.bytes = graph.take();
   return encoded;
 }
 

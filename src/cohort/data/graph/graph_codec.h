@@ -2,7 +2,10 @@
 // A graph as bytes (docs/formats/pipeline.md).
 #pragma once
 
+#include <cstddef>
+#include <limits>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,10 +18,32 @@
 
 namespace cohort::data {
 
+class GraphWriter;
 class ProgramSupply;  // program_supply.h
 
+// The bytes of a graph without its largest tensors, which the graph itself has in memory. A value
+// type.
+class COHORT_API GraphBytes {
+ public:
+  // All bytes. Throws failed_precondition if a tensor was written to since the graph was encoded.
+  Bytes joined() const;
+  // The bytes that this object holds itself.
+  std::size_t own_bytes() const { return own_.size(); }
+  bool is_same(const GraphBytes& other) const;
+
+ private:
+  friend class GraphWriter;
+  struct LeftOut {
+    std::size_t offset;  // in `own_`
+    at::Tensor tensor;
+    std::optional<function::FrozenTensor> frozen;  // unset: of strings, which never change
+  };
+  Bytes own_;
+  std::vector<LeftOut> left_out_;
+};
+
 struct EncodedGraph {
-  Bytes bytes;
+  GraphBytes bytes;
   // Stateful functions whose state is not in the bytes, for example "'noise' of map, which draws
   // random numbers".
   std::vector<std::string> external_state;
@@ -27,7 +52,9 @@ struct EncodedGraph {
 };
 // All ops of a graph, in the order in which they are serialized.
 std::vector<NodePtr> ops_of(const NodePtr& sink);
-EncodedGraph encode_graph(const NodePtr& sink);
+// Tensors are left out that would make the bytes themselves more than `own_bytes_max`.
+EncodedGraph encode_graph(const NodePtr& sink,
+                          std::size_t own_bytes_max = std::numeric_limits<std::size_t>::max());
 // Appends to `states` the external state of an op with these attributes, and of the ops that its
 // dataset function makes.
 void add_external_state(std::string_view op, const Nest& attributes,

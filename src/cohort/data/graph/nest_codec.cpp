@@ -98,10 +98,10 @@ at::Tensor read_leaf(ByteReader& reader) {
   }
 }
 
-void write_items(ByteWriter& writer, Tag tag, const Nest::Items& items) {
+void write_items(ByteWriter& writer, Tag tag, const Nest::Items& items, const LeaveOut& leave_out) {
   writer.u8(tag);
   writer.varint(items.size());
-  for (const Nest& item : items) write_nest(writer, item);
+  for (const Nest& item : items) write_nest(writer, item, leave_out);
 }
 
 Nest read_at(ByteReader& reader, int depth);
@@ -205,7 +205,7 @@ std::optional<std::size_t> value_bytes(at::ScalarType dtype, std::span<const std
   return is_empty ? 0 : bytes;
 }
 
-void write_nest(ByteWriter& writer, const Nest& nest) {
+void write_nest(ByteWriter& writer, const Nest& nest, const LeaveOut& leave_out) {
   switch (nest.kind()) {
     case Nest::Kind::null:
       return writer.u8(null);
@@ -221,17 +221,18 @@ void write_nest(ByteWriter& writer, const Nest& nest) {
       writer.u8(text);
       return writer.text(nest.text());
     case Nest::Kind::tensor:
+      if (leave_out && leave_out(nest.tensor())) return;
       return write_leaf(writer, nest.tensor());
     case Nest::Kind::list:
-      return write_items(writer, list, nest.items());
+      return write_items(writer, list, nest.items(), leave_out);
     case Nest::Kind::tuple:
-      return write_items(writer, tuple, nest.items());
+      return write_items(writer, tuple, nest.items(), leave_out);
     case Nest::Kind::map:
       writer.u8(map);
       writer.varint(nest.entries().size());
       for (const auto& [key, value] : nest.entries()) {
         writer.text(key);
-        write_nest(writer, value);
+        write_nest(writer, value, leave_out);
       }
       return;
     case Nest::Kind::handle:

@@ -3,6 +3,7 @@
 // iterator.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <span>
 
@@ -14,7 +15,9 @@ namespace cohort::data {
 
 // Tensors must be dense and in host memory. invalid_argument for a handle, which cannot be
 // serialized.
-void write_nest(ByteWriter& writer, const Nest& nest);
+// `leave_out`: if it returns true for a tensor, nothing is written for that one.
+using LeaveOut = std::function<bool(const at::Tensor& tensor)>;
+void write_nest(ByteWriter& writer, const Nest& nest, const LeaveOut& leave_out = {});
 // data_loss for anything that write_nest could not have written.
 Nest read_nest(ByteReader& reader);
 
