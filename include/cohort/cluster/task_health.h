@@ -41,6 +41,25 @@ struct CoordinatorHealth {
   std::vector<WorkerHealth> workers;  // by index
 };
 
+// A row of a variable, counted from the first one that this server has.
+struct HotRow {
+  std::int64_t row = 0;
+  std::uint64_t times = 0;  // about how often it was read or updated
+};
+
+// The requests for one variable, or for one shard, on this server.
+struct VariableHealth {
+  std::string name;
+  std::uint64_t pulls = 0;
+  std::uint64_t pushes = 0;  // updates; a push may have several
+  std::uint64_t pulled_bytes = 0;
+  std::uint64_t pushed_bytes = 0;
+  // Counted are requests that name rows, as those of embeddings do.
+  std::uint64_t pulled_rows = 0;
+  std::uint64_t pushed_rows = 0;
+  std::vector<HotRow> hot_rows = {};  // the hottest first; see ServerOptions::hot_rows
+};
+
 struct TaskHealth {
   std::uint64_t incarnation = 0;  // changes when the task restarts
   // These counters, up to pushed_bytes, start at 0 for each coordinator. A push is a message with
@@ -69,6 +88,11 @@ struct TaskHealth {
   // A parameter server stores these now; a sharded variable counts once for each shard.
   std::uint64_t variables = 0;
   std::uint64_t variable_bytes = 0;  // of the values, without the slots of optimizers
+  // Rows that requests have named, read or updated, in the last ten seconds.
+  double rows_per_second = 0;
+  // The variables with the most bytes in requests, at most 100; empty if the caller does not know
+  // the job id.
+  std::vector<VariableHealth> by_variable;
 };
 
 }  // namespace cohort

@@ -142,6 +142,9 @@ struct CoordinatorOptions {
   // their connections. A worker that does not answer over one of them is treated as lost within two
   // heartbeats; a parameter server is only named in a warning. Zero: no heartbeats.
   Duration heartbeat = std::chrono::seconds(5);
+  // Whether the chief's port answers HTTP requests for /metrics, as ServerOptions::serves_metrics
+  // says. The environment variable COHORT_METRICS=1 sets this too.
+  bool serves_metrics = false;
   // For a debugger: steps run in this process without a trace, one at a time, on the thread that
   // calls schedule(), so that breakpoints, item() and std::cout work in them. Variables are read
   // from and updated on the parameter servers. Elements are those of worker 0 and are drawn in this
@@ -201,10 +204,10 @@ class COHORT_API ClusterCoordinator {
   //   cancelled, and the coordinator can be used again. The end of a worker's data is such an
   //   error: repeat() the dataset, or read it to its end with run_epoch().
   // - deadline_exceeded, as join() does, if it waits and no closure ends for the progress timeout.
+  // - resource_exhausted if its arguments are larger than the memory of this host.
   //
   // Closures of different workers run in any order. A worker runs its closures in the order of
   // schedule(), except that a closure whose element needs another trace runs after those that the
-  // - resource_exhausted if its arguments are larger than the memory of this host.
   // worker has received already. If the order matters, call join() or fetch() in between. During an
   // epoch, a worker alternates between steps of the epoch and other closures.
   template <class... A>

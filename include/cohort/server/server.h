@@ -40,6 +40,13 @@ struct ServerOptions {
   // Checksums of tensors that are sent. PayloadChecksums says what applies if the coordinator's
   // option differs.
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
+  // Whether the task's port answers HTTP requests for /metrics, in the text format of Prometheus.
+  // The answer has the names of variables, and everybody who reaches the port gets it. The
+  // environment variable COHORT_METRICS=1 sets this too.
+  bool serves_metrics = false;
+  // For each variable, how many of its rows that are read and updated most often health() tells.
+  // Finding them costs about 10 us a request. 0: none.
+  int hot_rows = 0;
   // Whether SIGTERM and SIGINT end join(), from the construction on. A signal for which the program
   // has its own handler is left to that handler.
   bool handle_signals = true;

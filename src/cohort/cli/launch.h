@@ -44,6 +44,7 @@ struct LaunchOptions {
   std::vector<std::string> data_dirs = {};
   // Environment variables that only the acting chief gets.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};
+  bool serves_metrics = false;  // every task does (COHORT_METRICS)
   std::vector<PlannedKill> kills = {};
   // The most restarts of each task. It starts again after `restart_delay` if it was ended by a
   // signal or by a planned kill, or with an exit code other than 0 and 64; without parameter

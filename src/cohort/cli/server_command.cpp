@@ -58,6 +58,15 @@ class ServerCommand final : public Command {
                    "a second port, for tensors (default: all travels over the port of the task's "
                    "address)")
         ->check(CLI::Range(1, 65535));
+    app.add_flag(
+        "--metrics", options_.serves_metrics,
+        "answer HTTP requests for /metrics at the task's port, with the names of variables, "
+        "for everybody who reaches it (default: COHORT_METRICS)");
+    app.add_option("--hot-rows", options_.hot_rows,
+                   "how many of the rows of each variable that are used most often to tell in "
+                   "metrics and status")
+        ->check(CLI::Range(0, 1000))
+        ->capture_default_str();
     app.footer(
         "The cluster and the own task come from TF_CONFIG, for example\n"
         "  TF_CONFIG='{\"cluster\": {\"chief\": [\"127.0.0.1:4000\"], \"worker\": "

@@ -60,6 +60,24 @@ json coordinator_of(const CoordinatorHealth& coordinator) {
           {"traces", coordinator.traces},       {"workers", workers}};
 }
 
+json variables_of(const TaskHealth& health) {
+  json all = json::array();
+  for (const VariableHealth& variable : health.by_variable) {
+    json hot_rows = json::array();
+    for (const HotRow& row : variable.hot_rows)
+      hot_rows.push_back({{"row", row.row}, {"times", row.times}});
+    all.push_back({{"name", variable.name},
+                   {"pulls", variable.pulls},
+                   {"pushes", variable.pushes},
+                   {"pulled_bytes", variable.pulled_bytes},
+                   {"pushed_bytes", variable.pushed_bytes},
+                   {"pulled_rows", variable.pulled_rows},
+                   {"pushed_rows", variable.pushed_rows},
+                   {"hot_rows", hot_rows}});
+  }
+  return all;
+}
+
 // Identifiers of 64 bits are written as texts, because not every reader of JSON keeps all digits.
 json health_of(const TaskHealth& health) {
   return {{"incarnation", std::to_string(health.incarnation)},
@@ -71,6 +89,9 @@ json health_of(const TaskHealth& health) {
             {"running", health.closures_running}}},
           {"pushes", {{"applied", health.pushes_applied}, {"dropped", health.pushes_dropped}}},
           {"bytes", {{"pulled", health.pulled_bytes}, {"pushed", health.pushed_bytes}}},
+          {"stored", {{"variables", health.variables}, {"bytes", health.variable_bytes}}},
+          {"rows_per_second", health.rows_per_second},
+          {"variables", variables_of(health)},
           {"connections_lost", health.connections_lost},
           {"broken_frames", health.broken_frames},
           {"protocol_errors", health.protocol_errors},
@@ -78,6 +99,22 @@ json health_of(const TaskHealth& health) {
            health.since_last_end ? json(seconds_of(*health.since_last_end)) : json()},
           {"last_error", last_error_of(health)},
           {"coordinator", health.coordinator ? coordinator_of(*health.coordinator) : json()}};
+}
+
+// The bytes of the busiest parameter server, divided by the mean of all that answer.
+json skew_of_servers(const ClusterStatus& status) {
+  double most = 0;
+  double sum = 0;
+  int servers = 0;
+  for (const TaskStatus& task : status.tasks) {
+    if (!task.task.starts_with("ps:") || task.probe.state != State::answers) continue;
+    const auto bytes =
+        static_cast<double>(task.probe.health.pulled_bytes + task.probe.health.pushed_bytes);
+    most = std::max(most, bytes);
+    sum += bytes;
+    ++servers;
+  }
+  return servers < 2 || sum == 0 ? json() : json(most * servers / sum);
 }
 
 // "9999", "12k", "3.4M": at most four characters.
@@ -247,6 +284,7 @@ std::string json_of(const ClusterStatus& status) {
   }
   const json line = {{"schema", kSchema},
                      {"exit_code", exit_code_of(status)},
+                     {"server_skew", skew_of_servers(status)},
                      {"tasks", tasks},
                      {"missing", status.missing}};
   return line.dump(-1, ' ', false, json::error_handler_t::replace);

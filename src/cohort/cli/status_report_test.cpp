@@ -57,23 +57,48 @@ TEST(StatusReport, JsonHasAllThatATaskCounts) {
   health.connections_lost = 9;
   health.broken_frames = 10;
   health.protocol_errors = 11;
+  health.variables = 12;
+  health.variable_bytes = 13;
+  health.rows_per_second = 14.5;
+  health.by_variable = {{"v", 15, 16, 17, 18, 19, 20, {{21, 22}}}};
   health.since_last_end = std::chrono::milliseconds(1500);
   health.last_error = TaskError{.code = ErrorCode::unavailable,
                                 .cause = ErrorCause::peer_lost,
                                 .age = std::chrono::seconds(2),
                                 .origin = "ps:0",
                                 .text = "it went"};
-  const json expected = json::parse(R"({"schema": 2, "exit_code": 0, "missing": [], "tasks": [{
+  const json expected = json::parse(R"({"schema": 2, "exit_code": 0, "missing": [],
+    "server_skew": null, "tasks": [{
     "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null,
     "health": {
       "incarnation": "12379813738877118345", "uptime_seconds": 90.0,
       "closures": {"run": 1, "failed": 2, "queued": 3, "running": 4},
       "pushes": {"applied": 5, "dropped": 6}, "bytes": {"pulled": 7, "pushed": 8},
+      "stored": {"variables": 12, "bytes": 13}, "rows_per_second": 14.5,
+      "variables": [{"name": "v", "pulls": 15, "pushes": 16, "pulled_bytes": 17,
+                     "pushed_bytes": 18, "pulled_rows": 19, "pushed_rows": 20,
+                     "hot_rows": [{"row": 21, "times": 22}]}],
       "connections_lost": 9, "broken_frames": 10, "protocol_errors": 11, "seconds_since_last_end": 1.5,
       "last_error": {"code": "unavailable", "cause": "peer_lost", "origin": "ps:0",
                      "seconds_ago": 2.0, "text": "it went"},
       "coordinator": null}}]})");
   EXPECT_EQ(json::parse(json_of({{worker}, {}})), expected);
+}
+
+TEST(StatusReport, JsonSaysHowUnevenlyServersAreUsed) {
+  const auto ps = [](const std::string& task, std::uint64_t pulled, std::uint64_t pushed) {
+    TaskStatus server = answering(task);
+    server.probe.health.pulled_bytes = pulled;
+    server.probe.health.pushed_bytes = pushed;
+    return server;
+  };
+  const auto skew = [](std::vector<TaskStatus> tasks) {
+    return json::parse(json_of({std::move(tasks), {}}))["server_skew"];
+  };
+  EXPECT_EQ(skew({ps("ps:0", 10, 20), ps("ps:1", 4, 6), ps("worker:0", 999, 0)}), 1.5);
+  EXPECT_EQ(skew({ps("ps:0", 10, 0), ps("ps:1", 0, 10)}), 1.0);
+  EXPECT_EQ(skew({ps("ps:0", 0, 0), ps("ps:1", 0, 0)}), json());
+  EXPECT_EQ(skew({ps("ps:0", 10, 0), missing("ps:1", State::no_answer)}), json());
 }
 
 TEST(StatusReport, JsonHasTheCoordinatorsView) {

@@ -3,6 +3,7 @@
 
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
 #include <mutex>
 
 #include "cohort/optimizer/optimizer.h"
@@ -60,7 +61,8 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
                  " (variable '", variable.name, "')");
     if (has(variable.id)) continue;
     try {
-      fresh[variable.id] = std::make_shared<StoredVariable>(variable.name, initial_value(variable));
+      fresh[variable.id] =
+          std::make_shared<StoredVariable>(variable.name, initial_value(variable), hot_rows_);
     } catch (...) {
       rethrow_from_store("create_variables");
     }
@@ -101,14 +103,22 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
   check_placement(request.placement);
   rpc::PullReply reply;
   reply.values.reserve(request.variables.size());
+  std::uint64_t rows = 0;
   for (std::size_t i = 0; i < request.variables.size(); ++i) {
     const std::shared_ptr<StoredVariable> variable = find(request.variables[i]);
+    const bool has_rows = i < request.row_ids.size();
     StoredVariable::Version version =
-        i < request.row_ids.size() ? variable->rows(request.row_ids[i]) : variable->snapshot();
+        has_rows ? variable->rows(request.row_ids[i]) : variable->snapshot();
+    const auto its_rows =
+        has_rows ? static_cast<std::uint64_t>(request.row_ids[i].numel()) : std::uint64_t{0};
+    variable->statistics().pulls.add(version.value.nbytes(), its_rows);
+    if (has_rows) variable->statistics().hot.note(request.row_ids[i]);
+    rows += its_rows;
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
   }
   for (const at::Tensor& value : reply.values) counters_.pulled_bytes += value.nbytes();
+  if (rows > 0) counters_.rows.add(rows, Clock::system().now());
   return reply;
 }
 
@@ -132,7 +142,7 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   }
   try {
     for (Update& update : updates) {
-      counters_.pushed_bytes += update.reserve.effect.bytes();
+      count_push(*update.variable, update.reserve.effect);
       update.variable->apply(std::move(update.reserve));
     }
   } catch (...) {
@@ -144,6 +154,17 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   if (may_come_again) applied_.finish(id);
   ++counters_.pushes_applied;
   return {.was_applied = true};
+}
+
+void ParameterStore::count_push(StoredVariable& variable, const rpc::Effect& effect) {
+  const std::uint64_t bytes = effect.bytes();
+  counters_.pushed_bytes += bytes;
+  const auto rows =
+      effect.row_ids.defined() ? static_cast<std::uint64_t>(effect.row_ids.numel()) : 0;
+  variable.statistics().pushes.add(bytes, rows);
+  if (rows == 0) return;
+  variable.statistics().hot.note(effect.row_ids);
+  counters_.rows.add(rows, Clock::system().now());
 }
 
 rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request) {
@@ -201,6 +222,24 @@ std::uint64_t ParameterStore::value_bytes() const {
   for (const auto& [id, variable] : variables_)
     bytes += static_cast<std::uint64_t>(variable->spec().byte_count());
   return bytes;
+}
+
+std::vector<std::shared_ptr<StoredVariable>> ParameterStore::busiest(std::size_t count) const {
+  std::vector<std::pair<std::uint64_t, std::shared_ptr<StoredVariable>>> all;
+  {
+    const std::shared_lock lock(mutex_);
+    for (const auto& [id, variable] : variables_) {
+      const parameter_server::VariableStatistics& its = variable->statistics();
+      all.emplace_back(its.pulls.bytes + its.pushes.bytes, variable);
+    }
+  }
+  std::sort(all.begin(), all.end(), [](const auto& one, const auto& two) {
+    return one.first != two.first ? one.first > two.first : one.second->name() < two.second->name();
+  });
+  all.resize(std::min(all.size(), count));
+  std::vector<std::shared_ptr<StoredVariable>> found;
+  for (auto& [bytes, variable] : all) found.push_back(std::move(variable));
+  return found;
 }
 
 std::shared_ptr<StoredVariable> ParameterStore::find(std::uint64_t id) const {

@@ -24,7 +24,10 @@ class COHORT_API ParameterStore {
     std::atomic<std::uint64_t> pushes_dropped{0};
     std::atomic<std::uint64_t> pulled_bytes{0};
     std::atomic<std::uint64_t> pushed_bytes{0};
+    parameter_server::Rate rows;  // that requests have named
   };
+  // `hot_rows`: for each variable, how many of the rows that are used most the statistics find.
+  explicit ParameterStore(std::size_t hot_rows = 0) : hot_rows_(hot_rows) {}
 
   // Makes the initial values. Does nothing for a variable that exists with the same name and spec.
   // Throws already_exists if its name or spec differs, and the errors of Initializer::make(); then
@@ -48,6 +51,8 @@ class COHORT_API ParameterStore {
   // The variables that are stored here now, and the bytes of their values.
   std::size_t num_variables() const;
   std::uint64_t value_bytes() const;
+  // The variables with the most bytes in requests.
+  std::vector<std::shared_ptr<parameter_server::StoredVariable>> busiest(std::size_t count) const;
   const Counters& counters() const { return counters_; }
 
  private:
@@ -61,6 +66,9 @@ class COHORT_API ParameterStore {
   bool has(std::uint64_t id) const;
   std::shared_ptr<parameter_server::StoredVariable> find(std::uint64_t id) const;
   std::vector<Update> prepare(std::vector<rpc::Effect> effects) const;
+  void count_push(parameter_server::StoredVariable& variable, const rpc::Effect& effect);
+
+  const std::size_t hot_rows_;
 
   // Held by all pushes, and alone by what must not happen while a push is made: an import, erase(),
   // and an export of the pushes that were applied.

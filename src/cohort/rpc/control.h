@@ -195,6 +195,9 @@ struct ServeOptions {
   AcceptHandler accept{};               // of their channels; must call Channel::admit()
   StrangerLimits limits{};
   std::shared_ptr<RefusalLog> refusals{};  // empty: its own
+  // Whether it answers a request of HTTP/1.1 for /metrics, without a handshake, to everybody who
+  // can reach the port: with all fields of ControlService::health().
+  bool serves_metrics = false;
   // Asked now and then while serve_task() waits for the address of the own host's name; true ends
   // serve_task() with `cancelled`.
   std::function<bool()> should_stop{};
@@ -218,9 +221,10 @@ class COHORT_API ControlServer {
 // Throws resource_exhausted if the port is in use, invalid_argument if the address is one of
 // another machine. `service` must outlive the server.
 COHORT_API std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& service);
-// Serves the control plane only.
+// Serves the control plane only, and metrics if that is wanted (ServeOptions::serves_metrics).
 COHORT_API std::unique_ptr<ControlServer> serve_control(const std::string& address,
-                                                        ControlService& service);
+                                                        ControlService& service,
+                                                        bool serves_metrics = false);
 
 // Calls a remote ControlService. Errors have the task as origin: peer_lost if it cannot be reached,
 // data_loss with peer_lost if the connection breaks bytes. A request that arrives broken does not

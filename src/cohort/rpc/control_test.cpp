@@ -48,6 +48,8 @@ struct RecordingService : ControlService, CoordinatorSession {
     health.coordinator = CoordinatorHealth{15, 16, 17, 18, 19, 20, 21, {{true, 22, 23}}};
     health.variables = 24;
     health.variable_bytes = 25;
+    health.rows_per_second = 26.5;
+    health.by_variable = {{"v", 27, 28, 29, 30, 31, 32, {{33, 34}}}};
     return health;
   }
   void set_membership(const Membership& given) override { membership = given; }
@@ -210,6 +212,8 @@ TEST_F(ControlTest, HealthHasEachCount) {
   EXPECT_FALSE(health.last_error);
   EXPECT_EQ(health.variables, 24U);
   EXPECT_EQ(health.variable_bytes, 25U);
+  EXPECT_EQ(health.rows_per_second, 26.5);
+  EXPECT_TRUE(health.by_variable.empty()) << "the caller has not named the job";
 }
 
 TEST_F(ControlTest, HealthHasTheCoordinatorsView) {

@@ -17,6 +17,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
 #include "cohort/rpc/connection.h"
+#include "cohort/rpc/metrics_option.h"
 #include "cohort/rpc/process_room.h"
 #include "cohort/server/links/channel_table.h"
 #include "cohort/server/session/current_session.h"
@@ -108,6 +109,7 @@ class Server::Task final : public rpc::ControlService {
   const std::string& address() const { return address_; }
 
  private:
+  static constexpr int kHotRowsMax = 1000;
   static constexpr std::size_t kOwnThreads = 3;  // the acceptor's, a closure runner's, a channel's
   // This many are enough for the acceptor, for a coordinator's connection with its duplicates until
   // the handshake, and for some files of a pipeline.
@@ -157,6 +159,11 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                "[server.construct] expected ServerOptions::backends with a name, as \"stream\" or "
                "\"grpc\", got none");
   for (const std::string& backend : options_.backends) rpc::backend_of(backend);  // throws
+  COHORT_CHECK(options_.hot_rows >= 0 && options_.hot_rows <= kHotRowsMax,
+               ErrorCode::invalid_argument,
+               "[server.construct] expected ServerOptions::hot_rows of 0 to ", kHotRowsMax,
+               ", got ", options_.hot_rows);
+  options_.serves_metrics = options_.serves_metrics || rpc::serves_metrics_by_environment();
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
   const std::optional<std::int64_t> index = resolver.task_id();
@@ -179,6 +186,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                              .data_dirs = options_.data_dirs,
                              .data_timeout = options_.data_timeout,
                              .payload_checksums = options_.payload_checksums,
+                             .hot_rows = static_cast<std::size_t>(options_.hot_rows),
                              .errors = errors_});
   const int threads =
       options_.intra_op_threads > 0
@@ -214,6 +222,7 @@ void Server::Task::listen(const std::string& address, const std::string& data_ad
       .backends = options_.backends,
       .accept = accept,
       .refusals = refusals_,
+      .serves_metrics = options_.serves_metrics,
       .should_stop = [this] { return end_request_.is_made(); },
       .on_too_few_threads = [this](const Error& error) { end_if_unused(error); }};
   for (const std::string& backend : options_.backends) {

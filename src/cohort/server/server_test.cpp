@@ -2,6 +2,8 @@
 #include "cohort/server/server.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -14,6 +16,7 @@
 #include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/log.h"
 #include "cohort/data/dataset.h"
 #include "cohort/function/registry.h"
@@ -23,6 +26,7 @@
 #include "cohort/server/closures/iterator_table.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/faulty_proxy.h"
+#include "cohort/testing/metrics_parser.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_threads.h"
@@ -58,10 +62,11 @@ const bool kIsRegistered = [] {
 // A parameter server in this process, and coordinators that call it.
 class ServerTest : public ::testing::Test {
  protected:
-  ServerTest()
+  ServerTest() : ServerTest({.job_id = kJob, .handle_signals = false}) {}
+  explicit ServerTest(const ServerOptions& options)
       : server(SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {free_address()}}}),
                               {.task_type = "ps", .task_id = 0}),
-               {.job_id = kJob, .handle_signals = false}) {}
+               options) {}
 
   // An address where nobody listens, and where no other program can listen.
   static std::string free_address() {
@@ -156,6 +161,78 @@ TEST(ServerThreads, AnEmptyVariableIsNone) {
   EXPECT_NE(at::get_num_threads(), other);
   at::set_num_threads(before);
   ::unsetenv("OMP_NUM_THREADS");
+}
+
+class ServerMetrics : public ServerTest {
+ protected:
+  ServerMetrics()
+      : ServerTest(
+            {.job_id = kJob, .serves_metrics = true, .hot_rows = 1, .handle_signals = false}) {}
+  std::string get(const std::string& path) {
+    testing::RawSocket socket = testing::RawSocket::connected(server.address());
+    socket.write("GET " + path + " HTTP/1.1\r\nHost: localhost\r\n\r\n");
+    return socket.read_all();
+  }
+};
+
+TEST_F(ServerMetrics, CountRequestsByVariableAndFindHotRows) {
+  shake(7);
+  client(7)->create_variables(
+      {{1, "table", {at::kFloat, {{8, 2}}}, true}, {2, "b", {at::kFloat, {{3}}}, true}},
+      patience());
+  const rpc::Connection coordinator = connect(7);
+  rpc::PullRequest pull{{1, 2}};
+  pull.row_ids.push_back(at::tensor({6, 6, 3}, at::kLong));
+  coordinator.data->call(rpc::to_frame(std::move(pull)), patience(), "pulling");
+  rpc::PushRequest push;
+  push.effects.push_back(internal::write_effect(rpc::Effect::Kind::scatter_add, at::ones({2, 2}),
+                                                at::tensor({6, 1}, at::kLong)));
+  push.effects.back().variable = 1;
+  const std::uint64_t pushed = push.effects.back().bytes();
+  coordinator.data->call(rpc::to_frame(std::move(push)), patience(), "pushing");
+  const std::string page = get("/metrics");
+  ASSERT_TRUE(page.starts_with("HTTP/1.1 200 OK\r\n")) << page;
+  const testing::MetricsParser metrics(page.substr(page.find("\r\n\r\n") + 4));
+  const auto value = [&](const std::string& name, testing::MetricsParser::Labels labels = {}) {
+    labels.emplace("task", "ps:0");
+    return metrics.value("cohort_" + name, labels);
+  };
+  const testing::MetricsParser::Labels table = {{"variable", "table"}};
+  EXPECT_EQ(value("variables"), 2);
+  EXPECT_EQ(value("variable_bytes"), 76);
+  EXPECT_EQ(value("variable_pulls_total", table), 1);
+  EXPECT_EQ(value("variable_pulled_bytes_total", table), 24);
+  EXPECT_EQ(value("variable_pulled_rows_total", table), 3);
+  EXPECT_EQ(value("variable_pushes_total", table), 1);
+  EXPECT_EQ(value("variable_pushed_bytes_total", table), static_cast<double>(pushed));
+  EXPECT_EQ(value("variable_pushed_rows_total", table), 2);
+  EXPECT_EQ(value("variable_hot_row", {{"variable", "table"}, {"row", "6"}}), 3);
+  EXPECT_EQ(value("variable_pulled_bytes_total", {{"variable", "b"}}), 12);
+  EXPECT_EQ(value("variable_pulled_rows_total", {{"variable", "b"}}), 0);
+  EXPECT_EQ(value("pulled_bytes_total"), 36);
+  EXPECT_EQ(server.health().by_variable.at(0).name, "table") << "the busiest one first";
+}
+
+TEST_F(ServerMetrics, OtherPagesAreNotThere) {
+  EXPECT_TRUE(get("/").starts_with("HTTP/1.1 404 Not Found\r\n"));
+  EXPECT_TRUE(connect(7).data->is_open()) << "the port is that of the job";
+}
+
+TEST_F(ServerTest, MetricsAreNotServedUnlessItIsWanted) {
+  testing::RawSocket socket = testing::RawSocket::connected(server.address());
+  socket.write("GET /metrics HTTP/1.1\r\n\r\n");
+  EXPECT_EQ(socket.read_all(), "");
+}
+
+TEST_F(ServerTest, TheNumberOfHotRowsIsLimited) {
+  const auto make = [](int hot_rows) {
+    Server(SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {free_address()}}}),
+                          {.task_type = "ps", .task_id = 0}),
+           {.job_id = kJob, .hot_rows = hot_rows, .handle_signals = false});
+  };
+  EXPECT_THAT([&] { make(-1); }, throws_error(ErrorCode::invalid_argument,
+                                              "ServerOptions::hot_rows of 0 to 1000, got -1"));
+  EXPECT_THAT([&] { make(1001); }, throws_error(ErrorCode::invalid_argument, "got 1001"));
 }
 
 TEST_F(ServerTest, WhoHasNotShakenHandsIsRefusedEachCall) {

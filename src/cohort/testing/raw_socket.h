@@ -72,6 +72,18 @@ class RawSocket {
     }
     return false;
   }
+  // All that arrives until the peer closes, or until nothing arrives for a minute.
+  std::string read_all() {
+    std::string text;
+    pollfd entry{fd_, POLLIN, 0};
+    while (::poll(&entry, 1, 60'000) == 1) {
+      char bytes[4096];
+      const auto count = ::recv(fd_, bytes, sizeof bytes, 0);
+      if (count <= 0) break;
+      text.append(bytes, static_cast<std::size_t>(count));
+    }
+    return text;
+  }
   // Whether the peer has closed the connection; does not wait.
   bool has_ended() {
     char byte = 0;

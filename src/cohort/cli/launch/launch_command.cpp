@@ -129,6 +129,8 @@ class LaunchCommand final : public Command {
     app.add_option("--grace", grace_seconds_, "seconds between SIGTERM and SIGKILL at the end")
         ->check(number_between("seconds", 0, 1'000'000'000))
         ->capture_default_str();
+    app.add_flag("--metrics", options_.serves_metrics,
+                 "every task answers HTTP requests for /metrics at its address (COHORT_METRICS=1)");
     app.add_flag("--dry-run", is_dry_run_, "print the line that starts each task by hand, and end");
     app.footer(
         "cohort launch [OPTIONS] -- PROGRAM [ARGUMENTS]\n"

@@ -43,6 +43,7 @@ std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOpti
   if (!options.data_dirs.empty())
     environment.emplace_back("COHORT_DATA_DIRS",
                              fmt::format("{}", fmt::join(options.data_dirs, ":")));
+  if (options.serves_metrics) environment.emplace_back("COHORT_METRICS", "1");
   if (task != LocalCluster::chief() && !is_set("OMP_NUM_THREADS"))
     environment.emplace_back("OMP_NUM_THREADS", threads_of_server(options));
   if (task == cluster.acting_chief())

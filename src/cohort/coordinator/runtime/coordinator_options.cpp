@@ -11,6 +11,7 @@
 #include "cohort/coordinator/queue/in_flight_window.h"
 #include "cohort/core/log.h"
 #include "cohort/parameter_server_strategy/cluster_connection.h"
+#include "cohort/rpc/metrics_option.h"
 
 namespace cohort::coordinator::internal {
 namespace {
@@ -50,6 +51,7 @@ CoordinatorOptions checked(CoordinatorOptions options) {
         number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS");
   }
   options.run_eagerly = options.run_eagerly || runs_eagerly_by_environment();
+  options.serves_metrics = options.serves_metrics || rpc::serves_metrics_by_environment();
   const auto expect = [](bool is_good, const char* option, const char* bound, auto got) {
     COHORT_CHECK(is_good, ErrorCode::invalid_argument,
                  "[coordinator.construct] expected CoordinatorOptions::", option, " ", bound,
@@ -60,9 +62,9 @@ CoordinatorOptions checked(CoordinatorOptions options) {
   expect(options.transient_window > Duration::zero(), "transient_window", "> 0 s",
          seconds_of(options.transient_window));
   expect(options.queue_capacity >= 0, "queue_capacity", ">= 0", options.queue_capacity);
+  expect(options.queue_bytes >= 0, "queue_bytes", ">= 0", options.queue_bytes);
   expect(options.in_flight_per_worker >= 0, "in_flight_per_worker", ">= 0",
          options.in_flight_per_worker);
-  expect(options.queue_bytes >= 0, "queue_bytes", ">= 0", options.queue_bytes);
   expect(options.max_traces_per_dataset_function >= 0, "max_traces_per_dataset_function", ">= 0",
          options.max_traces_per_dataset_function);
   expect(options.max_traces_per_step >= 0, "max_traces_per_step", ">= 0",

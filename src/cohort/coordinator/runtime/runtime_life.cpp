@@ -29,7 +29,8 @@ Runtime::~Runtime() { stop(); }
 void Runtime::start() {
   // Started first, so that it also answers while the coordinator waits for missing tasks.
   listener_ = internal::HealthListener::start(
-      context_->home->own_address(), context_->connection.self(), [this] { return health(); });
+      context_->home->own_address(), context_->connection.self(), [this] { return health(); },
+      options().serves_metrics);
   const std::weak_ptr<Runtime> self = weak_from_this();
   ClusterConnection::WorkerHandlers handlers;
   handlers.on_frame = [self](std::uint32_t worker, std::uint64_t connection, rpc::Frame frame) {
@@ -41,10 +42,10 @@ void Runtime::start() {
   handlers.on_ps_lost = [self](const Error& reason) {
     if (const auto runtime = self.lock()) runtime->context_->end_if_replaced(reason);
   };
-  context_->connection.connect_workers(handlers);
   context_->home->set_forget_functions([self] {
     if (const auto runtime = self.lock()) runtime->functions_.forget_unused();
   });
+  context_->connection.connect_workers(handlers);
   pool_.start();
 }
 

@@ -8,10 +8,12 @@
 namespace cohort::coordinator::internal {
 
 std::unique_ptr<HealthListener> HealthListener::start(const std::string& address,
-                                                      const rpc::Identity& self, Ask ask) {
+                                                      const rpc::Identity& self, Ask ask,
+                                                      bool serves_metrics) {
   if (address.empty() || address.ends_with(":0")) return nullptr;
   try {
-    return std::unique_ptr<HealthListener>(new HealthListener(address, self, std::move(ask)));
+    return std::unique_ptr<HealthListener>(
+        new HealthListener(address, self, std::move(ask), serves_metrics));
   } catch (...) {
     const Error error = current_error();
     log_warn("cannot listen at ", address, ", the address of ", self.task,
@@ -21,11 +23,12 @@ std::unique_ptr<HealthListener> HealthListener::start(const std::string& address
   }
 }
 
-HealthListener::HealthListener(const std::string& address, const rpc::Identity& self, Ask ask)
+HealthListener::HealthListener(const std::string& address, const rpc::Identity& self, Ask ask,
+                               bool serves_metrics)
     : task_(self.task),
       job_id_(self.job_id),
       ask_(std::move(ask)),
-      server_(rpc::serve_control(address, *this)) {}
+      server_(rpc::serve_control(address, *this, serves_metrics)) {}
 
 HealthListener::~HealthListener() { server_.reset(); }
 

@@ -18,7 +18,8 @@ class HealthListener final : public rpc::ControlService {
   // nothing can listen there, since training does not depend on it. `ask` is called from several
   // threads at once until the listener is destroyed.
   static std::unique_ptr<HealthListener> start(const std::string& address,
-                                               const rpc::Identity& self, Ask ask);
+                                               const rpc::Identity& self, Ask ask,
+                                               bool serves_metrics = false);
   ~HealthListener() override;
 
   rpc::HandshakeReply handshake(const rpc::HandshakeRequest& request,
@@ -29,7 +30,8 @@ class HealthListener final : public rpc::ControlService {
   void shutdown(const rpc::Caller& caller, std::chrono::milliseconds grace) override;
 
  private:
-  HealthListener(const std::string& address, const rpc::Identity& self, Ask ask);
+  HealthListener(const std::string& address, const rpc::Identity& self, Ask ask,
+                 bool serves_metrics);
   [[noreturn]] void refuse() const;
 
   const std::string task_;

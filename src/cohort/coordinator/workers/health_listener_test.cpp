@@ -15,6 +15,7 @@
 #include "cohort/rpc/health_probe.h"
 #include "cohort/testing/channel_fixture.h"
 #include "cohort/testing/fake_task.h"
+#include "cohort/testing/metrics_parser.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
@@ -193,6 +194,22 @@ TEST(CoordinatorAddress, IsNoneWhereTheResolverDoesNotSayWhoThisIs) {
   Warnings warnings;
   ClusterCoordinator coordinator(strategy);
   EXPECT_EQ(warnings.text(), "");
+}
+
+TEST_F(CoordinatorHealthTest, MetricsHaveTheCoordinatorsView) {
+  start({.serves_metrics = true});
+  for (int i = 0; i < 3; ++i) coordinator->schedule(nothing);
+  coordinator->join();
+  testing::RawSocket socket = testing::RawSocket::connected(address);
+  socket.write("GET /metrics HTTP/1.1\r\n\r\n");
+  const std::string page = socket.read_all();
+  ASSERT_TRUE(page.starts_with("HTTP/1.1 200 OK\r\n")) << page;
+  const testing::MetricsParser metrics(page.substr(page.find("\r\n\r\n") + 4));
+  EXPECT_EQ(
+      metrics.value("cohort_coordinator_closures_total", {{"task", "chief:0"}, {"result", "ok"}}),
+      3);
+  EXPECT_EQ(
+      metrics.value("cohort_coordinator_worker_ready", {{"task", "chief:0"}, {"worker", "0"}}), 1);
 }
 
 TEST(CoordinatorAddress, ThatIsTakenIsAWarningAndTrainingGoesOn) {

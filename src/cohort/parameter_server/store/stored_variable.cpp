@@ -40,8 +40,11 @@ SlotKey key_of(const StoredVariable::Reserve& reserve) {
 
 }  // namespace
 
-StoredVariable::StoredVariable(std::string name, at::Tensor value)
-    : name_(std::move(name)), spec_(TensorSpec::of(value)), state_(std::move(value)) {
+StoredVariable::StoredVariable(std::string name, at::Tensor value, std::size_t hot_rows)
+    : name_(std::move(name)),
+      spec_(TensorSpec::of(value)),
+      statistics_(hot_rows),
+      state_(std::move(value)) {
   retired_.reserve(kSparesMax);
 }
 

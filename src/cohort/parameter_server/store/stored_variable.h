@@ -14,6 +14,7 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/parameter_server/store/variable_statistics.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/variable/update_rule.h"
 #include "cohort/variable/variable_state.h"
@@ -39,7 +40,8 @@ class StoredVariable {
     VariableState::Reserve step = {};  // of Kind::apply
   };
 
-  StoredVariable(std::string name, at::Tensor value);
+  // `hot_rows`: how many of the rows that are used most the statistics find.
+  StoredVariable(std::string name, at::Tensor value, std::size_t hot_rows = 0);
 
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
@@ -64,6 +66,8 @@ class StoredVariable {
   // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
   Reserve reserve(internal::Effect effect, const variable::UpdateRule* rule);
   void apply(Reserve reserve);
+  // Its owner counts the requests.
+  VariableStatistics& statistics() { return statistics_; }
 
  private:
   at::Tensor checked_gradient(const Reserve& reserve) const;
@@ -77,6 +81,7 @@ class StoredVariable {
   void finish(at::Tensor next, at::Tensor spare) COHORT_REQUIRES(mutex_);
   const std::string name_;
   const TensorSpec spec_;
+  VariableStatistics statistics_;
   mutable Mutex mutex_;
   VariableState state_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;

@@ -97,13 +97,24 @@ void fields(Codec& codec, CoordinatorHealth& health) {
 }
 
 template <class Codec>
+void fields(Codec& codec, HotRow& row) {
+  codec(row.row, row.times);
+}
+
+template <class Codec>
+void fields(Codec& codec, VariableHealth& variable) {
+  codec(variable.name, variable.pulls, variable.pushes, variable.pulled_bytes,
+        variable.pushed_bytes, variable.pulled_rows, variable.pushed_rows, variable.hot_rows);
+}
+
+template <class Codec>
 void fields(Codec& codec, TaskHealth& health) {
   codec(Fixed{health.incarnation}, health.closures_run, health.pushes_applied,
         health.pushes_dropped, health.pulled_bytes, health.pushed_bytes, health.broken_frames,
         health.protocol_errors, health.task, health.uptime, health.closures_failed,
         health.closures_queued, health.closures_running, health.connections_lost,
         health.since_last_end, health.last_error, health.coordinator, health.variables,
-        health.variable_bytes);
+        health.variable_bytes, health.rows_per_second, health.by_variable);
 }
 
 }  // namespace cohort

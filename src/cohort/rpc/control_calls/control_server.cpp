@@ -13,6 +13,8 @@
 #include "cohort/rpc/control_calls/checked_call.h"
 #include "cohort/rpc/control_calls/control_codec.h"
 #include "cohort/rpc/control_calls/grpc_setup.h"
+#include "cohort/rpc/metrics/http_answer.h"
+#include "cohort/rpc/metrics/metrics_text.h"
 #include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/acceptor.h"
 #include "cohort/rpc/sockets/hand_over.h"
@@ -26,10 +28,14 @@ using internal::decoded;
 using internal::encoded;
 using internal::Visitor;
 
+// How long a request for /metrics may take, also at the end of the task.
+constexpr auto kMetricsTime = std::chrono::seconds(2);
+
 // The text of an error may contain parts of the user's program or data, and task names reveal the
 // structure of the cluster.
 void hide_from_strangers(TaskHealth& health) {
   health.task.clear();
+  health.by_variable.clear();
   if (!health.last_error) return;
   health.last_error->origin.clear();
   health.last_error->text.clear();
@@ -239,7 +245,8 @@ bool has(const std::vector<std::string>& names, const std::string& name) {
 class TaskServer final : public ControlServer {
  public:
   TaskServer(ServeOptions options, ControlService& service)
-      : refusals_(options.refusals ? options.refusals : std::make_shared<RefusalLog>()),
+      : service_(service),
+        refusals_(options.refusals ? options.refusals : std::make_shared<RefusalLog>()),
         adapter_(service, visitors_, *refusals_, options.limits.bytes_max),
         on_too_few_threads_(options.on_too_few_threads) {
     const std::size_t bytes_max = options.limits.bytes_max;
@@ -263,6 +270,8 @@ class TaskServer final : public ControlServer {
     if (frames_) frames_->close_all();
     shut_down_grpc(Deadline::after(kAnswerTime));
     hand_over_.wait();
+    metrics_.close();
+    metrics_.wait();
     refusals_->finish();
   }
 
@@ -290,8 +299,17 @@ class TaskServer final : public ControlServer {
         stream_->take(std::move(socket), std::move(visitor));
       };
     }
-    if (options.data_address.empty()) return {{options.address, take_http2, take_frames}};
-    return {{options.address, take_http2, nullptr}, {options.data_address, nullptr, take_frames}};
+    internal::Acceptor::Take take_http1;
+    if (options.serves_metrics) {
+      take_http1 = [this](FileDescriptor socket, auto visitor) {
+        visitor->note_call();  // so that its end is no refusal
+        metrics_.add(std::move(socket));
+      };
+    }
+    if (options.data_address.empty())
+      return {{options.address, take_http2, take_frames, take_http1}};
+    return {{options.address, take_http2, nullptr, take_http1},
+            {options.data_address, nullptr, take_frames, nullptr}};
   }
 
   // `act` throws if threads could not be started.
@@ -336,6 +354,7 @@ class TaskServer final : public ControlServer {
   // gRPC sends an answer after the call has returned, and a peer that is gone never takes it.
   static constexpr Duration kAnswerTime = std::chrono::seconds(1);
 
+  ControlService& service_;
   const std::shared_ptr<RefusalLog> refusals_;
   internal::Http2Visitors visitors_;
   Adapter adapter_;
@@ -350,6 +369,13 @@ class TaskServer final : public ControlServer {
     grpc::Server* const server = grpc_server();
     if (server) grpc::AddInsecureChannelFromFd(server, socket.release());
   }};
+  internal::HandOver metrics_{[this](FileDescriptor socket) {
+    const auto metrics = [this] {
+      const TaskHealth health = service_.health();
+      return internal::metrics_text(health, health.task);
+    };
+    internal::answer_http(socket, metrics, Deadline::after(kMetricsTime));
+  }};
   std::optional<internal::Acceptor> acceptor_;  // last: it accepts as soon as it exists
 };
 
@@ -359,8 +385,9 @@ std::unique_ptr<ControlServer> serve_task(ServeOptions options, ControlService& 
   return std::make_unique<TaskServer>(std::move(options), service);
 }
 
-std::unique_ptr<ControlServer> serve_control(const std::string& address, ControlService& service) {
-  return serve_task({.address = address}, service);
+std::unique_ptr<ControlServer> serve_control(const std::string& address, ControlService& service,
+                                             bool serves_metrics) {
+  return serve_task({.address = address, .serves_metrics = serves_metrics}, service);
 }
 
 }  // namespace cohort::rpc

@@ -367,13 +367,14 @@ void Acceptor::look_at(std::uint64_t id, bool sends_no_more) {
   if (is_unknown) return;
   const Port& port = options_.ports[seen->port];
   const bool is_http2 = seen->kind == FirstBytes::http2;
-  const Take& take = is_http2 ? port.take_http2 : port.take_frames;
+  const bool is_http1 = seen->kind == FirstBytes::http1;
+  const Take& take = is_http1 ? port.take_http1 : is_http2 ? port.take_http2 : port.take_frames;
   if (seen->kind != FirstBytes::neither && take) {
     // Frames are handed over with a whole one, because each of those connections takes a thread.
     if (seen->is_whole) hand_over(id, take);
     return;
   }
-  note(strangers_->cut(id, seen->kind == FirstBytes::neither
+  note(strangers_->cut(id, seen->kind == FirstBytes::neither || is_http1
                                ? "expected HTTP/2 or frames of Cohort, got other bytes"
                                : std::string("expected ") +
                                      (is_http2 ? "frames of Cohort" : "HTTP/2") + " at " +

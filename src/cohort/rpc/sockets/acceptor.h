@@ -51,6 +51,7 @@ class Acceptor {
     // Empty: refuses HTTP/2. Called on the acceptor's thread.
     Take take_http2;
     Take take_frames;
+    Take take_http1 = {};  // a GET of HTTP/1.1; empty: refuses it
   };
   struct Options {
     std::vector<Port> ports;

@@ -15,6 +15,7 @@ namespace cohort::rpc::internal {
 namespace {
 
 constexpr std::string_view kHttp2Preface = "PRI * HTTP/2.0";
+constexpr std::string_view kHttp1Preface = "GET ";
 constexpr std::string_view kFramePreface = "COHF";
 // The system keeps at least this many bytes that nobody reads. A hello is much smaller.
 constexpr std::size_t kKeptBytes = 16 << 10;
@@ -34,6 +35,8 @@ FirstBytes first_bytes_of(int socket) {
   const std::string_view bytes(first.data(), static_cast<std::size_t>(count));
   if (begins_as(bytes, kFramePreface))
     return bytes.size() < kFramePreface.size() ? FirstBytes::unknown : FirstBytes::frames;
+  if (begins_as(bytes, kHttp1Preface))
+    return bytes.size() < kHttp1Preface.size() ? FirstBytes::unknown : FirstBytes::http1;
   if (begins_as(bytes, kHttp2Preface))
     return bytes.size() < kHttp2Preface.size() ? FirstBytes::unknown : FirstBytes::http2;
   return FirstBytes::neither;

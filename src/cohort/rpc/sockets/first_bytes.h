@@ -7,7 +7,7 @@
 
 namespace cohort::rpc::internal {
 
-enum class FirstBytes : std::uint8_t { unknown, gone, http2, frames, neither };
+enum class FirstBytes : std::uint8_t { unknown, gone, http1, http2, frames, neither };
 
 // Only peeks: the server of the connection reads these bytes again.
 FirstBytes first_bytes_of(int socket);

@@ -18,6 +18,23 @@ constexpr auto kLastMomentOfPipelines = std::chrono::seconds(2);
 // the coordinator started.
 constexpr auto kConnectTimeout = std::chrono::seconds(1);
 
+// In an answer about health.
+constexpr std::size_t kVariablesMax = 100;
+
+VariableHealth health_of(parameter_server::StoredVariable& variable) {
+  const parameter_server::VariableStatistics& its = variable.statistics();
+  VariableHealth health{.name = variable.name(),
+                        .pulls = its.pulls.requests,
+                        .pushes = its.pushes.requests,
+                        .pulled_bytes = its.pulls.bytes,
+                        .pushed_bytes = its.pushes.bytes,
+                        .pulled_rows = its.pulls.rows,
+                        .pushed_rows = its.pushes.rows};
+  for (const parameter_server::RowCount& row : its.hot.top())
+    health.hot_rows.push_back({row.row, row.times});
+  return health;
+}
+
 rpc::Frame peeked(WorkerIterator& iterator, std::size_t count) {
   rpc::PeekReply reply;
   for (Fields& fields : iterator.peek(count)) {
@@ -69,6 +86,7 @@ void respond_or_report(const std::weak_ptr<rpc::Channel>& weak, std::uint64_t id
 
 Session::Session(SessionOptions options)
     : options_(std::move(options)),
+      store_(options_.hot_rows),
       tables_(std::make_shared<ClosureTables>(links_of(options_))),
       runner_(ClosureRunner::start({.task = options_.self.task,
                                     .worker_index = TaskId::parse(options_.self.task).index,
@@ -237,6 +255,9 @@ TaskHealth Session::health() const {
   health.since_last_end = closures.since_last_end;
   health.variables = store_.num_variables();
   health.variable_bytes = store_.value_bytes();
+  health.rows_per_second = counters.rows.per_second(Clock::system().now());
+  for (const auto& variable : store_.busiest(kVariablesMax))
+    health.by_variable.push_back(health_of(*variable));
   return health;
 }
 

@@ -25,6 +25,7 @@ struct SessionOptions {
   std::vector<std::string> data_dirs = {};
   Duration data_timeout = std::chrono::minutes(5);
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
+  std::size_t hot_rows = 0;  // see ServerOptions
   // Records the errors of the task, across all its sessions.
   std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
