@@ -224,6 +224,21 @@ TEST_F(ShardedVariables, EachShardIsAVariable) {
   EXPECT_THAT(strategy.home()->servers_of(beside), ElementsAre(1));
 }
 
+// A shard keeps the whole variable; after the last one the servers drop all.
+TEST_F(ShardedVariables, AShardKeepsItsVariable) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
+  const auto variables_of = [&](const char* task) { return cluster.health(task).variables; };
+  std::optional<Variable> shard;
+  shard = ShardedVariable(strategy.variable("table", table_of(8))).shards()[1];
+  const Variable other = strategy.variable("other", torch::zeros({}));  // looks for unused ones
+  EXPECT_TRUE(torch::equal(shard->read(), table_of(8).narrow(0, 4, 4)));
+  EXPECT_EQ(variables_of("ps:1"), 1);
+  shard.reset();
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (variables_of("ps:1") > 0) ASSERT_FALSE(deadline.has_expired());
+  EXPECT_EQ(variables_of("ps:0"), 1);
+}
+
 TEST_F(ShardedVariables, AStepUsesTheWholeVariable) {
   ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
   const Variable whole = strategy.variable("table", table_of(8));

@@ -2,6 +2,7 @@
 #include "cohort/parameter_server/placement_table.h"
 
 #include <mutex>
+#include <utility>
 
 #include "cohort/core/error.h"
 
