@@ -9,6 +9,7 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "tests/conformance/strategy_tensors.h"
 
 namespace cohort::conformance::strategy {
 namespace {
@@ -274,6 +275,19 @@ std::vector<Variable> StrategyCase::components_of(const Variable& variable) {
 Value StrategyCase::value_of(const Variable& variable) {
   const std::lock_guard lock(mutex_);
   return Value::of(Nest(std::shared_ptr<Handle>(origin_of(variable).leaf)));
+}
+
+void StrategyCase::keep_constants(const Json& json) {
+  if (is_tensor_json(json)) {
+    constants_.emplace(json, read_tensor(json));
+  } else if (json.is_structured()) {
+    for (const Json& part : json) keep_constants(part);
+  }
+}
+
+at::Tensor StrategyCase::constant(const Json& json) const {
+  const auto found = constants_.find(json);
+  return found == constants_.end() ? read_tensor(json) : found->second;
 }
 
 void StrategyCase::emit(const std::string& label, const Frame& frame, Json value) {

@@ -126,6 +126,12 @@ class StrategyCase {
   // The variable as a value: the same leaf at every call. Thread-safe.
   Value value_of(const Variable& variable);
 
+  // Makes the tensors of a function's JSON, which are constants of its program: a trace takes them
+  // from outside.
+  void keep_constants(const Json& json);
+  // The tensor that this JSON describes: the kept one, or another one at each call.
+  at::Tensor constant(const Json& json) const;
+
   // Collects a value under a label and the place of this thread. Thread-safe.
   void emit(const std::string& label, const Frame& frame, Json value);
   void emit_context(const std::string& label, Json value);
@@ -158,7 +164,7 @@ class StrategyCase {
 
   const WorkerPlace place_;
   CaseDirectory directory_{Json::array()};
-  // Each strategy of parameter servers has one; by its name.
+  // The clusters of the strategies of parameter servers, by their names.
   std::map<std::string, std::unique_ptr<CaseCluster>> clusters_;
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;
@@ -167,6 +173,7 @@ class StrategyCase {
   std::map<std::string, ReplicaContext> contexts_;
   Json emits_ = Json::object();
 
+  std::map<Json, at::Tensor> constants_;
   std::map<std::string, std::optional<std::string>> environment_;
   std::map<const std::type_info*, std::shared_ptr<void>> kept_;
 };

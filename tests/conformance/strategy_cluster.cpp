@@ -25,7 +25,7 @@ int serve_as_process() {
 }
 
 CaseCluster::CaseCluster(int workers, int ps, const std::string& program)
-    : thread_(&CaseCluster::do_orders, this) {
+    : workers_(workers), thread_(&CaseCluster::do_orders, this) {
   order([&] {
     servers_ = std::make_unique<testing::TestCluster>(testing::TestClusterOptions{
         .workers = workers, .ps = ps, .command = {program, "--server"}});
@@ -63,10 +63,14 @@ void CaseCluster::kill(const std::string& task) {
 
 void CaseCluster::restart(const std::string& task, std::chrono::milliseconds delay) {
   order([this, task, delay] {
-    std::this_thread::sleep_for(delay);
-    servers_->restart(task);
+    if (!is_ended_within(delay)) servers_->restart(task);
   });
   if (delay.count() == 0) finish();
+}
+
+bool CaseCluster::is_ended_within(std::chrono::milliseconds delay) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, delay, [this] { return is_ending_; });
 }
 
 void CaseCluster::order(std::function<void()> work) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cluster of a case of ParameterServerStrategy: each worker and parameter server is a process of
-// cohort_conformance, so that it knows the functions that the runner registers.
+// The cluster of a case of ParameterServerStrategy: each worker and parameter server is a process
+// of cohort_conformance, so that it knows the functions that the runner registers.
 #pragma once
 
 #include <chrono>
@@ -32,6 +32,7 @@ class CaseCluster {
 
   // The strategy of this cluster's coordinator. One at a time may be used.
   std::unique_ptr<ParameterServerStrategy> make_strategy(Partitioner partitioner = {}) const;
+  int workers() const { return workers_; }
   // Kills a task, such as "worker:0", and waits for its end.
   void kill(const std::string& task);
   // Starts a task that was killed, at the same address. With a delay it returns at once, and the
@@ -42,8 +43,10 @@ class CaseCluster {
   void do_orders();
   void order(std::function<void()> work);
   void finish();
+  bool is_ended_within(std::chrono::milliseconds delay);
   void end() noexcept;
 
+  const int workers_;
   // The servers live as long as the thread that has started them (TestCluster), so one thread
   // starts and kills all, in the order of the calls.
   std::unique_ptr<testing::TestCluster> servers_;

@@ -13,6 +13,7 @@
 #include <functional>
 
 #include "cohort/core/error.h"
+#include "cohort/data/iterator.h"
 #include "tests/conformance/strategy_tensors.h"
 
 namespace cohort::conformance::strategy {
@@ -154,6 +155,12 @@ const Json& picked(const Json& choices, std::size_t index) {
   return choices[index];
 }
 
+// The next element of an iterator that a scheduled function has as an argument.
+Nest next_of(const Value& value) {
+  if (value.kind != Value::Kind::leaf) throw CaseFault("the next element of no iterator");
+  return function::Argument<Iterator&>::from(value.leaf).get_next();
+}
+
 Value map_of(const Expression& e, const Json& argument) {
   Value value;
   value.kind = Value::Kind::map;
@@ -190,6 +197,7 @@ std::map<std::string, Form> all_forms() {
        [](const Expression& e, const Json& a) { return e.of(picked(a, own_index(e.frame))); }},
       {"pick_worker",
        [](const Expression& e, const Json& a) { return e.of(picked(a, e.test.worker())); }},
+      {"next", [](const Expression& e, const Json& a) { return value_of(next_of(e.of(a))); }},
       {"sum", [](const Expression& e, const Json& a) { return sum_of(e.test, e.of(a)); }},
       {"square",
        [](const Expression& e, const Json& a) { return Value::of(e.tensor(a).square()); }},
@@ -327,7 +335,7 @@ Value evaluate(StrategyCase& test, Frame& frame, const Json& expression) {
   if (expression.is_null()) return {};
   if (expression.is_boolean()) return Value::of(expression.get<bool>());
   if (expression.is_string()) return Value::of(expression.get<std::string>());
-  if (is_tensor_json(expression)) return Value::of(read_tensor(expression));
+  if (is_tensor_json(expression)) return Value::of(test.constant(expression));
   const auto form = expression.is_object() && expression.size() == 1
                         ? forms.find(expression.begin().key())
                         : forms.end();

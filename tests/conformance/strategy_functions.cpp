@@ -9,6 +9,15 @@
 #include "tests/conformance/strategy_worker_process.h"
 
 namespace cohort::conformance::strategy {
+
+Value compiled_result(StrategyCase& test, const Value& value) {
+  return map_leaves(value, [&](const Value& leaf) {
+    const bool is_constant = leaf.kind == Value::Kind::leaf && !leaf.is_null() &&
+                             !leaf.is_tensor() && leaf.variable() == nullptr;
+    return is_constant ? Value::of(tensor_from(test, leaf)) : leaf;
+  });
+}
+
 namespace {
 
 // --- run ----------------------------------------------------------------------------------------
@@ -23,15 +32,6 @@ Value arguments_of_run(const Step& step) {
   }
   arguments.entries.at("args").items = raw.items;
   return arguments;
-}
-
-// A compiled function returns tensors in the place of host constants.
-Value compiled_result(const Step& step, const Value& value) {
-  return map_leaves(value, [&](const Value& leaf) {
-    const bool is_constant = leaf.kind == Value::Kind::leaf && !leaf.is_null() &&
-                             !leaf.is_tensor() && leaf.variable() == nullptr;
-    return is_constant ? Value::of(tensor_from(step.test, leaf)) : leaf;
-  });
 }
 
 Value run(const Step& step) {
@@ -50,7 +50,7 @@ Value run(const Step& step) {
                                  : strategy.extended().call_for_each_replica(function, all),
                              "run");
   }
-  return member_or(step.json, "compiled", false) ? compiled_result(step, result) : result;
+  return member_or(step.json, "compiled", false) ? compiled_result(step.test, result) : result;
 }
 
 // --- merge_call ---------------------------------------------------------------------------------
@@ -135,9 +135,6 @@ Value on_some_workers(const Step& step) {
   return {};
 }
 
-// Longer than another worker waits: the runner ends the workers together, so none need wait here.
-Value sleep(const Step&) { return {}; }
-
 Value attempt(const Step& step) {
   Json outcome = "ok";
   try {
@@ -188,7 +185,6 @@ const StepTable& function_steps() {
       {"while", {repeat, {"times", "body"}}},
       {"if_replica", {on_some_replicas, {"ids", "body"}}},
       {"only_worker", {on_some_workers, {"ids", "body"}}},
-      {"sleep", {sleep, {"s"}}},
       {"try", {attempt, {"label", "body"}}},
       {"emit", {emit, {"label", "value"}}},
       {"raise", {raise, {"kind", "msg"}}},

@@ -9,13 +9,14 @@
 #include "tests/conformance/strategy_tensors.h"
 
 namespace cohort::conformance::strategy {
-namespace {
 
 std::string in_lower_case(std::string text) {
   std::transform(text.begin(), text.end(), text.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return text;
 }
+
+namespace {
 
 // --- errors -------------------------------------------------------------------------------------
 

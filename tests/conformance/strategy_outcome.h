@@ -19,6 +19,8 @@ struct Outcome {
 // CaseFault for an expectation that it does not know.
 std::string difference(const Json& step, const Outcome& got, double tolerance);
 
+std::string in_lower_case(std::string text);
+
 // Whether `got` is the expected value.
 bool is_value_equal(const Json& expected, const Json& got, double tolerance);
 

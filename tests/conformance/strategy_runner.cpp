@@ -13,8 +13,7 @@
 namespace cohort::conformance::strategy {
 namespace {
 
-constexpr std::array<std::string_view, 4> kFilesOfLater = {"coordinator.json", "faults.json",
-                                                           "ps_v1.json", "resolver_other.json"};
+constexpr std::array<std::string_view, 2> kFilesOfLater = {"ps_v1.json", "resolver_other.json"};
 
 bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_it) {
   return std::any_of(steps.begin(), steps.end(), [&](const Json& step) {
@@ -31,9 +30,11 @@ std::string reason_to_skip(const Json& content) {
   if (is_any_step(member(content, "steps"), enters_device) && content.value("id", "") == "MWS-054")
     return "LibTorch's guards of devices are no scopes of the library";
   const auto is_merge = [](const Json& step) { return step.value("do", "") == "merge_call"; };
+  const auto is_of_servers = [](const Json& step) { return step.value("do", "") == "def_fn"; };
+  const bool has_coordinator = is_any_step(content["steps"], is_of_servers);
   const auto needs_graph = [&](const Json& step) {
     const std::string name = step.value("do", "");
-    if (name == "traces" || name == "trace_count") return true;
+    if (name == "trace_count" || (name == "traces" && !has_coordinator)) return true;
     const bool has_graph = name == "while" || (name == "call" && step.value("compiled", false));
     return has_graph && is_any_step(step.value("body", Json::array()), is_merge);
   };

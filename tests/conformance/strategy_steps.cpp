@@ -17,7 +17,8 @@ const StepKind& kind_of_step(const std::string& name) {
   for (const auto* const table :
        {&context_steps(), &function_steps(), &cross_replica_steps(), &update_steps(),
         &replica_steps(), &variable_steps(), &checkpoint_steps(), &resolver_steps(), &queue_steps(),
-        &training_steps(), &partitioner_steps(), &sharded_steps(), &server_steps()}) {
+        &training_steps(), &partitioner_steps(), &sharded_steps(), &server_steps(),
+        &coordinator_steps(), &fault_steps()}) {
     const auto found = table->find(name);
     if (found != table->end()) return found->second;
   }

@@ -3,6 +3,7 @@
 // its group.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <string_view>
@@ -62,6 +63,8 @@ const StepTable& partitioner_steps();    // strategy_partitioners.cpp
 const StepTable& sharded_steps();        // strategy_sharded.cpp
 const StepTable& server_steps();         // strategy_servers.cpp
 const StepTable& training_steps();       // strategy_training.cpp
+const StepTable& coordinator_steps();    // strategy_coordinator.cpp
+const StepTable& fault_steps();          // strategy_faults.cpp
 
 // Does one step and binds its result. Throws what it throws, and a CaseFault if it is unknown.
 Value do_step(StrategyCase& test, Frame& frame, const Json& step);
@@ -75,6 +78,16 @@ Value arguments_of(const Step& step);
 // Calls the function that `step` defines by `body` and `return`: binds a0, a1, … and the names of
 // kwargs in `frame`.
 Value call_function(const Step& step, Frame& frame, const Value& arguments);
+
+// A compiled function returns tensors in the place of host constants.
+Value compiled_result(StrategyCase& test, const Value& value);
+
+// --- waiting
+// --------------------------------------------------------------------------------------
+
+void pause(std::chrono::nanoseconds duration);
+// The number of seconds under `key`.
+std::chrono::nanoseconds seconds_in(const Json& json, const char* key, double otherwise);
 
 // --- errors
 // ---------------------------------------------------------------------------------------

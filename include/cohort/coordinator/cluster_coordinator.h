@@ -283,6 +283,8 @@ class COHORT_API ClusterCoordinator {
   Epoch begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
                           std::vector<Nest> arguments);
 
+  // Whether both handles are of the same coordinator.
+  bool operator==(const ClusterCoordinator& other) const { return runtime_ == other.runtime_; }
   CoordinatorStatistics statistics() const;
   int num_workers() const;
 

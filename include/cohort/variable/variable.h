@@ -139,6 +139,13 @@ class COHORT_API Variable {
   void scatter_min(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_max(const at::Tensor& indices, const at::Tensor& values) const;
   void scatter_update(const at::Tensor& indices, const at::Tensor& values) const;
+  // Only inside a function that ClusterCoordinator::schedule() traces: at this place its worker
+  // makes the updates of the step so far, and then waits until the value, one number, is above 0;
+  // it asks the variable's server every few milliseconds. So a program can hold steps back until it
+  // assigns a flag. The worker runs no other closure meanwhile. If the closure is cancelled, the
+  // wait ends. Throws invalid_argument for a variable of several numbers or of strings;
+  // failed_precondition elsewhere: call read() in a loop there.
+  void wait_until_positive() const;
   const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
   bool operator==(const Variable& other) const { return impl_ == other.impl_; }
 

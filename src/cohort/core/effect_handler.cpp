@@ -30,6 +30,12 @@ std::vector<at::Tensor> EffectHandler::next_segment(std::span<const std::int64_t
                         "place cannot do; read it before the update");
 }
 
+void EffectHandler::wait_until_positive(std::int64_t) {
+  internal::throw_error(ErrorCode::unimplemented,
+                        "[function.run] the step waits for the value of a variable, which only a "
+                        "worker can do; give the function to ClusterCoordinator::schedule()");
+}
+
 EffectHandler::Read EffectHandler::read(std::span<const RowRead>, std::span<const std::int64_t>) {
   internal::throw_error(ErrorCode::unimplemented,
                         "[function.run] the step reads rows of variables, which this place cannot "

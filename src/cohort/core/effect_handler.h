@@ -112,6 +112,11 @@ class COHORT_API EffectHandler {
   // these variables again and returns their values, in this order, in memory to which the run may
   // write. The default throws unimplemented.
   virtual std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables);
+  // Applies all updates so far, and waits until the variable, which has one number, is above 0. The
+  // default throws unimplemented.
+  virtual void wait_until_positive(std::int64_t variable);
+  // Called before each operator. Throws cancelled if nobody needs the run any more.
+  virtual void check_cancelled() {}
 };
 
 }  // namespace cohort::internal

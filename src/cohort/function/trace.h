@@ -112,6 +112,8 @@ class COHORT_API Trace {
                       std::span<const at::Tensor> hyper = {}) = 0;
   // Records an operator of inspection.h, "cohort::print" or "cohort::check_finite".
   virtual void inspect(const std::string& op, std::string_view label, const at::Tensor& value) = 0;
+  // Records that the run waits here until the variable, of which this is the tensor, is above 0.
+  virtual void wait_until_positive(const at::Tensor& variable) = 0;
   // Marks `value` as read at every call. Must come before its first use in the body. Both passes
   // see its current value, because other threads may be reading it.
   virtual void capture_input(const at::Tensor& value) = 0;

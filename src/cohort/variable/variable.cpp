@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/read_cache.h"
@@ -141,6 +142,18 @@ void Variable::scatter_max(const at::Tensor& indices, const at::Tensor& values) 
 }
 void Variable::scatter_update(const at::Tensor& indices, const at::Tensor& values) const {
   write_one(*this, Effect::Kind::scatter_update, values, indices);
+}
+
+void Variable::wait_until_positive() const {
+  COHORT_CHECK(spec().sizes->empty() && spec().dtype != kString, ErrorCode::invalid_argument,
+               "[variable.wait_until_positive] expected a variable of one number, got '", name(),
+               "' ", spec().to_string());
+  function::Trace* const trace = function::Trace::current();
+  COHORT_CHECK(trace != nullptr && !trace->runs_here(), ErrorCode::failed_precondition,
+               "[variable.wait_until_positive] expected a call in a function that workers run, got "
+               "one in this process (variable '",
+               name(), "'); read() it in a loop here, or schedule() the function");
+  trace->wait_until_positive(tensor());
 }
 
 }  // namespace cohort

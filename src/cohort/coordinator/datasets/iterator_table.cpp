@@ -3,7 +3,7 @@
 
 #include <utility>
 
-#include "cohort/coordinator/queue/failure_policy.h"
+#include "cohort/coordinator/failure_policy.h"
 
 namespace cohort::coordinator {
 

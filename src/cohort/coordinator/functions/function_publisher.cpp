@@ -5,8 +5,8 @@
 #include <limits>
 
 #include "cohort/coordinator/datasets/iterator_pattern.h"
+#include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/queue/closure_scheduler.h"
-#include "cohort/coordinator/queue/failure_policy.h"
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/core/log.h"
 
@@ -119,6 +119,24 @@ std::shared_ptr<StepFunction> FunctionPublisher::step_for(const Function& fn,
   return step;
 }
 
+std::shared_ptr<StepFunction> FunctionPublisher::step_without_program(
+    const Function& fn, std::span<const Nest> arguments) {
+  std::uint32_t id = 0;
+  {
+    const RuntimeLock lock(context_);
+    id = context_.numbers.next_function++;
+  }
+  const auto step = std::make_shared<StepFunction>(
+      id, fn, signature_of(arguments, function::TracingMode::current()), context_.strategy);
+  {
+    const RuntimeLock lock(context_);
+    retired_.push_back(step);  // no other call uses it
+    ++context_.version;
+  }
+  announce(*step, 0);
+  return step;
+}
+
 // Forgets a function that a worker refuses, since otherwise no worker could return.
 void FunctionPublisher::introduce(const Function& fn, std::size_t hash,
                                   const std::shared_ptr<StepFunction>& step) {
@@ -181,10 +199,14 @@ rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
   Deadline deadline = context_.connection.control_deadline();
   // By worker: the connection over which it had no element or was lost; 0: not passed.
   std::vector<std::uint64_t> passed(context_.connection.num_workers());
+  std::optional<Error> broken;
   while (true) {
+    const bool is_any_left =
+        std::ranges::any_of(passed, [](std::uint64_t each) { return each != kForGood; });
+    if (!is_any_left && broken) throw Error(*broken);
     COHORT_CHECK(
-        std::ranges::any_of(passed, [](std::uint64_t each) { return each != kForGood; }),
-        ErrorCode::out_of_range, "[coordinator.schedule] expected an element to trace '", function,
+        is_any_left, ErrorCode::out_of_range,
+        "[coordinator.schedule] expected an element to trace '", function,
         "' with, got none: the dataset is empty on every worker; check its files and how it is "
         "sharded");
     const auto [worker, link] = ready_worker(passed, deadline);
@@ -197,6 +219,11 @@ rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
       passed[worker] = kForGood;
     } catch (const Error& error) {
       if (context_.end_if_replaced(error)) throw;
+      if (is_broken_resource(error)) {
+        broken = Error(error).at(task);
+        passed[worker] = kForGood;
+        continue;
+      }
       const bool is_away = is_worker_away(error) || !link.connection.data->is_open();
       if (!is_away || deadline.has_expired()) {
         throw Error(error).during("drawing an element " + iterator.spec().to_string() + " of " +
@@ -211,6 +238,10 @@ rpc::PeekReply FunctionPublisher::peek(const IteratorHandle& iterator,
 
 // If a worker refuses a new program, removes it; the earlier programs stay in use.
 void FunctionPublisher::trace_drawn(StepFunction& step, const std::vector<at::Tensor>& drawn) {
+  COHORT_CHECK(step.program_count() > 0, ErrorCode::failed_precondition, "[coordinator.trace] '",
+               step.name(),
+               "' has no program, since an iterator among its arguments was broken on every worker "
+               "at schedule(); now a worker has it: schedule it again");
   const std::string advice = step.traced().advice_for(drawn);
   COHORT_CHECK(step.traced().freshness() != function::Freshness::stale,
                ErrorCode::failed_precondition, "[coordinator.trace] '", step.name(),

@@ -13,7 +13,7 @@
 #include <optional>
 #include <vector>
 
-#include "cohort/coordinator/queue/failure_policy.h"
+#include "cohort/coordinator/failure_policy.h"
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 

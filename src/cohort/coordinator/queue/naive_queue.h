@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/coordinator/queue/failure_policy.h"
+#include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/queue/queue_script.h"
 
 namespace cohort::coordinator::internal {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/functions/scheduled_arguments.h"
 #include "cohort/core/error.h"
 
@@ -45,7 +46,13 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   }
   check_memory(fn, bound.tensors);
   PendingClosure pending;
-  pending.function = functions_.step_for(fn, arguments);
+  try {
+    pending.function = functions_.step_for(fn, arguments);
+  } catch (const Error& error) {
+    // As in tf, the closure fails, not this call.
+    if (!is_broken_resource(error)) throw;
+    pending.function = functions_.step_without_program(fn, arguments);
+  }
   pending.resources = std::move(bound.resources);
   pending.arguments.keep(bound.tensors, kArgumentHandles);
   pending.captured_at = hyperparameter_time();

@@ -75,6 +75,7 @@ std::vector<EffectOp> make_table() {
       scatter(Effect::Kind::scatter_max, "scatter_max"),
       scatter(Effect::Kind::scatter_update, "scatter_update"),
       other(EffectOpKind::next_segment, "cohort::next_segment(int[] variables) -> ()"),
+      other(EffectOpKind::wait_until_positive, "cohort::wait_until_positive(int variable) -> ()"),
       update(Effect::Kind::merge_average,
              "cohort::merge_average(int variable, Tensor value, Tensor old, float momentum, "
              "bool is_variance) -> ()"),

@@ -17,6 +17,7 @@ enum class EffectOpKind : std::uint8_t {
   update,
   gather,
   next_segment,
+  wait_until_positive,
   call,
   print,
   check_finite

@@ -38,7 +38,10 @@ class Run {
   std::vector<at::Tensor> execute(std::span<const at::Tensor> inputs,
                                   std::span<const at::Tensor> variables) {
     bind(inputs, variables);
-    for (number_ = 0; number_ < plan_.ops.size(); ++number_) step(plan_.ops[number_]);
+    for (number_ = 0; number_ < plan_.ops.size(); ++number_) {
+      host_.check_cancelled();
+      step(plan_.ops[number_]);
+    }
     return own_outputs(inputs, variables);
   }
 
@@ -192,6 +195,9 @@ class Run {
         break;
       case EffectOpKind::next_segment:
         pull_again(stack_[0].toIntVector());
+        break;
+      case EffectOpKind::wait_until_positive:
+        host_.wait_until_positive(integer(0));
         break;
       case EffectOpKind::call: {
         std::vector<at::Tensor> values = stack_[2].toTensorVector();

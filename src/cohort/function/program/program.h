@@ -100,6 +100,7 @@ struct ProgramDraw {
 //   gather(int[] tables, int[] paddings, int[] counts, Tensor[] ids, int[] variables) -> Tensor[]
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
 //   next_segment(int[] variables) -> ()                these variables' values change here
+//   wait_until_positive(int variable) -> ()
 //   merge_average(int variable, Tensor value, Tensor old, float momentum, bool is_variance) -> ()
 //   call(str name, int number, Tensor[] values) -> Tensor[]    of the process that has traced it
 // and those that need no host (inspection.h):

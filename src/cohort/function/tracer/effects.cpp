@@ -224,6 +224,20 @@ void Recorder::inspect(const std::string& op, std::string_view label, const at::
   });
 }
 
+// The value may have changed meanwhile, so a later read of it pulls it again, as after an update.
+void Recorder::wait_until_positive(const at::Tensor& variable) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  guarded("cohort::wait_until_positive", [&] {
+    const int index = variable_index(variable);
+    send_writes(index);
+    program_.ops.push_back({.name = "cohort::wait_until_positive",
+                            .args = {integer_argument(index)},
+                            .flags = Op::effect});
+    note_update(index);
+  });
+}
+
 void Recorder::capture_input(const at::Tensor& value) {
   if (failure_) throw *failure_;
   guarded("capture_input", [&] {
@@ -250,7 +264,8 @@ bool Recorder::leaves_gradients() {
   const auto is_derived = [&](int id) { return derived.contains(id); };
   for (const Op& op : program_.ops) {
     bool is_update = (op.flags & Op::effect) != 0 && op.name != "cohort::print" &&
-                     op.name != "cohort::check_finite" && op.name != "cohort::call";
+                     op.name != "cohort::check_finite" &&
+                     op.name != "cohort::wait_until_positive" && op.name != "cohort::call";
     bool takes_one = std::any_of(op.args.begin(), op.args.end(), [&](const Arg& arg) {
       return is_derived(arg.id) || std::any_of(arg.ids.begin(), arg.ids.end(), is_derived);
     });

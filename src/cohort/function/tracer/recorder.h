@@ -107,6 +107,7 @@ class Recorder final : public Trace {
   void update(const at::Tensor& variable, const internal::Effect& effect,
               std::span<const at::Tensor> hyper) override;
   void inspect(const std::string& op, std::string_view label, const at::Tensor& value) override;
+  void wait_until_positive(const at::Tensor& variable) override;
   void capture_input(const at::Tensor& value) override;
   bool runs_here() const override { return options_.runs_here; }
   std::vector<at::Tensor> call_host(

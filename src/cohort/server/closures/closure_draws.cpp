@@ -24,6 +24,8 @@ std::optional<ClosureDraws::Draws> ClosureDraws::draw(const rpc::ClosureCall& ca
                                                       RunningClosure& running) {
   const auto parked = parked_.find(call.closure_id);
   if (parked != parked_.end()) return std::move(parked_.extract(parked).mapped());
+  // A closure depends on all its resources, whether it draws from them or not.
+  for (const std::uint64_t resource : call.resources) iterators_.find(resource)->check_usable();
   Draws draws(function.draws.size());
   // The epoch's elements are drawn first, so that a step that finds their end draws nothing from
   // other iterators.

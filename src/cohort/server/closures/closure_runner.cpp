@@ -155,7 +155,9 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
   do {
     open_->count.add(1);
     const bool more_follow = done + 1 < calls.size();
-    run({std::move(calls[done++]), batch.low_watermark, sender}, more_follow);
+    Item item{std::move(calls[done++]), batch.low_watermark, sender};
+    const std::shared_ptr<RunningClosure> running = running_closure(item);
+    run(std::move(item), running, more_follow);
   } while (done < calls.size() && !end.has_expired() &&
            functions_.is_brief(calls[done].function_id));
   {
@@ -192,6 +194,8 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
                                             [&](const Item& i) { return !is_named(i); });
     std::move(kept, inbox_.end(), std::back_inserter(cancelled));
     inbox_.erase(kept, inbox_.end());
+    if (newest_ && std::find(closures.begin(), closures.end(), newest_->id) != closures.end())
+      newest_->cancel();
   }
   for (Item& item : cancelled) {
     item.sender->end(
@@ -202,8 +206,8 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
 void ClosureRunner::loop() {
   Item item;
   bool more_follow = false;
-  while (take(item, more_follow)) {
-    run(std::move(item), more_follow);
+  while (const std::shared_ptr<RunningClosure> running = take(item, more_follow)) {
+    run(std::move(item), running, more_follow);
     const Lock lock(mutex_);
     is_running_ = false;
   }
@@ -212,9 +216,11 @@ void ClosureRunner::loop() {
 void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
   const Lock lock(mutex_);
   std::erase_if(inbox_, [&](const Item& item) { return item.sender == sender; });
+  if (newest_ && newest_->sender == sender) newest_->cancel();
 }
 
-bool ClosureRunner::take(Item& item, bool& more_follow) {
+// Returns nullptr if the runner stops.
+std::shared_ptr<RunningClosure> ClosureRunner::take(Item& item, bool& more_follow) {
   while (true) {
     const Deadline next_late = client_.give_up_late(Clock::system().now());
     const Lock lock(mutex_);
@@ -222,22 +228,27 @@ bool ClosureRunner::take(Item& item, bool& more_follow) {
       return is_stopping_ || (!is_running_ && !inbox_.empty());
     });
     if (!is_woken) continue;
-    if (is_stopping_) return false;
+    if (is_stopping_) return nullptr;
     is_running_ = true;
     item = std::move(inbox_.front());
     inbox_.pop_front();
     more_follow = !inbox_.empty();
     open_->count.add(1);  // under the lock, so that drain() counts it
-    return true;
+    return newest_ = running_closure(item);
   }
 }
 
-void ClosureRunner::run(Item item, bool more_follow) {
-  const auto running = std::make_shared<RunningClosure>();
-  running->end.closure_id = item.call.closure_id;
+std::shared_ptr<RunningClosure> ClosureRunner::running_closure(const Item& item) const {
+  auto running = std::make_shared<RunningClosure>();
+  running->id = running->end.closure_id = item.call.closure_id;
   running->sender = item.sender;
   running->open = open_;
   running->task = options_.task;
+  return running;
+}
+
+void ClosureRunner::run(Item item, const std::shared_ptr<RunningClosure>& running,
+                        bool more_follow) {
   try {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
     const function::StepScope step(item.call.closure_id, function->name);

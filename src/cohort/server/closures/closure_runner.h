@@ -76,10 +76,12 @@ class ClosureRunner {
   // Starts no more closures and waits until the ones that run have been reported; returns false at
   // the deadline. Queued closures are dropped, as the coordinator takes them back.
   bool drain(Deadline deadline);
-  // Cancels those of these closures that have not started; each is reported as cancelled.
+  // Cancels these closures. Those that have not started are reported as cancelled at once. The one
+  // that runs ends before its next operator, or where it waits for the value of a variable; it
+  // fails with `cancelled` then, or has ended well before. A registered function runs to its end.
   void cancel(const std::vector<std::uint64_t>& closures);
-  // Drops the closures of this sender that have not started, because nobody waits for their ends
-  // any more.
+  // Drops the closures of this sender that have not started, and cancels the one that runs, because
+  // nobody waits for their ends any more.
   void drop(const std::shared_ptr<CompletionSender>& sender);
   struct Counts {
     std::uint64_t ended_well = 0;  // without an error
@@ -102,8 +104,9 @@ class ClosureRunner {
   std::size_t run_brief(rpc::RunBatch& batch, const std::shared_ptr<CompletionSender>& sender);
   void loop();
   void note_end();
-  bool take(Item& item, bool& more_follow);
-  void run(Item item, bool more_follow);
+  std::shared_ptr<RunningClosure> take(Item& item, bool& more_follow);
+  void run(Item item, const std::shared_ptr<RunningClosure>& running, bool more_follow);
+  std::shared_ptr<RunningClosure> running_closure(const Item& item) const;
   void run_program(Item& item, const WorkerFunction& function,
                    const std::shared_ptr<RunningClosure>& running);
 
@@ -118,6 +121,8 @@ class ClosureRunner {
   bool is_stopping_ COHORT_GUARDED_BY(mutex_) = false;
   bool has_ended_ COHORT_GUARDED_BY(mutex_) = false;  // the thread uses nothing of this any more
   bool is_left_ COHORT_GUARDED_BY(mutex_) = false;
+  // The newest closure of the runner's thread, which may have ended.
+  std::shared_ptr<RunningClosure> newest_ COHORT_GUARDED_BY(mutex_);
   std::shared_ptr<CompletionSender> last_sender_ COHORT_GUARDED_BY(mutex_);
   const std::shared_ptr<OpenClosures> open_ = std::make_shared<OpenClosures>();
   // Used only by the thread that has set is_running_.

@@ -91,8 +91,6 @@ WorkerFunction::WorkerFunction(const rpc::FunctionBody& body) : name(body.name) 
     registered = function::registered_function(body.registered_name);
     return;
   }
-  COHORT_CHECK(!body.programs.empty(), ErrorCode::invalid_argument,
-               "[server.register_function] expected a program of function '", name, "', got none");
   add(body);
 }
 
@@ -124,10 +122,10 @@ void WorkerFunction::add(const rpc::FunctionBody& body) {
         order == draws, ErrorCode::invalid_argument, "[server.register_function] function '", name,
         "' draws from its iterators in another order for another element; draw unconditionally");
   }
-  is_self_contained =
-      draws.empty() && std::all_of(programs.begin(), programs.end(), [](const auto& program) {
-        return program->num_variables() == 0;
-      });
+  is_self_contained = !programs.empty() && draws.empty() &&
+                      std::all_of(programs.begin(), programs.end(), [](const auto& program) {
+                        return program->num_variables() == 0;
+                      });
 }
 
 void FunctionTable::put(const rpc::FunctionBody& body) {

@@ -69,6 +69,7 @@ struct WorkerFunction {
 
   std::string name;
   Registered registered;  // if set, it runs in place of the programs
+  // Empty for calls with a resource that no worker could make: they end with its error.
   std::vector<std::shared_ptr<const WorkerProgram>> programs;
   std::vector<std::int64_t> draws;  // resource arguments in draw order; the same in every program
   // Whether the programs use neither variables nor data, so that the arguments alone decide how

@@ -28,8 +28,16 @@ OpenCount& in_use() {
   return instance;
 }
 
+// As tf's ClosureInputError, whatever the reason is. An error that tells the loss of a task keeps
+// its code, by which the coordinator sees that.
 Error building_failed() {
-  return current_error()
+  const Error reason = current_error();
+  Error error = reason;
+  if (reason.retry_class() != RetryClass::elsewhere) {
+    error = Error(ErrorCode::failed_precondition, reason.message());
+    for (const std::string& operation : reason.context()) error = Error(error).during(operation);
+  }
+  return std::move(error)
       .during("building the iterator's pipeline")
       .because(ErrorCause::closure_input);
 }
@@ -45,7 +53,7 @@ WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const IterationOpt
   try {
     dataset_ = data::load_shipped(spec.dataset, supply_);
   } catch (...) {
-    broken_ = building_failed();
+    set_broken(building_failed());
     return;
   }
   start();
@@ -60,8 +68,18 @@ void WorkerIterator::start() {
     source_ = data::cancellable_source(*dataset_, options_, stop_.get_token(), files_);
     supply_->start();
   } catch (...) {
-    broken_ = building_failed();
+    set_broken(building_failed());
   }
+}
+
+void WorkerIterator::set_broken(const Error& error) {
+  if (is_broken_) return;
+  broken_ = error;
+  is_broken_.store(true, std::memory_order_release);
+}
+
+void WorkerIterator::check_usable() const {
+  if (is_broken_.load(std::memory_order_acquire)) throw Error(*broken_);
 }
 
 bool WorkerIterator::draw(Fields& fields) {
@@ -91,7 +109,7 @@ void WorkerIterator::check_files() {
   try {
     if (files_) files_->check();
   } catch (...) {
-    broken_ = current_error();
+    set_broken(current_error());
     throw;
   }
 }

@@ -2,6 +2,7 @@
 // The iterators of one worker, by resource id.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -24,8 +25,8 @@ namespace cohort::server {
 // A pipeline that runs, with the elements that peek() has returned and next() has not. Thread-safe.
 class WorkerIterator {
  public:
-  // If the pipeline cannot be built, every use of it throws the error (closure_input). `ask` is
-  // called for the programs of elements of other shapes, inside of next(), at() and peek(), which
+  // If the pipeline cannot be built, every use of it throws failed_precondition with the cause
+  // closure_input. `ask` is called for the programs of elements of other shapes, inside of next(), at() and peek(), which
   // then wait for the program.
   WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                  data::ProgramSupply::Ask ask);
@@ -33,6 +34,8 @@ class WorkerIterator {
   WorkerIterator(const WorkerIterator&) = delete;
   WorkerIterator& operator=(const WorkerIterator&) = delete;
 
+  // Throws the error with which every use of it fails, if there is one. Does not wait for a draw.
+  void check_usable() const;
   // Throws out_of_range at the end, with the number of elements before it.
   Fields next();
   // The element of this number, counted from 0; nullopt at the end. If this element or a later one
@@ -53,6 +56,7 @@ class WorkerIterator {
 
  private:
   void start() COHORT_REQUIRES(mutex_);
+  void set_broken(const Error& error) COHORT_REQUIRES(mutex_);
   bool draw(Fields& fields) COHORT_REQUIRES(mutex_);
   void check_in_use() const;
   void check_files() COHORT_REQUIRES(mutex_);
@@ -66,7 +70,8 @@ class WorkerIterator {
   Mutex mutex_;  // held while an element is drawn
   std::optional<Dataset> dataset_ COHORT_GUARDED_BY(mutex_);
   std::unique_ptr<data::ElementSource> source_ COHORT_GUARDED_BY(mutex_);
-  std::optional<Error> broken_;
+  std::optional<Error> broken_;  // not changed after is_broken_ is set
+  std::atomic<bool> is_broken_{false};
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in place of the next element
   std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that were returned

@@ -2,6 +2,8 @@
 #include "cohort/server/closures/program_host.h"
 
 #include <algorithm>
+#include <array>
+#include <chrono>
 
 #include "cohort/core/error.h"
 #include "cohort/parameter_server/slices.h"
@@ -10,6 +12,13 @@ namespace cohort::server {
 
 using parameter_server::Pull;
 using parameter_server::Push;
+
+namespace {
+
+// Between two reads of a variable for whose value a step waits.
+constexpr auto kPollPause = std::chrono::milliseconds(2);
+
+}  // namespace
 
 void ProgramHost::exchange(parameter_server::ParameterClient::Exchange exchange) {
   const auto describe = [this](std::span<const std::uint64_t> ids, bool is_push) {
@@ -101,6 +110,16 @@ std::vector<at::Tensor> ProgramHost::next_segment(std::span<const std::int64_t> 
   std::vector<at::Tensor> values;
   for (const std::size_t variable : places_read) values.push_back(value_of(parts, variable));
   return values;
+}
+
+void ProgramHost::wait_until_positive(std::int64_t variable) {
+  const std::array variables{variable};
+  at::Tensor value = next_segment(variables).front();
+  while (!value.gt(0).item<bool>()) {
+    running_->wait(kPollPause);
+    running_->check_cancelled();
+    value = read({}, variables).variables.front();
+  }
 }
 
 void ProgramHost::push() {

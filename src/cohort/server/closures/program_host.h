@@ -39,6 +39,8 @@ class ProgramHost final : public internal::EffectHandler {
   void update(internal::Effect effect) override;
   Read read(std::span<const RowRead> rows, std::span<const std::int64_t> variables) override;
   std::vector<at::Tensor> next_segment(std::span<const std::int64_t> variables) override;
+  void wait_until_positive(std::int64_t variable) override;
+  void check_cancelled() override { running_->check_cancelled(); }
   // Pushes the effects of the last segment. The closure ends when all pushes are acknowledged.
   void push();
 

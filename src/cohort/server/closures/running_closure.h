@@ -36,6 +36,7 @@ struct OpenClosures {
 
 // A closure that runs. It ends when the runner and all its pushes have called release().
 struct RunningClosure {
+  std::uint64_t id = 0;
   rpc::ClosureEnd end;
   VariableTraffic traffic;  // a part of the end, which gets it last
   std::shared_ptr<CompletionSender> sender;
@@ -48,7 +49,15 @@ struct RunningClosure {
   bool more_follow = false;
   std::atomic<std::size_t> unacknowledged{1};  // the runner itself counts as one
   Mutex mutex;
+  Condition changed;
+  std::atomic<bool> is_cancelled{false};
 
+  // Asks it to end early. Thread-safe.
+  void cancel();
+  // Throws cancelled if it was cancelled.
+  void check_cancelled() const;
+  // Returns after `pause`, or earlier if it was cancelled.
+  void wait(Duration pause);
   void fail(const Error& error);
   // Called for the end of each push, even if the closure has failed already, because a dropped push
   // that is not counted would be a missing update that nobody notices.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/coordinator/queue/failure_policy.h"
+#include "cohort/coordinator/failure_policy.h"
 
 #include <array>
 #include <charconv>
@@ -91,6 +91,11 @@ bool is_worker_failure(const Error& error) {
 bool is_worker_away(const Error& error) {
   return error.cause() == ErrorCause::peer_lost || error.cause() == ErrorCause::handle_lost ||
          error.code() == ErrorCode::deadline_exceeded;
+}
+
+bool is_broken_resource(const Error& error) {
+  return error.code() == ErrorCode::failed_precondition &&
+         error.cause() == ErrorCause::closure_input;
 }
 
 Error as_ps_unavailable(const Error& error, std::size_t worker) {

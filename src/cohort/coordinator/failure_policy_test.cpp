@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of the classification of failures (spec/strategy.md 5.5).
-#include "cohort/coordinator/queue/failure_policy.h"
+#include "cohort/coordinator/failure_policy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -48,6 +48,8 @@ COHORT_API bool is_worker_failure(const Error& error);
 // Whether a call to a worker failed because the worker cannot be reached or was restarted. Its
 // recovery will repeat the effect of the call.
 COHORT_API bool is_worker_away(const Error& error);
+// Whether the error says that a resource could not be made on a worker (tf's ClosureInputError).
+COHORT_API bool is_broken_resource(const Error& error);
 // The same error with the code unavailable, on which callers can rely for a lost parameter server,
 // a remedy, and the worker that met it, which may belong to another cluster.
 COHORT_API Error as_ps_unavailable(const Error& error, std::size_t worker);
