@@ -9,6 +9,7 @@
 #include "tests/conformance/comparison.h"
 #include "tests/conformance/isolation.h"
 #include "tests/conformance/kinds.h"
+#include "tests/conformance/strategy_cluster.h"
 #include "tests/conformance/strategy_runner.h"
 
 namespace cohort::conformance {
@@ -129,7 +130,11 @@ Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std:
   Totals totals;
   run_isolated(
       chosen.size(), options.deadline,
-      [&](std::size_t index) { return text_of(run_case(*chosen[index], options.workers)); },
+      [&](std::size_t index) {
+        std::string text = text_of(run_case(*chosen[index], options.workers));
+        if (index + 1 == chosen.size()) strategy::forget_clusters();
+        return text;
+      },
       [&](std::size_t index, const Ended& ended) {
         const Verdict verdict = verdict_of(ended, options.deadline);
         totals.passed += verdict.status == Status::passed ? 1 : 0;

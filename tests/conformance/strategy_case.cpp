@@ -183,9 +183,9 @@ void StrategyCase::add_strategy(const std::string& name, const Json& spec) {
 
 std::unique_ptr<Strategy> StrategyCase::make_strategy(const std::string& name, const Json& spec) {
   if (member(spec, "kind") != "parameter_server") return made_strategy(spec, place_);
-  std::unique_ptr<CaseCluster>& cluster = clusters_[name];
-  cluster = std::make_unique<CaseCluster>(member(spec, "workers").get<int>(),
-                                          member(spec, "ps").get<int>(), place_.program);
+  std::shared_ptr<CaseCluster>& cluster = clusters_[name];
+  cluster = cluster_of_size(member(spec, "workers").get<int>(), member(spec, "ps").get<int>(),
+                            place_.program);
   return cluster->make_strategy(partitioner_in(spec));
 }
 

@@ -165,7 +165,7 @@ class StrategyCase {
   const WorkerPlace place_;
   CaseDirectory directory_{Json::array()};
   // The clusters of the strategies of parameter servers, by their names.
-  std::map<std::string, std::unique_ptr<CaseCluster>> clusters_;
+  std::map<std::string, std::shared_ptr<CaseCluster>> clusters_;
   std::recursive_mutex mutex_;  // of the members below, up to the empty line
   std::map<std::string, Strategy*> strategies_;
   std::vector<std::unique_ptr<Strategy>> made_;

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/conformance/strategy_cluster.h"
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/error.h"
@@ -14,7 +16,36 @@ namespace {
 // of a case.
 constexpr Duration kClusterTimeout = std::chrono::seconds(20);
 
+constexpr std::size_t kMostKept = 3;
+
+// The clusters of the last cases, the newest one last. Never destroyed, since the process that runs
+// the cases ends without destructors.
+std::vector<std::shared_ptr<CaseCluster>>& kept_clusters() {
+  static auto& kept = *new std::vector<std::shared_ptr<CaseCluster>>;
+  return kept;
+}
+
 }  // namespace
+
+std::shared_ptr<CaseCluster> cluster_of_size(int workers, int ps, const std::string& program) {
+  auto& kept = kept_clusters();
+  std::erase_if(kept, [](const auto& each) { return !each->is_intact(); });
+  const auto found = std::find_if(kept.begin(), kept.end(), [&](const auto& each) {
+    return each.use_count() == 1 && each->workers() == workers && each->ps() == ps;
+  });
+  std::shared_ptr<CaseCluster> cluster;
+  if (found == kept.end()) {
+    cluster = std::make_shared<CaseCluster>(workers, ps, program);
+  } else {
+    cluster = *found;
+    kept.erase(found);
+  }
+  if (kept.size() == kMostKept) kept.erase(kept.begin());
+  kept.push_back(cluster);
+  return cluster;
+}
+
+void forget_clusters() { kept_clusters().clear(); }
 
 int serve_as_process() {
   try {
@@ -25,7 +56,7 @@ int serve_as_process() {
 }
 
 CaseCluster::CaseCluster(int workers, int ps, const std::string& program)
-    : workers_(workers), thread_(&CaseCluster::do_orders, this) {
+    : workers_(workers), ps_(ps), thread_(&CaseCluster::do_orders, this) {
   order([&] {
     servers_ = std::make_unique<testing::TestCluster>(testing::TestClusterOptions{
         .workers = workers, .ps = ps, .command = {program, "--server"}});
@@ -57,6 +88,7 @@ std::unique_ptr<ParameterServerStrategy> CaseCluster::make_strategy(Partitioner 
 }
 
 void CaseCluster::kill(const std::string& task) {
+  is_intact_ = false;
   order([this, task] { servers_->kill(task); });
   finish();
 }

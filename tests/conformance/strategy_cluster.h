@@ -33,6 +33,9 @@ class CaseCluster {
   // The strategy of this cluster's coordinator. One at a time may be used.
   std::unique_ptr<ParameterServerStrategy> make_strategy(Partitioner partitioner = {}) const;
   int workers() const { return workers_; }
+  int ps() const { return ps_; }
+  // Whether all tasks still run that were started at first.
+  bool is_intact() const { return is_intact_; }
   // Kills a task, such as "worker:0", and waits for its end.
   void kill(const std::string& task);
   // Starts a task that was killed, at the same address. With a delay it returns at once, and the
@@ -46,7 +49,8 @@ class CaseCluster {
   bool is_ended_within(std::chrono::milliseconds delay);
   void end() noexcept;
 
-  const int workers_;
+  const int workers_, ps_;
+  bool is_intact_ = true;
   // The servers live as long as the thread that has started them (TestCluster), so one thread
   // starts and kills all, in the order of the calls.
   std::unique_ptr<testing::TestCluster> servers_;
@@ -57,5 +61,11 @@ class CaseCluster {
   bool is_busy_ = false, is_ending_ = false;
   std::thread thread_;
 };
+
+// A cluster of this size, with processes that an earlier case has left if they are intact, since it
+// takes longer to start them than to run most cases. Used only from one thread.
+std::shared_ptr<CaseCluster> cluster_of_size(int workers, int ps, const std::string& program);
+// Kills the processes that are kept for further cases.
+void forget_clusters();
 
 }  // namespace cohort::conformance::strategy

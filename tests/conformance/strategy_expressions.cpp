@@ -174,6 +174,15 @@ Form items_of(Value::Kind kind) {
   };
 }
 
+void add_operators(std::map<std::string, Form>& forms) {
+  forms["next"] = [](const Expression& e, const Json& a) { return value_of(next_of(e.of(a))); };
+  for (const auto& [name, op] : operators()) {
+    forms[name] = [op = op](const Expression& e, const Json& a) {
+      return apply(e.test, op, e.of(a.at(0)), e.of(a.at(1)));
+    };
+  }
+}
+
 std::map<std::string, Form> all_forms() {
   std::map<std::string, Form> forms = {
       {"int", [](auto&, const Json& a) { return Value::of(a.get<std::int64_t>()); }},
@@ -197,7 +206,6 @@ std::map<std::string, Form> all_forms() {
        [](const Expression& e, const Json& a) { return e.of(picked(a, own_index(e.frame))); }},
       {"pick_worker",
        [](const Expression& e, const Json& a) { return e.of(picked(a, e.test.worker())); }},
-      {"next", [](const Expression& e, const Json& a) { return value_of(next_of(e.of(a))); }},
       {"sum", [](const Expression& e, const Json& a) { return sum_of(e.test, e.of(a)); }},
       {"square",
        [](const Expression& e, const Json& a) { return Value::of(e.tensor(a).square()); }},
@@ -238,11 +246,7 @@ std::map<std::string, Form> all_forms() {
          return Value::of(at::eye(member(a, "n").get<std::int64_t>(), dtype_in(a)));
        }},
   };
-  for (const auto& [name, op] : operators()) {
-    forms[name] = [op = op](const Expression& e, const Json& a) {
-      return apply(e.test, op, e.of(a.at(0)), e.of(a.at(1)));
-    };
-  }
+  add_operators(forms);
   return forms;
 }
 

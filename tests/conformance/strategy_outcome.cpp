@@ -23,10 +23,11 @@ namespace {
 // The codes that stand for an exception of TensorFlow; of other kinds the code is recorded.
 const std::map<std::string, std::set<std::string>>& codes_of_kinds() {
   static const std::map<std::string, std::set<std::string>> table = {
-      {"ValueError", {"InvalidArgument"}},         {"TypeError", {"InvalidArgument"}},
-      {"AssertionError", {"InvalidArgument"}},     {"RuntimeError", {"FailedPrecondition"}},
-      {"NotImplementedError", {"Unimplemented"}},  {"IndexError", {"OutOfRange"}},
-      {"KeyError", {"AlreadyExists", "NotFound"}}, {"AttributeError", {"Internal"}},
+      {"ValueError", {"InvalidArgument"}},           {"TypeError", {"InvalidArgument"}},
+      {"AssertionError", {"InvalidArgument"}},       {"RuntimeError", {"FailedPrecondition"}},
+      {"NotImplementedError", {"Unimplemented"}},    {"IndexError", {"OutOfRange"}},
+      {"KeyError", {"AlreadyExists", "NotFound"}},   {"AttributeError", {"Internal"}},
+      {"ClosureInputError", {"FailedPrecondition"}},
   };
   return table;
 }

@@ -10,6 +10,7 @@
 
 #include <array>
 #include <chrono>
+#include <cmath>
 
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/inspection.h"
@@ -241,9 +242,18 @@ TEST_P(ParameterServerTest, ABrokenDatasetFailsTheClosureThatUsesIt) {
   auto data = coordinator.create_per_worker_dataset(Dataset::idx({.images = images}).batch(2));
   auto iterator = data.iterator();
   Function step([](Iterator& it) { return it.next<at::Tensor>(); });
-  const Error error = error_of([&] { coordinator.schedule(step, iterator), coordinator.join(); });
-  EXPECT_EQ(error.cause(), ErrorCause::closure_input) << error.what();
-  EXPECT_EQ(error.code(), ErrorCode::permission_denied) << error.what();
+  Function other([](Iterator&) { return at::ones({}); });
+  // Regression: schedule() threw, and a step that drew nothing from the iterator did not fail.
+  for (const Function& fn : {step, other}) {
+    const RemoteValue value = coordinator.schedule(fn, iterator);
+    for (const Error& error :
+         {error_of([&] { coordinator.join(); }), error_of([&] { value.fetch(); })}) {
+      EXPECT_EQ(error.cause(), ErrorCause::closure_input) << error.what();
+      EXPECT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+      EXPECT_THAT(error.what(), ::testing::HasSubstr("under this server's data directories"));
+    }
+    coordinator.join();
+  }
 }
 
 TEST_P(ParameterServerTest, ABrokenDatasetThatIsNotUsedIsNeverReported) {
@@ -348,6 +358,55 @@ TEST_P(ParameterServerTest, AStepWhoseValueIsNotFiniteEndsWithItsLabel) {
   EXPECT_THAT(error.what(), ::testing::AllOf(::testing::HasSubstr("'log of v', got 2 of 2"),
                                              ::testing::HasSubstr("running 'checked'")));
   EXPECT_TRUE(v.read().eq(0).all().item<bool>()) << "its update was not sent";
+}
+
+TEST_P(ParameterServerTest, AStepWaitsForAVariable) {
+  const Variable open = strategy.variable("open", at::zeros({}));
+  const Variable n = strategy.variable("n", at::zeros({}));
+  const Function step([&] {
+    n.assign_add(1);
+    open.wait_until_positive();
+    n.assign_add(10);
+    return open.tensor().mul(1);
+  });
+  const RemoteValue value = coordinator.schedule(step);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (n.read().item<float>() == 0 && !deadline.has_expired()) {
+  }
+  EXPECT_EQ(n.read().item<float>(), 1) << "its updates before the wait are made, the others not";
+  EXPECT_FALSE(value.is_ready());
+  open.assign(3);
+  EXPECT_EQ(value.fetch().tensor().item<float>(), 3);
+  EXPECT_EQ(n.read().item<float>(), 11);
+}
+
+TEST_P(ParameterServerTest, OnlyAScheduledStepCanWaitForAVariableOfOneNumber) {
+  const Variable one = strategy.variable("one", at::ones({}));
+  const Variable two = strategy.variable("two", at::ones({2}));
+  EXPECT_EQ(error_of([&] { one.wait_until_positive(); }).code(), ErrorCode::failed_precondition);
+  EXPECT_EQ(error_of([&] { two.wait_until_positive(); }).code(), ErrorCode::invalid_argument);
+}
+
+// Cancel-all waited until the step ended by itself.
+TEST_P(ParameterServerTest, AStepThatRunsIsCancelledAfterTheErrorOfAnother) {
+  const Variable open = strategy.variable("open", at::zeros({}));
+  const Variable n = strategy.variable("n", at::zeros({}));
+  const Function waiting([&] {
+    n.assign_add(1);
+    open.wait_until_positive();
+  });
+  const Function bad([](at::Tensor x) { check_finite(x, "x"); });
+  const RemoteValue value = coordinator.schedule(waiting);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (n.read().item<float>() == 0 && !deadline.has_expired()) {
+  }
+  coordinator.schedule(bad, at::full({}, INFINITY));  // on the other worker
+  EXPECT_EQ(error_of([&] { coordinator.join(); }).code(), ErrorCode::invalid_argument);
+  EXPECT_EQ(error_of([&] { value.fetch(); }).code(), ErrorCode::cancelled);
+  open.assign(1);
+  coordinator.schedule(waiting);
+  coordinator.join();
+  EXPECT_EQ(n.read().item<float>(), 2);
 }
 
 // The message named the operator, but neither the function nor the shapes.

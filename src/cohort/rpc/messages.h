@@ -188,7 +188,8 @@ struct CompletedBatch {
   std::vector<ClosureEnd> ends;
 };
 
-// Closures that have not started end as cancelled; the others are not affected.
+// Closures that have not started end as cancelled. One that runs may fail with cancelled_by_job, or
+// end well.
 struct CancelRequest {
   static constexpr MessageKind kKind{MessageType::cancel, "cancel message"};
   std::vector<std::uint64_t> closures;

@@ -76,7 +76,7 @@ class ClosureRunner {
   // Starts no more closures and waits until the ones that run have been reported; returns false at
   // the deadline. Queued closures are dropped, as the coordinator takes them back.
   bool drain(Deadline deadline);
-  // Cancels these closures. Those that have not started are reported as cancelled at once. The one
+  // Cancels these closures. If one has not started, it is reported as cancelled at once. The one
   // that runs ends before its next operator, or where it waits for the value of a variable; it
   // fails with `cancelled` then, or has ended well before. A registered function runs to its end.
   void cancel(const std::vector<std::uint64_t>& closures);

@@ -26,8 +26,8 @@ namespace cohort::server {
 class WorkerIterator {
  public:
   // If the pipeline cannot be built, every use of it throws failed_precondition with the cause
-  // closure_input. `ask` is called for the programs of elements of other shapes, inside of next(), at() and peek(), which
-  // then wait for the program.
+  // closure_input. `ask` is called for the programs of elements of other shapes, inside of next(),
+  // at() and peek(), which then wait for the program.
   WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                  data::ProgramSupply::Ask ask);
   ~WorkerIterator() { end(); }
