@@ -81,6 +81,33 @@ class COHORT_API PerWorkerIterator {
   std::shared_ptr<coordinator::IteratorHandle> handle_;
 };
 
+// A value that each worker has of its own (tf's PerWorkerValues), from create_per_worker_value().
+// It is an argument for schedule(), run_epoch() and begin_epoch(): the step gets the value of the
+// worker that runs it, as a tensor or a Nest. A worker that is lost and returns makes its value
+// again. After the last copy is destroyed, the workers destroy their values at the next iterator()
+// or create_per_worker_value() call. Thread-safe.
+class COHORT_API PerWorkerValue {
+ public:
+  explicit PerWorkerValue(std::shared_ptr<coordinator::IteratorHandle> handle)
+      : handle_(std::move(handle)) {}
+  operator Nest() const;  // NOLINT: it is an argument
+  const ElementSpec& spec() const;
+
+ private:
+  std::shared_ptr<coordinator::IteratorHandle> handle_;
+};
+
+// How one closure is scheduled.
+struct ScheduleOptions {
+  // Only this worker runs the closure; if it is lost, the closure waits until it returns. Such
+  // closures do not count for CoordinatorOptions::queue_capacity. Unset: any worker.
+  std::optional<int> worker = {};
+  // Arguments may be RemoteValues, also inside of nests: schedule() waits for their results, as
+  // fetch() does, and sends these. Otherwise it refuses them (invalid_argument), since each costs a
+  // way over the coordinator.
+  bool moves_remote_values = false;
+};
+
 // A dataset of which each worker has its own copy or part (tf's PerWorkerValues).
 //
 // The dataset and its iterators hold the C++ functions of its map() and filter(). If a worker meets
@@ -197,9 +224,9 @@ class COHORT_API ClusterCoordinator {
   // - traces fn first if there is no program for this signature yet;
   // - waits while the queue is full, by number or by bytes, and while another thread is in
   //   schedule() or join().
-  // Arguments may be tensors without an autograd graph, host values, nests of these, and
-  // PerWorkerIterator. The closure gets the values that tensors have at this call: they are copied,
-  // unless the caller moves the only handle in. Throws
+  // Arguments may be tensors without an autograd graph, host values, nests of these,
+  // PerWorkerIterator and PerWorkerValue. The closure gets the values that tensors have at this
+  // call: they are copied, unless the caller moves the only handle in. Throws
   // - the first application error of earlier closures. Then this closure and all that wait are
   //   cancelled, and the coordinator can be used again. The end of a worker's data is such an
   //   error: repeat() the dataset, or read it to its end with run_epoch().
@@ -211,10 +238,16 @@ class COHORT_API ClusterCoordinator {
   // worker has received already. If the order matters, call join() or fetch() in between. During an
   // epoch, a worker alternates between steps of the epoch and other closures.
   template <class... A>
-  RemoteValue schedule(const Function& fn, A&&... arguments) {
+  requires(!(std::same_as<std::remove_cvref_t<A>, ScheduleOptions> || ...)) RemoteValue
+      schedule(const Function& fn, A&&... arguments) {
     return schedule_nests(fn, nests_of(std::forward<A>(arguments)...));
   }
-  RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments);
+  template <class... A>
+  RemoteValue schedule(const Function& fn, ScheduleOptions options, A&&... arguments) {
+    return schedule_nests(fn, nests_of(std::forward<A>(arguments)...), options);
+  }
+  RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments,
+                             const ScheduleOptions& options = {});
 
   // Waits until all scheduled closures have ended. Throws the first application error, once;
   // deadline_exceeded if no closure ends for CoordinatorOptions::progress_timeout, naming the
@@ -238,6 +271,21 @@ class COHORT_API ClusterCoordinator {
   // Every worker reads the whole dataset, so each element is used once on every worker; if the
   // dataset ends, this is logged once. distribute_dataset() gives each worker a part instead.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);
+
+  // Makes a value on each worker, for example a table that steps look into:
+  //
+  //   const PerWorkerValue own = coordinator.create_per_worker_value(
+  //       Function([](at::Tensor worker) { return torch::full({1000}, 7).add(worker); }));
+  //   coordinator.schedule(Function([](at::Tensor table) { return table.sum(); }), own);
+  //
+  // The Function is traced here for each worker, so it throws here what it throws for that worker's
+  // index (int64 scalar). It may use operators on tensors, but no variables. Each worker runs it
+  // once, before the first closure that has the value as an argument. If it fails only there, every
+  // such closure fails with failed_precondition and the cause closure_input. Blocks and throws as
+  // PerWorkerDataset::iterator() does.
+  PerWorkerValue create_per_worker_value(const Function& fn);
+  // Calls fn here, once for each worker, as create_per_worker_dataset() does, and sends the values.
+  PerWorkerValue create_per_worker_value(const std::function<Nest(const InputContext&)>& fn);
 
   // Distributes the dataset to the workers, so that each element is used on one worker: by files or
   // by elements, as DatasetOptions::auto_shard_policy says. With fewer files than workers it
@@ -291,10 +339,11 @@ class COHORT_API ClusterCoordinator {
  private:
   template <class... A>
   static std::vector<Nest> nests_of(A&&... arguments) {
-    static_assert((function::kIsArgument<A> && ...),
-                  "ClusterCoordinator::schedule(), run_epoch() and begin_epoch() take at::Tensor, "
-                  "numbers, bool, std::string, cohort::Nest and PerWorkerIterator as arguments of "
-                  "the function; put several tensors into Nest::list({a, b})");
+    static_assert(
+        (function::kIsArgument<A> && ...),
+        "ClusterCoordinator::schedule(), run_epoch() and begin_epoch() take at::Tensor, "
+        "numbers, bool, std::string, cohort::Nest, PerWorkerIterator and "
+        "PerWorkerValue as arguments of the function; put several tensors into Nest::list({a, b})");
     std::vector<Nest> nests;
     if constexpr ((function::kIsArgument<A> && ...)) {
       nests.reserve(sizeof...(arguments));

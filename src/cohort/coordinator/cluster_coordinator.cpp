@@ -7,6 +7,7 @@
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/error.h"
+#include "cohort/function/step_scope.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/parameter_server_strategy/server_variables.h"
 
@@ -49,6 +50,24 @@ std::shared_ptr<Runtime> start_runtime(ParameterServerStrategy& strategy,
   return runtime;
 }
 
+// The dataset that fn returns for each worker.
+std::vector<Dataset> datasets_of(const ClusterCoordinator& coordinator,
+                                 const std::function<Dataset(const InputContext&)>& fn) {
+  std::vector<Dataset> datasets;
+  const StrategyScope scope = coordinator.strategy().scope();
+  const DatasetFunctionScope making;
+  const std::int64_t workers = coordinator.num_workers();
+  for (std::int64_t i = 0; i < workers; ++i) {
+    try {
+      datasets.push_back(
+          fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
+    } catch (const c10::Error&) {  // its what() would contain a page of stack frames
+      throw current_error().during("making the dataset of worker:" + std::to_string(i));
+    }
+  }
+  return datasets;
+}
+
 }  // namespace
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
@@ -81,8 +100,9 @@ ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
 
 ParameterServerStrategy& ClusterCoordinator::strategy() const { return runtime_->strategy(); }
 
-RemoteValue ClusterCoordinator::schedule_nests(const Function& fn, std::vector<Nest> arguments) {
-  return runtime_->schedule(fn, std::move(arguments));
+RemoteValue ClusterCoordinator::schedule_nests(const Function& fn, std::vector<Nest> arguments,
+                                               const ScheduleOptions& options) {
+  return runtime_->schedule(fn, std::move(arguments), options);
 }
 
 void ClusterCoordinator::join() { runtime_->join(std::nullopt); }
@@ -102,19 +122,26 @@ Nest ClusterCoordinator::fetch(const Nest& values) {
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
     const std::function<Dataset(const InputContext&)>& fn) {
   coordinator::check_outside_step("create_per_worker_dataset");
-  const std::int64_t workers = num_workers();
-  std::vector<Dataset> datasets;
-  const StrategyScope scope = strategy().scope();
-  const DatasetFunctionScope making;
-  for (std::int64_t i = 0; i < workers; ++i) {
-    try {
-      datasets.push_back(
-          fn({.num_input_pipelines = workers, .input_pipeline_id = i, .num_replicas_in_sync = 1}));
-    } catch (const c10::Error&) {  // its what() would contain a page of stack frames
-      throw current_error().during("making the dataset of worker:" + std::to_string(i));
-    }
-  }
-  return {runtime_->datasets().ship(datasets), runtime_->shared_from_this()};
+  return {runtime_->datasets().ship(datasets_of(*this, fn)), runtime_->shared_from_this()};
+}
+
+PerWorkerValue ClusterCoordinator::create_per_worker_value(const Function& fn) {
+  coordinator::check_outside_step("create_per_worker_value");
+  const auto datasets = datasets_of(*this, [&](const InputContext& worker) {
+    return Dataset::from_tensors(Nest(function::worker_index_tensor(worker.input_pipeline_id)))
+        .map(fn);
+  });
+  return PerWorkerValue(
+      runtime_->create_iterator(runtime_->datasets().ship(datasets), {.is_value = true}));
+}
+
+PerWorkerValue ClusterCoordinator::create_per_worker_value(
+    const std::function<Nest(const InputContext&)>& fn) {
+  coordinator::check_outside_step("create_per_worker_value");
+  const auto datasets = datasets_of(
+      *this, [&](const InputContext& worker) { return Dataset::from_tensors(fn(worker)); });
+  return PerWorkerValue(
+      runtime_->create_iterator(runtime_->datasets().ship(datasets), {.is_value = true}));
 }
 
 PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(const Dataset& dataset) {
@@ -156,9 +183,11 @@ PerWorkerDataset::PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> 
 const ElementSpec& PerWorkerDataset::element_spec() const { return datasets_->spec(); }
 
 PerWorkerIterator PerWorkerDataset::iterator() const {
-  return PerWorkerIterator(runtime_->create_iterator(datasets_, std::nullopt));
+  return PerWorkerIterator(runtime_->create_iterator(datasets_));
 }
 
+PerWorkerValue::operator Nest() const { return Nest(std::shared_ptr<Handle>(handle_)); }
+const ElementSpec& PerWorkerValue::spec() const { return handle_->spec(); }
 PerWorkerIterator::operator Nest() const { return Nest(std::shared_ptr<Handle>(handle_)); }
 const ElementSpec& PerWorkerIterator::element_spec() const { return handle_->spec(); }
 

@@ -31,6 +31,8 @@ class COHORT_API ResourcePattern : public Handle {
   virtual const std::vector<TensorSpec>& fields() const = 0;
   // The argument that the function gets while it is traced. Its draws are those of this resource.
   virtual std::shared_ptr<Handle> traced(std::int64_t resource) const = 0;
+  // The argument of the function: by default the handle that traced() returns.
+  virtual Nest argument(std::int64_t resource) const { return Nest(traced(resource)); }
 };
 
 // Returns the pattern for a handle in a call. Throws invalid_argument for a handle that is no

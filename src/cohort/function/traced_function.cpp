@@ -188,7 +188,7 @@ Nest TracedFunction::call(const Tensors& inputs) const {
     arguments.push_back(argument.map_leaves([&](const Nest& leaf) -> Nest {
       if (leaf.is_tensor()) return inputs.at(next_tensor++);
       if (leaf.kind() != Nest::Kind::handle) return leaf;
-      return dynamic_cast<const ResourcePattern&>(*leaf.handle()).traced(next_resource++);
+      return dynamic_cast<const ResourcePattern&>(*leaf.handle()).argument(next_resource++);
     }));
   }
   return function_.call(arguments);

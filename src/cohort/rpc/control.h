@@ -27,7 +27,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 11;
+inline constexpr std::uint32_t kProtocolVersion = 12;
 
 // Returns the setting that applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {
@@ -131,6 +131,8 @@ struct IteratorSpec {
   std::optional<std::uint64_t> epoch = {};
   // For an epoch that this worker continues: the files that it has read before (ClosureEnd::files).
   std::vector<FileFingerprint> files = {};
+  // A per-worker value: the first element, which every draw returns.
+  bool is_value = false;
 
   // The seed of the iterator on `task` ("worker:1"). It differs between workers, except for an
   // epoch's iterator, which must shuffle alike on all.

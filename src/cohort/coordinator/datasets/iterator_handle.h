@@ -50,18 +50,25 @@ class WorkerFiles {
   std::map<std::uint32_t, std::map<std::string, FileFingerprint>> files_ COHORT_GUARDED_BY(mutex_);
 };
 
-// One iterator on every worker. Thread-safe.
+// One iterator, or one per-worker value, on every worker. Thread-safe.
 class IteratorHandle final : public Handle {
  public:
-  // `epoch`: the pass over the datasets to which the iterator belongs, if any.
-  IteratorHandle(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets,
-                 std::optional<std::uint64_t> epoch, std::weak_ptr<Runtime> runtime)
-      : id_(id), datasets_(std::move(datasets)), epoch_(epoch), runtime_(std::move(runtime)) {}
+  // How the workers use their datasets.
+  struct Use {
+    std::optional<std::uint64_t> epoch = {};  // the pass over the data to which it belongs
+    bool is_value = false;                    // a per-worker value: the first element alone
+  };
+  IteratorHandle(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets, const Use& use,
+                 std::weak_ptr<Runtime> runtime)
+      : id_(id), datasets_(std::move(datasets)), use_(use), runtime_(std::move(runtime)) {}
   ~IteratorHandle() override;
   IteratorHandle(const IteratorHandle&) = delete;
   IteratorHandle& operator=(const IteratorHandle&) = delete;
 
-  std::string_view handle_kind() const override { return "per-worker iterator"; }
+  std::string_view handle_kind() const override {
+    return use_.is_value ? "per-worker value" : "per-worker iterator";
+  }
+  bool is_value() const { return use_.is_value; }
   std::uint64_t id() const { return id_; }
   const ElementSpec& spec() const { return datasets_->spec(); }
   bool is_of(const Runtime& runtime) const { return runtime_.lock().get() == &runtime; }
@@ -74,14 +81,15 @@ class IteratorHandle final : public Handle {
     return {.id = id_,
             .dataset = datasets_->bytes_of(worker),
             .seed = mix_seed(job_seed, id_),
-            .epoch = epoch_,
-            .files = files_->of(worker)};
+            .epoch = use_.epoch,
+            .files = files_->of(worker),
+            .is_value = use_.is_value};
   }
 
  private:
   const std::uint64_t id_;
   std::shared_ptr<WorkerDatasets> datasets_;  // shared with the PerWorkerDataset
-  const std::optional<std::uint64_t> epoch_;
+  const Use use_;
   // Shared with the EpochRun.
   const std::shared_ptr<WorkerFiles> files_ = std::make_shared<WorkerFiles>();
   const std::weak_ptr<Runtime> runtime_;

@@ -33,12 +33,12 @@ class TracedElements final : public data::ElementSource {
 
 class IteratorPattern final : public function::ResourcePattern {
  public:
-  // `spec` is that of the iterator's elements.
-  explicit IteratorPattern(std::shared_ptr<const ElementSpec> spec) : spec_(std::move(spec)) {}
+  explicit IteratorPattern(const IteratorHandle& iterator)
+      : spec_(iterator.datasets().shared_spec()), is_value_(iterator.is_value()) {}
   std::string_view handle_kind() const override { return "per-worker iterator"; }
   bool matches(const Handle& other) const override {
     const ElementSpec* const spec = spec_of(other);
-    if (spec == nullptr) return false;
+    if (spec == nullptr || is_value_of(other) != is_value_) return false;
     return spec == spec_.get() || (spec->fields == spec_->fields &&
                                    spec->structure.structure() == spec_->structure.structure());
   }
@@ -47,8 +47,19 @@ class IteratorPattern final : public function::ResourcePattern {
   std::shared_ptr<Handle> traced(std::int64_t resource) const override {
     return std::make_shared<Iterator>(std::make_unique<TracedElements>(resource, spec_));
   }
+  // A step gets a per-worker value itself, which its worker draws like an element.
+  Nest argument(std::int64_t resource) const override {
+    const auto drawn = traced(resource);
+    return is_value_ ? dynamic_cast<Iterator&>(*drawn).get_next() : Nest(drawn);
+  }
 
  private:
+  static bool is_value_of(const Handle& handle) {
+    if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle))
+      return iterator->is_value();
+    const auto* pattern = dynamic_cast<const IteratorPattern*>(&handle);
+    return pattern != nullptr && pattern->is_value_;
+  }
   // The spec of an iterator's or a pattern's elements; nullptr for another handle.
   static const ElementSpec* spec_of(const Handle& handle) {
     if (const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle))
@@ -58,17 +69,19 @@ class IteratorPattern final : public function::ResourcePattern {
   }
 
   const std::shared_ptr<const ElementSpec> spec_;  // shared with its dataset
+  const bool is_value_;
 };
 
 std::shared_ptr<function::ResourcePattern> pattern_of(const Handle& handle) {
   const auto* iterator = dynamic_cast<const IteratorHandle*>(&handle);
   COHORT_CHECK(
       iterator != nullptr, ErrorCode::invalid_argument,
-      "[coordinator.schedule] expected tensors, host values and per-worker iterators as arguments, "
-      "got a ",
+      "[coordinator.schedule] expected tensors, host values, per-worker iterators and per-worker "
+      "values as arguments, got a ",
       handle.handle_kind(),
-      "; fetch() a remote value first, and pass create_per_worker_dataset(…).iterator() for data");
-  return std::make_shared<IteratorPattern>(iterator->datasets().shared_spec());
+      "; fetch() a remote value first, or schedule with {.moves_remote_values = true}, and pass "
+      "create_per_worker_dataset(…).iterator() for data");
+  return std::make_shared<IteratorPattern>(*iterator);
 }
 
 }  // namespace

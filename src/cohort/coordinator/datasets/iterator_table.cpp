@@ -8,7 +8,7 @@
 namespace cohort::coordinator {
 
 std::shared_ptr<IteratorHandle> IteratorTable::create(std::shared_ptr<WorkerDatasets> datasets,
-                                                      std::optional<std::uint64_t> epoch,
+                                                      const IteratorHandle::Use& use,
                                                       std::weak_ptr<Runtime> runtime) {
   std::vector<std::uint64_t> released;
   // Destroyed at the end of this call.
@@ -27,7 +27,7 @@ std::shared_ptr<IteratorHandle> IteratorTable::create(std::shared_ptr<WorkerData
     context_.check_running("create_iterator");
     for (const std::uint64_t id : released) iterators_.erase(id);
     handle = std::make_shared<IteratorHandle>(context_.numbers.next_iterator++, std::move(datasets),
-                                              epoch, std::move(runtime));
+                                              use, std::move(runtime));
     iterators_[handle->id()] = handle;
     ++context_.version;
     present = pool_.ready_links();  // other workers get the iterator when they are set up

@@ -27,10 +27,9 @@ class IteratorTable {
                 std::vector<std::uint64_t> left)
       : context_(context), pool_(pool), eager_(eager), released_(std::move(left)) {}
 
-  // Creates an iterator on every worker; `epoch`: the pass over the data to which it belongs, if
-  // any. Blocks for a control call to each worker.
+  // Creates an iterator on every worker. Blocks for a control call to each worker.
   std::shared_ptr<IteratorHandle> create(std::shared_ptr<WorkerDatasets> datasets,
-                                         std::optional<std::uint64_t> epoch,
+                                         const IteratorHandle::Use& use,
                                          std::weak_ptr<Runtime> runtime);
   // Called when the last copy of the handle is destroyed, perhaps under a lock. `datasets` hold the
   // user's objects, so they are destroyed later.

@@ -68,6 +68,15 @@ void Callers::put(PendingClosure&& pending) {
   }
 }
 
+void Callers::put_on(std::uint32_t worker, PendingClosure&& pending) {
+  const Turn turn(*this, Deadline());
+  settle({.call = "schedule", .last = Flush::batched},
+         [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+           if (scheduler_.queue().has_error()) return scheduler_.done(actions);
+           return scheduler_.put_on(worker, std::move(pending), actions);
+         });
+}
+
 bool Callers::join(std::optional<Duration> timeout) {
   const Deadline deadline = timeout ? Deadline::after(*timeout) : Deadline();
   const Turn turn(*this, deadline);

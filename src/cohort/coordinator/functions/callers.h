@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string_view>
@@ -39,6 +40,8 @@ class Callers {
 
   // Schedules a closure. Waits while the queue is full. Throws the queue's error.
   void put(PendingClosure&& pending);
+  // The same for a closure that only `worker` may run; the queue is never full for it.
+  void put_on(std::uint32_t worker, PendingClosure&& pending);
   // Returns false if `timeout` has passed. Throws deadline_exceeded, with a timeout or without, if
   // nothing has ended for the data timeout.
   bool join(std::optional<Duration> timeout);

@@ -68,6 +68,17 @@ Nest call_registered(const Function& fn, const std::vector<Nest>& arguments) {
   return function::result_of_registered(std::move(outputs));
 }
 
+// As a worker makes a per-worker value, of which an error is that of a broken resource.
+Nest made_value(Iterator& iterator) {
+  try {
+    return iterator.get_next();
+  } catch (...) {
+    throw Error(ErrorCode::failed_precondition, current_error().message())
+        .during("making the per-worker value")
+        .because(ErrorCause::closure_input);
+  }
+}
+
 // The result as a worker would return it: dense, without a graph, in memory of its own.
 Nest sent(const Nest& result, const std::string& name) {
   std::size_t count = 0;
@@ -181,8 +192,8 @@ class EagerRuns::Elements final : public data::ElementSource {
 };
 
 // Like a worker's iterator, except that no element has been peeked at, which changes no element.
-const EagerRuns::EagerIterator& EagerRuns::iterator_of(const IteratorHandle& handle,
-                                                       std::uint32_t worker) {
+EagerRuns::EagerIterator& EagerRuns::iterator_of(const IteratorHandle& handle,
+                                                 std::uint32_t worker) {
   EagerIterator& known = iterators_[{handle.id(), worker}];
   if (known.iterator != nullptr) return known;
   auto elements = std::make_unique<Elements>(handle, worker, context_.connection.options().seed);
@@ -219,10 +230,15 @@ Nest EagerRuns::call(const Function& fn, const std::vector<Nest>& arguments, std
       if (leaf.kind() != Nest::Kind::handle) return leaf;
       const auto* handle = dynamic_cast<const IteratorHandle*>(leaf.handle().get());
       COHORT_CHECK(handle != nullptr, ErrorCode::invalid_argument,
-                   "[coordinator.schedule] expected tensors, host values and per-worker iterators "
-                   "as arguments, got a ",
+                   "[coordinator.schedule] expected tensors, host values, per-worker iterators and "
+                   "per-worker values as arguments, got a ",
                    leaf.handle()->handle_kind(), "; fetch() a remote value first");
-      return std::shared_ptr<Handle>(iterator_of(*handle, worker).iterator);
+      EagerIterator& local_one = iterator_of(*handle, worker);
+      if (!handle->is_value()) return std::shared_ptr<Handle>(local_one.iterator);
+      if (!local_one.value) local_one.value = made_value(*local_one.iterator);
+      return local_one.value->map_leaves([](const Nest& part) -> Nest {
+        return part.is_tensor() ? private_copy(part.tensor()) : part;
+      });
     }));
   }
   return fn.call(local);
@@ -254,7 +270,8 @@ Nest EagerRuns::run_as(const Function& fn, const std::vector<Nest>& arguments, C
 }
 
 // As on a worker, an error of the closure is the error of its result and of the next call.
-void EagerRuns::run(const Function& fn, const std::vector<Nest>& arguments, RemoteState& result) {
+void EagerRuns::run(const Function& fn, const std::vector<Nest>& arguments, std::uint32_t worker,
+                    RemoteState& result) {
   const auto stand_ins = context_.home->lock_stand_ins();
   const Lock tracing(context_.tracing);
   ClosureId id = 0;
@@ -264,7 +281,7 @@ void EagerRuns::run(const Function& fn, const std::vector<Nest>& arguments, Remo
   }
   std::optional<Error> error;
   try {
-    result.set(run_as(fn, arguments, id, 0));
+    result.set(run_as(fn, arguments, id, worker));
   } catch (const Error& thrown) {
     error = thrown;
     result.fail(thrown);

@@ -28,8 +28,10 @@ class EagerRuns {
   // Both must outlive it.
   EagerRuns(RuntimeContext& context, WorkerPool& pool) : context_(context), pool_(pool) {}
 
-  // Runs a closure and sets its result or error; raise_error() throws the error again.
-  void run(const Function& fn, const std::vector<Nest>& arguments, RemoteState& result);
+  // Runs a closure in the place of a worker, and sets its result or error; raise_error() throws the
+  // error again.
+  void run(const Function& fn, const std::vector<Nest>& arguments, std::uint32_t worker,
+           RemoteState& result);
   // Throws the first error of a closure that no call has thrown yet.
   void raise_error();
   // Runs the next step of an epoch: all elements of one worker after those of another. Returns
@@ -43,7 +45,8 @@ class EagerRuns {
   class Elements;
   struct EagerIterator {
     std::shared_ptr<Iterator> iterator;
-    Elements* elements = nullptr;  // owned by `iterator`
+    Elements* elements = nullptr;    // owned by `iterator`
+    std::optional<Nest> value = {};  // of a per-worker value, if it was made
   };
 
   void raise_error_in(EpochRun& epoch);
@@ -57,7 +60,7 @@ class EagerRuns {
               std::uint32_t worker) COHORT_REQUIRES(context_.tracing);
   Nest call(const Function& fn, const std::vector<Nest>& arguments, std::uint32_t worker)
       COHORT_REQUIRES(context_.tracing);
-  const EagerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker)
+  EagerIterator& iterator_of(const IteratorHandle& handle, std::uint32_t worker)
       COHORT_REQUIRES(context_.tracing);
 
   RuntimeContext& context_;

@@ -29,19 +29,37 @@ void check_memory(const Function& fn, const std::vector<at::Tensor>& arguments) 
                " bytes; pass less, or let the step compute it");
 }
 
+// Waits for the results of remote values among the arguments, and puts them in their places.
+void fetch_remote_values(std::vector<Nest>& arguments) {
+  for (Nest& argument : arguments) {
+    argument = argument.map_leaves([](const Nest& leaf) -> Nest {
+      if (leaf.kind() != Nest::Kind::handle) return leaf;
+      auto state = std::dynamic_pointer_cast<RemoteState>(leaf.handle());
+      return state ? RemoteValue(std::move(state)).fetch() : leaf;
+    });
+  }
+}
+
 }  // namespace
 
-RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
+RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments,
+                              const ScheduleOptions& how) {
   check_outside_step("schedule");
   COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
                ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
                fn.state()->arity, " arguments, got ", arguments.size());
   context_->check_running("schedule");
+  const int workers = static_cast<int>(context_->connection.num_workers());
+  COHORT_CHECK(!how.worker || (*how.worker >= 0 && *how.worker < workers),
+               ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected ScheduleOptions::worker from 0 to ", workers - 1,
+               ", got ", how.worker.value_or(0));
+  if (how.moves_remote_values) fetch_remote_values(arguments);
   function::BoundArguments bound = prepare_arguments(*this, *context_->home, fn, arguments);
   const auto result = std::make_shared<RemoteState>(weak_from_this());
   if (options().run_eagerly) {
     eager_.raise_error();
-    eager_.run(fn, arguments, *result);
+    eager_.run(fn, arguments, static_cast<std::uint32_t>(how.worker.value_or(0)), *result);
     return RemoteValue(result);
   }
   check_memory(fn, bound.tensors);
@@ -58,7 +76,11 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments) {
   pending.captured_at = hyperparameter_time();
   pending.captured = pending.function->captured(pending.counted);
   pending.result = result;
-  callers_.put(std::move(pending));
+  if (how.worker) {
+    callers_.put_on(static_cast<std::uint32_t>(*how.worker), std::move(pending));
+  } else {
+    callers_.put(std::move(pending));
+  }
   return RemoteValue(result);
 }
 
@@ -77,10 +99,10 @@ bool Runtime::done() {
 }
 
 std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<WorkerDatasets> datasets,
-                                                         std::optional<std::uint64_t> epoch) {
+                                                         const IteratorHandle::Use& use) {
   check_outside_step("create_iterator");
   context_->check_running("create_iterator");
-  return iterators_.create(std::move(datasets), epoch, weak_from_this());
+  return iterators_.create(std::move(datasets), use, weak_from_this());
 }
 
 std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
@@ -90,7 +112,7 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   context_->check_running("run_epoch");
   check_epoch(fn, *datasets, arguments.size());
   datasets_.warn_of_whole(*datasets);
-  const auto iterator = create_iterator(datasets, datasets->begin_epoch());
+  const auto iterator = create_iterator(datasets, {.epoch = datasets->begin_epoch()});
   arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
   prepare_arguments(*this, *context_->home, fn, arguments);
   return epochs_.begin(fn, *datasets, iterator->files(), arguments);

@@ -45,14 +45,14 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   ParameterServerStrategy& strategy() const { return context_->strategy; }
   const CoordinatorOptions& options() const { return context_->options; }
   DistributedDatasets& datasets() { return datasets_; }
-  RemoteValue schedule(const Function& fn, std::vector<Nest> arguments);
+  RemoteValue schedule(const Function& fn, std::vector<Nest> arguments,
+                       const ScheduleOptions& options);
   // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();
   void wait_for(const RemoteState& state, Deadline deadline) { callers_.wait_for(state, deadline); }
-  // `epoch`: the pass over the data to which the iterator belongs, if any.
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
-                                                  std::optional<std::uint64_t> epoch);
+                                                  const IteratorHandle::Use& use = {});
   // See IteratorTable.
   void release_iterator(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets) noexcept {
     iterators_.release(id, std::move(datasets));

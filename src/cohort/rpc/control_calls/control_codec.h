@@ -170,7 +170,8 @@ void fields(Codec& codec, VariableSpec& variable) {
 
 template <class Codec>
 void fields(Codec& codec, IteratorSpec& iterator) {
-  codec(iterator.id, iterator.dataset, Fixed{iterator.seed}, iterator.epoch, iterator.files);
+  codec(iterator.id, iterator.dataset, Fixed{iterator.seed}, iterator.epoch, iterator.files,
+        iterator.is_value);
 }
 
 namespace internal {

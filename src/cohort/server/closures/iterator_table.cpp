@@ -28,18 +28,18 @@ OpenCount& in_use() {
   return instance;
 }
 
+constexpr const char* kBuilding = "building the iterator's pipeline";
+
 // As tf's ClosureInputError, whatever the reason is. An error that tells the loss of a task keeps
 // its code, by which the coordinator sees that.
-Error building_failed() {
+Error building_failed(const std::string& operation) {
   const Error reason = current_error();
   Error error = reason;
   if (reason.retry_class() != RetryClass::elsewhere) {
     error = Error(ErrorCode::failed_precondition, reason.message());
-    for (const std::string& operation : reason.context()) error = Error(error).during(operation);
+    for (const std::string& inner : reason.context()) error = Error(error).during(inner);
   }
-  return std::move(error)
-      .during("building the iterator's pipeline")
-      .because(ErrorCause::closure_input);
+  return std::move(error).during(operation).because(ErrorCause::closure_input);
 }
 
 }  // namespace
@@ -47,13 +47,14 @@ Error building_failed() {
 WorkerIterator::WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                                data::ProgramSupply::Ask ask)
     : options_(options),
+      is_value_(spec.is_value),
       files_(spec.epoch ? std::make_shared<data::OpenedFiles>(spec.files) : nullptr),
       supply_(std::make_shared<data::ProgramSupply>(std::move(ask))) {
   const Lock lock(mutex_);
   try {
     dataset_ = data::load_shipped(spec.dataset, supply_);
   } catch (...) {
-    set_broken(building_failed());
+    set_broken(building_failed(kBuilding));
     return;
   }
   start();
@@ -68,7 +69,7 @@ void WorkerIterator::start() {
     source_ = data::cancellable_source(*dataset_, options_, stop_.get_token(), files_);
     supply_->start();
   } catch (...) {
-    set_broken(building_failed());
+    set_broken(building_failed(kBuilding));
   }
 }
 
@@ -138,8 +139,27 @@ bool WorkerIterator::take(Fields& fields) {
   return false;
 }
 
+// Made by the first draw, and not when the iterator is created: user code may take any time.
+Fields WorkerIterator::value() {
+  if (broken_) throw Error(*broken_);
+  if (value_) return *value_;
+  try {
+    Fields fields;
+    COHORT_CHECK(draw(fields), ErrorCode::out_of_range,
+                 "[server.iterator_next] expected a dataset of one element, got an empty one");
+    data::check_no_strings(source_->pack(fields), "server.iterator_next");  // as in peek()
+    value_ = std::move(fields);
+  } catch (...) {
+    if (stop_.stop_requested()) throw;
+    set_broken(building_failed("making the per-worker value"));
+    throw Error(*broken_);
+  }
+  return *value_;
+}
+
 Fields WorkerIterator::next() {
   const Lock lock(mutex_);
+  if (is_value_) return value();
   Fields fields;
   COHORT_CHECK(
       take(fields), ErrorCode::out_of_range,
@@ -168,6 +188,7 @@ std::optional<Fields> WorkerIterator::at(std::uint64_t position) {
 
 std::vector<Fields> WorkerIterator::peek(std::size_t count) {
   const Lock lock(mutex_);
+  if (is_value_) return {value()};
   while (peeked_.size() < count && !peeked_error_) {
     Fields fields;
     try {

@@ -22,12 +22,14 @@
 
 namespace cohort::server {
 
-// A pipeline that runs, with the elements that peek() has returned and next() has not. Thread-safe.
+// A pipeline that runs, with the elements that peek() has returned and next() has not; or a
+// per-worker value: the first element of a pipeline, which next() and peek() always return.
+// Thread-safe.
 class WorkerIterator {
  public:
-  // If the pipeline cannot be built, every use of it throws failed_precondition with the cause
-  // closure_input. `ask` is called for the programs of elements of other shapes, inside of next(),
-  // at() and peek(), which then wait for the program.
+  // If the pipeline cannot be built, or a value cannot be made, every use of it throws
+  // failed_precondition with the cause closure_input. `ask` is called for the programs of elements
+  // of other shapes, inside of next(), at() and peek(), which then wait for the program.
   WorkerIterator(const rpc::IteratorSpec& spec, const IterationOptions& options,
                  data::ProgramSupply::Ask ask);
   ~WorkerIterator() { end(); }
@@ -63,7 +65,10 @@ class WorkerIterator {
   bool take(Fields& fields) COHORT_REQUIRES(mutex_);
   void throw_peeked_error() COHORT_REQUIRES(mutex_);
 
+  Fields value() COHORT_REQUIRES(mutex_);
+
   const IterationOptions options_;
+  const bool is_value_;
   const std::shared_ptr<data::OpenedFiles> files_;     // shared with the current pipeline
   const std::shared_ptr<data::ProgramSupply> supply_;  // shared with the current pipeline
   std::stop_source stop_;
@@ -72,6 +77,7 @@ class WorkerIterator {
   std::unique_ptr<data::ElementSource> source_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> broken_;  // not changed after is_broken_ is set
   std::atomic<bool> is_broken_{false};
+  std::optional<Fields> value_ COHORT_GUARDED_BY(mutex_);
   std::deque<Fields> peeked_ COHORT_GUARDED_BY(mutex_);
   std::optional<Error> peeked_error_ COHORT_GUARDED_BY(mutex_);  // in place of the next element
   std::uint64_t taken_ COHORT_GUARDED_BY(mutex_) = 0;  // elements and errors that were returned

@@ -69,6 +69,57 @@ TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
   EXPECT_EQ(StringTensor::of(table.find(1)->next().at(0)).value(), "Lima") << "was not taken";
 }
 
+TEST(IteratorTable, AValueIsMadeOnceAndDrawnAnyNumberOfTimes) {
+  IteratorTable table;
+  static std::atomic<int> calls;
+  function::register_function("iterator_table_test.counted", [](std::vector<at::Tensor> in) {
+    ++calls;
+    return in;
+  });
+  const Dataset data =
+      Dataset::range(3, {.start = 2}).map(Function::registered("iterator_table_test.counted"));
+  calls = 0;
+  table.create({.id = 1, .dataset = data.serialize(), .is_value = true}, {});
+  EXPECT_EQ(table.find(1)->peek(2).size(), 1U);
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(table.find(1)->next().at(0).item<std::int64_t>(), 2);
+  EXPECT_EQ(calls, 1);
+  EXPECT_TRUE(table.end(patience()));
+}
+
+TEST(IteratorTable, AValueThatCannotBeMadeIsABrokenResource) {
+  IteratorTable table;
+  static std::atomic<bool> is_failing = false;
+  function::register_function("iterator_table_test.fails", [](std::vector<at::Tensor> in) {
+    COHORT_CHECK(!is_failing, ErrorCode::permission_denied, "not here");
+    return in;
+  });
+  const Dataset data = Dataset::range(1).map(Function::registered("iterator_table_test.fails"));
+  is_failing = true;
+  table.create({.id = 1, .dataset = data.serialize(), .is_value = true}, {});
+  table.find(1)->check_usable();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_THAT([&] { table.find(1)->next(); },
+                testing::throws_error(ErrorCode::failed_precondition, "not here"));
+    EXPECT_THAT([&] { table.find(1)->check_usable(); },
+                testing::throws_error(ErrorCode::failed_precondition, "per-worker value"));
+    is_failing = false;
+  }
+  EXPECT_TRUE(table.end(patience()));
+}
+
+// The error had the code of its reason, and a step that drew nothing did not see it.
+TEST(IteratorTable, APipelineThatCannotBeBuiltIsABrokenResource) {
+  IteratorTable table;
+  table.create({.id = 1, .dataset = Bytes(3, std::byte{7})}, {});
+  try {
+    table.find(1)->check_usable();
+    FAIL() << "nothing was thrown";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::failed_precondition) << error.what();
+    EXPECT_EQ(error.cause(), ErrorCause::closure_input);
+  }
+}
+
 class PositionsTest : public ::testing::Test {
  protected:
   explicit PositionsTest(const Dataset& data = Dataset::range(50).shuffle(20, {.seed = 3}))
