@@ -120,7 +120,9 @@ std::optional<Error> ClosureScheduler::on_end(std::uint32_t worker, rpc::Closure
   context_.totals.pulled_bytes += end.pulled_bytes;
   context_.totals.pushed_bytes += end.pushed_bytes;
   context_.totals.pushes_dropped += end.pushes_dropped;
-  if (end.error) context_.errors.note(*end.error);  // also if the closure is retried
+  // Also if the closure is retried, but not if the coordinator has cancelled it.
+  if (end.error && end.error->cause() != ErrorCause::cancelled_by_job)
+    context_.errors.note(*end.error);
   if (!sender_.may_have_sent(worker, end.closure_id))
     return never_sent(name_of_worker(worker), end.closure_id);
   // An earlier end in this report may have made the queue take back the worker's closures.
