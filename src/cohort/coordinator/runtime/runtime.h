@@ -46,7 +46,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   const CoordinatorOptions& options() const { return context_->options; }
   DistributedDatasets& datasets() { return datasets_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments,
-                       const ScheduleOptions& options);
+                       const ScheduleOptions& how = {});
   // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();

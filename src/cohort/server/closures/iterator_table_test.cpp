@@ -72,12 +72,12 @@ TEST(IteratorTable, PeekingAtStringsNamesThemAndWhatTurnsThemIntoNumbers) {
 TEST(IteratorTable, AValueIsMadeOnceAndDrawnAnyNumberOfTimes) {
   IteratorTable table;
   static std::atomic<int> calls;
-  function::register_function("iterator_table_test.counted", [](std::vector<at::Tensor> in) {
+  function::register_function("iterator_table_test.made_once", [](std::vector<at::Tensor> in) {
     ++calls;
     return in;
   });
   const Dataset data =
-      Dataset::range(3, {.start = 2}).map(Function::registered("iterator_table_test.counted"));
+      Dataset::range(3, {.start = 2}).map(Function::registered("iterator_table_test.made_once"));
   calls = 0;
   table.create({.id = 1, .dataset = data.serialize(), .is_value = true}, {});
   EXPECT_EQ(table.find(1)->peek(2).size(), 1U);
@@ -101,7 +101,7 @@ TEST(IteratorTable, AValueThatCannotBeMadeIsABrokenResource) {
     EXPECT_THAT([&] { table.find(1)->next(); },
                 testing::throws_error(ErrorCode::failed_precondition, "not here"));
     EXPECT_THAT([&] { table.find(1)->check_usable(); },
-                testing::throws_error(ErrorCode::failed_precondition, "per-worker value"));
+                testing::throws_error(ErrorCode::failed_precondition, "not here"));
     is_failing = false;
   }
   EXPECT_TRUE(table.end(patience()));
