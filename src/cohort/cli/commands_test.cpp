@@ -170,6 +170,19 @@ TEST(Commands, DryRunPrintsALineATask) {
   EXPECT_EQ(outcome.exit_code, 0);
   EXPECT_EQ(std::count(outcome.out.begin(), outcome.out.end(), '\n'), 3);
   EXPECT_THAT(outcome.out, HasSubstr("TF_CONFIG='{\"cluster\":"));
+  EXPECT_THAT(outcome.out, ::testing::Not(HasSubstr("COHORT_METRICS")));
+}
+
+TEST(Commands, EveryTaskOfALaunchServesMetricsIfThatIsWanted) {
+  const Outcome outcome =
+      cohort({"launch", "--workers", "1", "--ps", "1", "--metrics", "--dry-run", "--", "true"});
+  EXPECT_EQ(outcome.exit_code, 0);
+  std::size_t tasks = 0;
+  for (std::size_t at = 0; (at = outcome.out.find("COHORT_METRICS='1' ", at)) != std::string::npos;
+       ++at)
+    ++tasks;
+  EXPECT_EQ(tasks, 3U) << outcome.out;
+  EXPECT_EQ(outcome.err.find("did you mean"), std::string::npos) << outcome.err;
 }
 
 TEST(Commands, ServerWithoutATaskSaysWhatIsMissing) {

@@ -47,12 +47,17 @@ Variable UnusedVariables::handle_of(const Variable& variable) {
     if (!is_started_) thread_.add(start_thread("to drop unused variables", [this] { run(); }));
     is_started_ = true;
   }
-  return RemoteVariable::handle_of(variable, [ends = ends_] { ends->note(); });
+  return RemoteVariable::handle_of(variable, [ends = ends_] {
+    ++ends->count;
+    ends->note();
+  });
 }
 
-void UnusedVariables::collect() {
+std::vector<VariableTable::EntryPtr> UnusedVariables::take_unused() {
+  const std::uint64_t ended = ends_->count;
+  if (std::exchange(looked_after_, ended) == ended && !must_look_again_) return {};
   bool must_look_again = false;
-  std::vector<VariableTable::EntryPtr> unused;  // freed without locks
+  std::vector<VariableTable::EntryPtr> unused;
   const auto is_unused = [&](const VariableTable::Entry& entry) {
     if (RemoteVariable::of(entry.variable).has_handle()) return false;
     const bool is_referenced = RemoteVariable::is_referenced(entry.variable, /*own=*/1);
@@ -61,6 +66,15 @@ void UnusedVariables::collect() {
   };
   const bool has_looked = try_alone_([&] { unused = variables_.take_if(is_unused); });
   must_look_again_ = must_look_again || !has_looked;
+  return unused;
+}
+
+void UnusedVariables::collect() {
+  std::vector<VariableTable::EntryPtr> unused;  // freed without the lock
+  {
+    const Lock lock(looking_);
+    unused = take_unused();
+  }
   if (unused.empty()) return;
   std::vector<std::uint64_t> ids;
   for (const auto& entry : unused) ids.push_back(RemoteVariable::of(entry->variable).id());

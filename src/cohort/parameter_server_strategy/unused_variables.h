@@ -42,7 +42,8 @@ class UnusedVariables {
   // The handle for users. While it exists, or anything else refers to the variable or its stand-in,
   // the variable is kept. Starts the thread at the first call.
   Variable handle_of(const Variable& variable);
-  // Removes the variables that are unused now from the tables, so that their names are free.
+  // Removes the variables that are unused now from the tables, so that their names are free. Costs
+  // little if no handle has ended since the last call.
   void collect();
   // The servers shall drop what they have of these slices.
   void drop(const std::vector<rpc::Slice>& slices);
@@ -54,16 +55,21 @@ class UnusedVariables {
     Condition changed;
     bool has_news COHORT_GUARDED_BY(mutex) = false;
     bool is_stopping COHORT_GUARDED_BY(mutex) = false;
+    std::atomic<std::uint64_t> count{0};  // of handles that have ended
     void note() noexcept;
   };
   void run();
   void send();
+  std::vector<VariableTable::EntryPtr> take_unused() COHORT_REQUIRES(looking_);
 
   VariableTable& variables_;
   parameter_server::PlacementTable& placement_;
   const parameter_server::ServerLinks& servers_;
   const TryAlone try_alone_;
   const std::shared_ptr<Ends> ends_ = std::make_shared<Ends>();
+  // Held while a thread looks, so that another one that makes a variable finds the result.
+  Mutex looking_;
+  std::uint64_t looked_after_ COHORT_GUARDED_BY(looking_) = 0;  // Ends::count at the last look
   // Whether a variable without a handle is still there, because something else refers to it.
   std::atomic<bool> must_look_again_{false};
   Mutex mutex_;

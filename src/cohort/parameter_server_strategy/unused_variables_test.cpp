@@ -102,6 +102,11 @@ TEST_F(UnusedVariablesTest, ANameIsFreeAndTheServerIsTold) {
               throws_error(ErrorCode::not_found, "whose server is known here"));
 }
 
+// Regression: while the thread looked for unused variables, a call that made one did not look.
+TEST_F(UnusedVariablesTest, ANameIsFreeAtOnceHoweverTheThreadRuns) {
+  for (int i = 0; i < 300; ++i) EXPECT_NO_THROW(make("w")) << i;
+}
+
 TEST_F(UnusedVariablesTest, TheServerIsToldWithoutAnotherCall) {
   make("w");
   EXPECT_TRUE(await_erased(1));
