@@ -128,7 +128,7 @@ class COHORT_API ParameterServerHome final
   void warn_of_local_run();
 
  private:
-  // What has been placed so far.
+  // The shards and bytes that have been placed so far.
   struct Placed {
     std::uint64_t shards = 0;
     std::vector<std::uint64_t> bytes;  // on each server
