@@ -178,7 +178,7 @@ TEST(Commands, EveryTaskOfALaunchServesMetricsIfThatIsWanted) {
       cohort({"launch", "--workers", "1", "--ps", "1", "--metrics", "--dry-run", "--", "true"});
   EXPECT_EQ(outcome.exit_code, 0);
   std::size_t tasks = 0;
-  for (std::size_t at = 0; (at = outcome.out.find("COHORT_METRICS='1' ", at)) != std::string::npos;
+  for (std::size_t at = 0; (at = outcome.out.find("COHORT_METRICS=1 ", at)) != std::string::npos;
        ++at)
     ++tasks;
   EXPECT_EQ(tasks, 3U) << outcome.out;

@@ -203,6 +203,7 @@ std::vector<Variable> ParameterServerHome::create(const std::vector<internal::Na
                                                   const Initializer* initializer) {
   connection_->connect_ps();
   drop_unused();
+  for (const internal::NamedTensor& each : wanted) unused_.await_free(each.name);
   const Lock lock(creation_);
   std::vector<Variable> made;
   std::vector<Variable> handles;

@@ -2,6 +2,7 @@
 #include "cohort/parameter_server_strategy/unused_variables.h"
 
 #include <map>
+#include <thread>
 #include <utility>
 
 #include "cohort/core/log.h"
@@ -79,6 +80,19 @@ void UnusedVariables::collect() {
   std::vector<std::uint64_t> ids;
   for (const auto& entry : unused) ids.push_back(RemoteVariable::of(entry->variable).id());
   drop(placement_.erase(ids));
+}
+
+void UnusedVariables::await_free(std::string_view name) {
+  const auto is_ending = [&] {
+    const VariableTable::EntryPtr entry = variables_.find(name);
+    return entry != nullptr && !RemoteVariable::of(entry->variable).has_handle();
+  };
+  const Deadline deadline = Deadline::after(kLookAgain);
+  while (is_ending() && !deadline.has_expired()) {
+    must_look_again_ = true;
+    collect();
+    std::this_thread::yield();
+  }
 }
 
 void UnusedVariables::drop(const std::vector<rpc::Slice>& slices) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string_view>
 #include <vector>
 
 #include "cohort/core/mutex.h"
@@ -45,6 +46,9 @@ class UnusedVariables {
   // Removes the variables that are unused now from the tables, so that their names are free. Costs
   // little if no handle has ended since the last call.
   void collect();
+  // Waits, for a second at most, until this name is free if its variable has no handle any more: a
+  // message, or another thread, may refer to the stand-in for a moment.
+  void await_free(std::string_view name);
   // The servers shall drop what they have of these slices.
   void drop(const std::vector<rpc::Slice>& slices);
 
