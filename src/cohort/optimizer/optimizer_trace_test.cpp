@@ -85,7 +85,7 @@ class Shipped {
     traced_ = function::trace({batch(1)}, {batch(2)}, body, options);
     program_ = function::PreparedProgram::decode(traced_.bytes);
     for (const auto& variable : traced_.info.variables) {
-      const auto* entry = table.find(variable.name);
+      const auto entry = table.find(variable.name);
       host_.variables.push_back(local_variable(variable.name, entry->variable.read()));
     }
   }
