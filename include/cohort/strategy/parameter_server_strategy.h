@@ -11,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/cluster/cluster_options.h"
@@ -19,6 +20,7 @@
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/variable/initializer.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort {
@@ -84,6 +86,84 @@ class COHORT_API MaxSizePartitioner {
   MaxSizePartitionerOptions options_;
 };
 
+// --- tables --------------------------------------------------------------------------------------
+
+// How a full table treats the updates of new keys.
+enum class TableEviction : std::uint8_t {
+  none,  // they are refused with resource_exhausted
+  // They take the rows whose last update or lookup is longest ago.
+  least_recently_used,
+  // They take the rows with the fewest updates and lookups. An eviction halves the numbers of those
+  // that stay, so that a key which was frequent long ago does not stay forever.
+  least_frequently_used
+};
+
+struct EmbeddingTableOptions {
+  std::int64_t dim = 0;  // the numbers of a row
+  at::ScalarType dtype = at::kFloat;
+  // Makes the first value of a row; not glorot_uniform(), which needs the number of rows.
+  Initializer initializer = Initializer::random_uniform(-0.05, 0.05);
+  // The largest number of rows, divided evenly over the servers; 0: as many as there are keys. A
+  // table without an eviction says so in the log of a server when 90 % of its rows are used.
+  std::int64_t capacity = 0;
+  TableEviction eviction = TableEviction::none;
+  // A key gets a row with its update of this number; earlier ones are dropped. So keys that occur
+  // once or twice cost no rows. Counts of old keys are forgotten in time.
+  std::int64_t min_count = 1;
+};
+
+// The memory of a table on all servers.
+struct EmbeddingTableMemory {
+  std::int64_t rows = 0;
+  std::int64_t row_bytes = 0;  // the value and the slots of one row
+  std::int64_t bytes = 0;      // all of it, also the index and room for more rows
+};
+
+// The key of a string: its 64-bit FarmHash fingerprint, which never changes. Two strings with one
+// key share a row; among ten million strings there is such a pair with a probability of 1 to
+// 370,000.
+COHORT_API std::int64_t embedding_key(std::string_view text);
+
+// A table of rows by key on parameter servers, whose number of keys nobody knows before: each int64
+// but the least one is a key. Its servers divide the keys by their hashes.
+//
+//   EmbeddingTable users = strategy.embedding_table("users", {.dim = 16, .capacity = 10'000'000,
+//       .eviction = TableEviction::least_recently_used});
+//   std::vector<Variable> trained = model.parameters();
+//   trained.push_back(users.variable());
+//   Adagrad optimizer(trained);
+//   coordinator.schedule([=](const Batch& batch) {
+//     optimizer.minimize(loss_of(model, users.lookup(batch.user_ids)));
+//   });
+//
+// A key that was never updated has its first value, which depends on the seed of ClusterOptions,
+// the names of the table and the key alone: it is the same on any number of servers, and that of
+// row `key` of a variable of this name. The key gets a row, and memory, with its first update.
+// Optimizers change only the rows that a step has looked up, whatever their rule is (as with
+// .lazy_rows); a count of steps, as Adam's, is one for the table.
+//
+// A shared handle; thread-safe. Keep the strategy as long as its tables.
+class COHORT_API EmbeddingTable {
+ public:
+  explicit EmbeddingTable(Variable variable) : variable_(std::move(variable)) {}
+
+  const std::string& name() const { return variable_.name(); }
+  std::int64_t dim() const { return variable_.spec().sizes->back(); }
+  // The rows of these keys: int64 of any shape […] gives [..., dim], a key that comes twice twice.
+  // Inside a step, scheduled or in run(), gradients flow to the rows. Look keys up before the step
+  // updates the table: in a scheduled step, a lookup after that throws invalid_argument. Throws
+  // invalid_argument for what is no key, and otherwise as Variable::read() does.
+  at::Tensor lookup(const at::Tensor& keys) const;
+  // For optimizers. It has no value as a whole: read() and assign() throw unimplemented.
+  const Variable& variable() const { return variable_; }
+  // Ask the servers. size() is the number of rows.
+  std::int64_t size() const { return memory().rows; }
+  EmbeddingTableMemory memory() const;
+
+ private:
+  Variable variable_;
+};
+
 // --- the strategy --------------------------------------------------------------------------------
 
 // Which server gets the next variable, or the next shard of one.
@@ -129,6 +209,10 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   std::vector<std::string> parameter_devices() const override;
   // The device of the worker that runs a step.
   std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
+
+  // Makes a table on all parameter servers. Throws as variable() does; invalid_argument for an
+  // option out of its range.
+  EmbeddingTable embedding_table(std::string name, const EmbeddingTableOptions& options);
 
   // For the coordinator: the state that the strategy, the coordinator and all variables share. It
   // lives as long as one of them. The type is not public.

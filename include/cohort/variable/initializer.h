@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -71,7 +72,7 @@ class COHORT_API Initializer {
   void fill_by_function(at::Tensor& values, const TensorSpec& whole,
                         std::int64_t first_index) const;
   void fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
-            std::uint64_t key) const;
+            std::span<const std::int64_t> keys, std::uint64_t key) const;
 
   Kind kind_;
   double first_;   // the constant, the minimum or the mean

@@ -55,6 +55,14 @@ class COHORT_API VariableImpl {
   // Other tensors through which a loss may depend on the variable: the components that other
   // replicas compute with. All have one shape and dtype.
   virtual std::vector<at::Tensor> other_tensors() const { return {}; }
+  // Rows of a table that the current step has looked up, through which its loss depends on them.
+  struct LookedUp {
+    at::Tensor rows;  // [n, …], a leaf
+    at::Tensor keys;  // int64 [n]
+  };
+  virtual std::vector<LookedUp> looked_up() const { return {}; }
+  // Whether it has rows by key, and no tensor() with a value.
+  virtual bool is_table() const { return false; }
   // Whether tensor() has the current value, here and now.
   virtual bool is_tensor_current() const = 0;
   // Throws failed_precondition, naming the call, if tensor() may not have the current value.

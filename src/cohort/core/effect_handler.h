@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <string_view>
@@ -15,6 +16,9 @@
 #include "cohort/core/export.h"
 
 namespace cohort::internal {
+
+// Among the ids of rows, and the keys of tables, this one stands for no row.
+inline constexpr std::int64_t kNoRow = std::numeric_limits<std::int64_t>::min();
 
 // Names the optimizer whose slots a step of an update rule uses.
 struct SlotOwner {

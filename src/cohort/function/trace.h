@@ -110,6 +110,19 @@ class COHORT_API Trace {
   // traced 0-dim tensors, in place of the effect's numbers; its `variable` is set here.
   virtual void update(const at::Tensor& variable, const internal::Effect& effect,
                       std::span<const at::Tensor> hyper = {}) = 0;
+  // Rows of a table, whose number of rows is unknown and whose tensor therefore has none.
+  struct LookedUp {
+    at::Tensor rows;    // [n, …], a leaf that requires a gradient if the table does
+    at::Tensor keys;    // int64 [n], of the rows; internal::kNoRow for those that no key has
+    at::Tensor places;  // like the keys that were looked up: their places among the rows
+  };
+  // Records a lookup of `keys`, int64 of any shape, of which each may come several times, in a
+  // registered variable, of which this is the tensor. `example_rows` returns rows for distinct
+  // keys, int64 [m].
+  virtual LookedUp look_up(const at::Tensor& table, const at::Tensor& keys,
+                           const std::function<at::Tensor(const at::Tensor&)>& example_rows) = 0;
+  // All lookups in this table, in this pass.
+  virtual std::vector<LookedUp> lookups_of(const at::Tensor& table) = 0;
   // Records an operator of inspection.h, "cohort::print" or "cohort::check_finite".
   virtual void inspect(const std::string& op, std::string_view label, const at::Tensor& value) = 0;
   // Records that the run waits here until the variable, of which this is the tensor, is above 0.

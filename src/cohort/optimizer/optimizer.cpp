@@ -11,6 +11,7 @@
 #include "cohort/core/log.h"
 #include "cohort/core/spelling.h"
 #include "cohort/function/trace.h"
+#include "cohort/optimizer/gradients/table_gradients.h"
 #include "cohort/optimizer/loss_gradients.h"
 #include "cohort/optimizer/loss_warnings.h"
 #include "cohort/optimizer/rules/claimed_name.h"
@@ -156,7 +157,9 @@ struct Optimizer::State final : AttachedState {
   // Once: the gradient of an embedding has few rows, but the update of all of them is as slow as
   // that of a dense one.
   void warn_of_all_rows(const Update& update) {
-    if (lazy_rows || !variable::is_row_gradient(update.gradient) || has_warned_of_rows) return;
+    const bool is_of_rows = variable::is_row_gradient(update.gradient);
+    if (lazy_rows || !is_of_rows || update.variable.impl()->is_table() || has_warned_of_rows)
+      return;
     if (rule.leaves_rows_of_zeros(variable::values_of(hyper)) || has_warned_of_rows.exchange(true))
       return;
     log_warn("[optimizer.", rule.name(), "] the gradient of '", update.variable.name(),
@@ -278,13 +281,20 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
   std::vector<at::Tensor> inputs;
   std::vector<std::size_t> owners;   // of the inputs, which gradient they belong to
   std::vector<c10::Device> devices;  // of the gradients
+  optimizer::TableGradients tables;
   for (const Variable& variable : variables) {
     // requires_grad_(false) may freeze a parameter for a while.
     if (!variable.is_trainable() || !variable.tensor().requires_grad()) continue;
     variable.impl()->check_tensor_is_current(sink == nullptr ? "optimizer.compute_gradients"
                                                              : "optimizer.minimize");
+    devices.push_back(variable.tensor().device());
+    if (variable.impl()->is_table()) {
+      tables.add_inputs(variable, inputs);
+      owners.resize(inputs.size(), gradients.size());
+      gradients.emplace_back(at::Tensor(), variable);
+      continue;
+    }
     inputs.push_back(variable.tensor());
-    devices.push_back(inputs.back().device());
     owners.push_back(gradients.size());
     // A sum of the losses of several replicas depends on the components of all.
     for (const at::Tensor& other : variable.impl()->other_tensors()) {
@@ -293,12 +303,14 @@ GradientList Optimizer::State::gradients(const at::Tensor& loss,
     }
     gradients.emplace_back(at::Tensor(), variable);
   }
-  if (sink != nullptr && inputs.size() == gradients.size()) *sink = sink_for(gradients);
+  const bool are_whole = tables.is_empty() && inputs.size() == gradients.size();
+  if (sink != nullptr && are_whole) *sink = sink_for(gradients);
   std::vector<at::Tensor> results =
       internal::loss_gradients(loss, inputs, variables, sink == nullptr ? nullptr : sink->get());
   for (std::size_t i = 0; i < results.size(); ++i) {
     at::Tensor& sum = gradients[owners[i]].first;
     if (!results[i].defined()) continue;
+    if (tables.take(i, gradients[owners[i]].second, sum, results[i])) continue;
     // The gradient of another replica's component may be on another device.
     const c10::Device device = devices[owners[i]];
     if (results[i].device() != device) results[i] = results[i].to(device);

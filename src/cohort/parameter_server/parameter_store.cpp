@@ -14,6 +14,7 @@ namespace cohort {
 namespace {
 
 using parameter_server::AppliedPushes;
+using parameter_server::StoredTable;
 using parameter_server::StoredVariable;
 
 // nullptr for other kinds than apply.
@@ -38,8 +39,15 @@ at::Tensor initial_value(const rpc::VariableSpec& variable) {
   return value;
 }
 
-// Throws the error that is being handled, with the remedy if it is a lack of memory.
+// Throws the error that is being handled, with the remedy if it is a lack of memory. A table that
+// is full throws an Error with a remedy of its own.
 [[noreturn]] void rethrow_from_store(std::string_view op) {
+  try {
+    throw;
+  } catch (const Error&) {
+    throw;
+  } catch (...) {
+  }
   const Error error = current_error();
   if (error.code() != ErrorCode::resource_exhausted) throw;
   throw Error(error.code(),
@@ -56,13 +64,17 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
   const std::shared_lock pushing(pushing_);  // so that none is erased meanwhile
   Variables fresh;
   for (const rpc::VariableSpec& variable : variables) {
-    COHORT_CHECK(variable.spec.is_static(), ErrorCode::invalid_argument,
+    COHORT_CHECK(variable.spec.is_static() || variable.table, ErrorCode::invalid_argument,
                  "[server.create_variables] expected known sizes, got ", variable.spec.to_string(),
                  " (variable '", variable.name, "')");
     if (has(variable.id)) continue;
     try {
-      fresh[variable.id] =
-          std::make_shared<StoredVariable>(variable.name, initial_value(variable), hot_rows_);
+      if (variable.table) {
+        fresh[variable.id] = std::make_shared<StoredTable>(variable, hot_rows_);
+      } else {
+        fresh[variable.id] =
+            std::make_shared<StoredVariable>(variable.name, initial_value(variable), hot_rows_);
+      }
     } catch (...) {
       rethrow_from_store("create_variables");
     }
@@ -74,10 +86,14 @@ void ParameterStore::create(const std::vector<rpc::VariableSpec>& variables) {
       variables_.insert(fresh.extract(variable.id));
       continue;
     }
-    COHORT_CHECK(found->second->name() == variable.name && found->second->spec() == variable.spec,
-                 ErrorCode::already_exists, "[server.create_variables] variable ", variable.id,
-                 " is '", found->second->name(), "' ", found->second->spec().to_string(),
-                 " already; got '", variable.name, "' ", variable.spec.to_string());
+    std::visit(
+        [&](const auto& stored) {
+          COHORT_CHECK(stored->name() == variable.name && stored->spec() == variable.spec,
+                       ErrorCode::already_exists, "[server.create_variables] variable ",
+                       variable.id, " is '", stored->name(), "' ", stored->spec().to_string(),
+                       " already; got '", variable.name, "' ", variable.spec.to_string());
+        },
+        found->second);
   }
 }
 
@@ -105,14 +121,18 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
   reply.values.reserve(request.variables.size());
   std::uint64_t rows = 0;
   for (std::size_t i = 0; i < request.variables.size(); ++i) {
-    const std::shared_ptr<StoredVariable> variable = find(request.variables[i]);
     const bool has_rows = i < request.row_ids.size();
-    StoredVariable::Version version =
-        has_rows ? variable->rows(request.row_ids[i]) : variable->snapshot();
     const auto its_rows =
         has_rows ? static_cast<std::uint64_t>(request.row_ids[i].numel()) : std::uint64_t{0};
-    variable->statistics().pulls.add(version.value.nbytes(), its_rows);
-    if (has_rows) variable->statistics().hot.note(request.row_ids[i]);
+    StoredVariable::Version version = std::visit(
+        [&](const auto& stored) {
+          StoredVariable::Version read =
+              has_rows ? stored->rows(request.row_ids[i]) : stored->snapshot();
+          stored->statistics().pulls.add(read.value.nbytes(), its_rows);
+          if (has_rows) stored->statistics().hot.note(request.row_ids[i]);
+          return read;
+        },
+        find(request.variables[i]));
     rows += its_rows;
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
@@ -133,7 +153,7 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
     ++counters_.pushes_dropped;
     return {.was_applied = false};
   }
-  std::vector<Update> updates;
+  std::vector<AnyUpdate> updates;
   try {
     updates = prepare(std::move(request.effects));
   } catch (...) {
@@ -141,9 +161,13 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
     rethrow_from_store("push");
   }
   try {
-    for (Update& update : updates) {
-      count_push(*update.variable, update.reserve.effect);
-      update.variable->apply(std::move(update.reserve));
+    for (AnyUpdate& any : updates) {
+      std::visit(
+          [&](auto& update) {
+            count_push(update.stored->statistics(), update.reserve.effect);
+            update.stored->apply(std::move(update.reserve));
+          },
+          any);
     }
   } catch (...) {
     // No update rule throws. If one does, the push counts as applied, because a retry would apply a
@@ -156,14 +180,15 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   return {.was_applied = true};
 }
 
-void ParameterStore::count_push(StoredVariable& variable, const rpc::Effect& effect) {
+void ParameterStore::count_push(parameter_server::VariableStatistics& statistics,
+                                const rpc::Effect& effect) {
   const std::uint64_t bytes = effect.bytes();
   counters_.pushed_bytes += bytes;
   const auto rows =
       effect.row_ids.defined() ? static_cast<std::uint64_t>(effect.row_ids.numel()) : 0;
-  variable.statistics().pushes.add(bytes, rows);
+  statistics.pushes.add(bytes, rows);
   if (rows == 0) return;
-  variable.statistics().hot.note(effect.row_ids);
+  statistics.hot.note(effect.row_ids);
   counters_.rows.add(rows, Clock::system().now());
 }
 
@@ -172,8 +197,11 @@ rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request)
   if (request.has_applied) alone.lock();
   check_placement(request.placement);
   rpc::ExportReply reply;
-  for (const rpc::StateRange& range : request.ranges)
-    reply.states.push_back(find(range.variable)->export_state(range, request.has_slots));
+  for (const rpc::StateRange& range : request.ranges) {
+    reply.states.push_back(std::visit(
+        [&](const auto& stored) { return stored->export_state(range, request.has_slots); },
+        find(range.variable)));
+  }
   if (request.has_applied) reply.applied = applied_.record();
   return reply;
 }
@@ -181,16 +209,18 @@ rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request)
 void ParameterStore::import_state(const rpc::ImportRequest& request) {
   const std::unique_lock alone(pushing_);
   check_placement(request.placement);
-  std::vector<std::shared_ptr<StoredVariable>> variables;
-  std::vector<StoredVariable::Import> imports;
+  std::vector<AnyImport> imports;
   try {
     for (const rpc::StateOfRange& state : request.states) {
-      variables.push_back(find(state.range.variable));
-      imports.push_back(variables.back()->prepare_import(state));
+      std::visit(
+          [&]<class Kind>(const std::shared_ptr<Kind>& stored) {
+            imports.push_back(Import<Kind>{stored, stored->prepare_import(state)});
+          },
+          find(state.range.variable));
     }
     applied_.merge(request.applied);
-    for (std::size_t i = 0; i < variables.size(); ++i)
-      variables[i]->import_state(std::move(imports[i]));
+    for (AnyImport& any : imports)
+      std::visit([](auto& import) { import.stored->import_state(std::move(import.step)); }, any);
   } catch (...) {
     rethrow_from_store("import_state");
   }
@@ -219,30 +249,34 @@ std::size_t ParameterStore::num_variables() const {
 std::uint64_t ParameterStore::value_bytes() const {
   std::uint64_t bytes = 0;
   const std::shared_lock lock(mutex_);
-  for (const auto& [id, variable] : variables_)
-    bytes += static_cast<std::uint64_t>(variable->spec().byte_count());
+  for (const auto& [id, stored] : variables_)
+    bytes += std::visit([](const auto& each) { return each->value_bytes(); }, stored);
   return bytes;
 }
 
-std::vector<std::shared_ptr<StoredVariable>> ParameterStore::busiest(std::size_t count) const {
-  std::vector<std::pair<std::uint64_t, std::shared_ptr<StoredVariable>>> all;
+std::vector<ParameterStore::Busy> ParameterStore::busiest(std::size_t count) const {
+  std::vector<std::pair<std::uint64_t, Busy>> all;
   {
     const std::shared_lock lock(mutex_);
-    for (const auto& [id, variable] : variables_) {
-      const parameter_server::VariableStatistics& its = variable->statistics();
-      all.emplace_back(its.pulls.bytes + its.pushes.bytes, variable);
+    for (const auto& [id, stored] : variables_) {
+      std::visit(
+          [&](const auto& each) {
+            parameter_server::VariableStatistics& its = each->statistics();
+            all.emplace_back(its.pulls.bytes + its.pushes.bytes, Busy{each->name(), {each, &its}});
+          },
+          stored);
     }
   }
   std::sort(all.begin(), all.end(), [](const auto& one, const auto& two) {
-    return one.first != two.first ? one.first > two.first : one.second->name() < two.second->name();
+    return one.first != two.first ? one.first > two.first : one.second.name < two.second.name;
   });
   all.resize(std::min(all.size(), count));
-  std::vector<std::shared_ptr<StoredVariable>> found;
-  for (auto& [bytes, variable] : all) found.push_back(std::move(variable));
+  std::vector<Busy> found;
+  for (auto& [bytes, busy] : all) found.push_back(std::move(busy));
   return found;
 }
 
-std::shared_ptr<StoredVariable> ParameterStore::find(std::uint64_t id) const {
+ParameterStore::Stored ParameterStore::find(std::uint64_t id) const {
   const std::shared_lock lock(mutex_);
   const auto found = variables_.find(id);
   if (found == variables_.end()) {
@@ -254,15 +288,17 @@ std::shared_ptr<StoredVariable> ParameterStore::find(std::uint64_t id) const {
   return found->second;
 }
 
-std::vector<ParameterStore::Update> ParameterStore::prepare(
+std::vector<ParameterStore::AnyUpdate> ParameterStore::prepare(
     std::vector<rpc::Effect> effects) const {
-  std::vector<Update> updates;
+  std::vector<AnyUpdate> updates;
   updates.reserve(effects.size());
   for (rpc::Effect& effect : effects) {
-    std::shared_ptr<StoredVariable> variable = find(effect.variable);
     const variable::UpdateRule* const rule = rule_of(effect);
-    StoredVariable::Reserve reserve = variable->reserve(std::move(effect), rule);
-    updates.push_back({std::move(variable), std::move(reserve)});
+    std::visit(
+        [&]<class Kind>(const std::shared_ptr<Kind>& stored) {
+          updates.push_back(Update<Kind>{stored, stored->reserve(std::move(effect), rule)});
+        },
+        find(effect.variable));
   }
   return updates;
 }

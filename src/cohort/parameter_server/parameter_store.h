@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// The variables of one parameter server. It answers pulls, and applies each push once.
+// The variables and tables of one parameter server. It answers pulls, and applies each push once.
 #pragma once
 
 #include <atomic>
 #include <cstdint>
 #include <memory>
 #include <shared_mutex>
+#include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/parameter_server/store/applied_pushes.h"
+#include "cohort/parameter_server/store/stored_table.h"
 #include "cohort/parameter_server/store/stored_variable.h"
 #include "cohort/rpc/messages.h"
 
@@ -51,22 +54,37 @@ class COHORT_API ParameterStore {
   // The variables that are stored here now, and the bytes of their values.
   std::size_t num_variables() const;
   std::uint64_t value_bytes() const;
-  // The variables with the most bytes in requests.
-  std::vector<std::shared_ptr<parameter_server::StoredVariable>> busiest(std::size_t count) const;
+  // The variables and tables with the most bytes in requests.
+  struct Busy {
+    std::string name;
+    std::shared_ptr<parameter_server::VariableStatistics> statistics;
+  };
+  std::vector<Busy> busiest(std::size_t count) const;
   const Counters& counters() const { return counters_; }
 
  private:
-  using Variables =
-      std::unordered_map<std::uint64_t, std::shared_ptr<parameter_server::StoredVariable>>;
+  using Stored = std::variant<std::shared_ptr<parameter_server::StoredVariable>,
+                              std::shared_ptr<parameter_server::StoredTable>>;
+  using Variables = std::unordered_map<std::uint64_t, Stored>;
+  template <class Kind>
   struct Update {
-    std::shared_ptr<parameter_server::StoredVariable> variable;
-    parameter_server::StoredVariable::Reserve reserve;
+    std::shared_ptr<Kind> stored;
+    typename Kind::Reserve reserve;
   };
+  using AnyUpdate =
+      std::variant<Update<parameter_server::StoredVariable>, Update<parameter_server::StoredTable>>;
+  template <class Kind>
+  struct Import {
+    std::shared_ptr<Kind> stored;
+    typename Kind::Import step;
+  };
+  using AnyImport =
+      std::variant<Import<parameter_server::StoredVariable>, Import<parameter_server::StoredTable>>;
   void check_placement(std::uint64_t version) const;
   bool has(std::uint64_t id) const;
-  std::shared_ptr<parameter_server::StoredVariable> find(std::uint64_t id) const;
-  std::vector<Update> prepare(std::vector<rpc::Effect> effects) const;
-  void count_push(parameter_server::StoredVariable& variable, const rpc::Effect& effect);
+  Stored find(std::uint64_t id) const;
+  std::vector<AnyUpdate> prepare(std::vector<rpc::Effect> effects) const;
+  void count_push(parameter_server::VariableStatistics& statistics, const rpc::Effect& effect);
 
   const std::size_t hot_rows_;
 

@@ -12,12 +12,17 @@ namespace {
 void check_order(std::span<const rpc::Slice> slices) {
   std::int64_t next = 0;
   for (const rpc::Slice& slice : slices) {
-    const bool follows =
-        slice.is_whole() ? slices.size() == 1 : slice.first_row == next && slice.rows > 0;
+    const bool is_next = slice.first_row == next;
+    bool follows = slice.is_by_key() == slices.front().is_by_key();
+    if (slice.is_whole()) {
+      follows = slices.size() == 1;
+    } else {
+      follows = follows && is_next && (slice.is_by_key() || slice.rows > 0);
+    }
     COHORT_CHECK(follows, ErrorCode::invalid_argument, "[server.place_variables] expected slices ",
                  "of variable ", slice.variable, " that have all rows in order, got ", slice.rows,
                  " rows from row ", slice.first_row, " after row ", next);
-    next += slice.rows;
+    next += slice.is_by_key() ? 1 : slice.rows;
   }
 }
 

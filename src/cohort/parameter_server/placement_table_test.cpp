@@ -48,6 +48,14 @@ TEST(PlacementTable, AShardedVariableHasSeveralParts) {
   EXPECT_EQ(table.message(kBoth).slices.size(), 3U);
 }
 
+TEST(PlacementTable, TakesSlicesByKey) {
+  PlacementTable table;
+  constexpr std::int64_t kByKey = rpc::Slice::kRowsByKey;
+  table.take({.slices = {{.variable = 8, .first_row = 0, .rows = kByKey, .shard = 9},
+                         {.variable = 8, .server = 1, .first_row = 1, .rows = kByKey}}});
+  EXPECT_EQ(table.find(std::array<std::uint64_t, 1>{8}).parts().size(), 2U);
+}
+
 // They come from a message.
 TEST(PlacementTable, RefusesSlicesThatAreNotAllRowsInOrder) {
   using Slices = std::vector<rpc::Slice>;
@@ -55,9 +63,14 @@ TEST(PlacementTable, RefusesSlicesThatAreNotAllRowsInOrder) {
   const rpc::Slice second{.variable = 8, .first_row = 3, .rows = 2, .shard = 10};
   const rpc::Slice whole{.variable = 8};
   const rpc::Slice empty{.variable = 8, .first_row = 3, .rows = 0, .shard = 10};
-  const rpc::Slice negative{.variable = 8, .first_row = 0, .rows = -2, .shard = 10};
-  for (const Slices& slices : {Slices{second}, Slices{second, first}, Slices{first, first},
-                               Slices{whole, second}, Slices{first, empty}, Slices{negative}}) {
+  const rpc::Slice negative{.variable = 8, .first_row = 0, .rows = -3, .shard = 10};
+  const rpc::Slice by_key{.variable = 8, .first_row = 0, .rows = rpc::Slice::kRowsByKey};
+  const rpc::Slice late_key{.variable = 8, .first_row = 3, .rows = rpc::Slice::kRowsByKey};
+  const rpc::Slice after_key{.variable = 8, .first_row = 1, .rows = 2};
+  for (const Slices& slices :
+       {Slices{second}, Slices{second, first}, Slices{first, first}, Slices{whole, second},
+        Slices{first, empty}, Slices{negative}, Slices{late_key}, Slices{by_key, by_key},
+        Slices{first, late_key}, Slices{by_key, after_key}}) {
     PlacementTable table;
     EXPECT_THAT([&] { table.take({.slices = slices}); },
                 testing::throws_error(ErrorCode::invalid_argument, "that have all rows in order"));

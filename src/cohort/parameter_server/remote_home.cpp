@@ -9,27 +9,16 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/parameter_server/lost_server.h"
 #include "cohort/parameter_server/slices.h"
-#include "cohort/rpc/task_errors.h"
 #include "cohort/variable/eager_step.h"
 
 namespace cohort {
 namespace {
 
 using parameter_server::ParameterClient;
-
-// If a connection broke while the answer was awaited, the error says what to do.
-template <class Call>
-void with_remedy(const Call& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    const bool is_lost =
-        error.code() == ErrorCode::unavailable && error.cause() == ErrorCause::peer_lost;
-    if (is_lost) throw rpc::as_lost_server(error);
-    throw;
-  }
-}
+using parameter_server::RemoteTable;
+using parameter_server::with_remedy;
 
 // The ranges of rows of a slice that have about this many bytes each; one range of all rows for a
 // smaller one.
@@ -66,6 +55,14 @@ VariableRecord record_of(const Variable& variable, const rpc::Slice& slice,
           .values = {{std::move(state.value), std::move(state.slots)}}};
 }
 
+void expect_no_table(std::span<const Variable> variables, std::string_view call) {
+  for (const Variable& variable : variables) {
+    COHORT_CHECK(!variable.impl()->is_table(), ErrorCode::unimplemented, "[variable.", call,
+                 "] expected a variable, got table '", variable.name(),
+                 "', which has rows by key: look keys up, and change them with an optimizer");
+  }
+}
+
 // How often a variable is read again that was updated between its chunks; then it is read whole.
 constexpr int kTriesMax = 3;
 
@@ -98,7 +95,12 @@ void RemoteHome::exchange(ParameterClient::Exchange exchange, std::span<const Va
   }
 }
 
+RemoteTable RemoteHome::table(const Variable& variable) const {
+  return {client_, places_of({&variable, 1}), variable};
+}
+
 std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) const {
+  expect_no_table(variables, "read");
   const parameter_server::Places places = places_of(variables);
   parameter_server::PullBatch batch(places.version());
   for (std::size_t i = 0; i < places.parts().size(); ++i) batch.add(places.parts()[i], i);
@@ -139,6 +141,12 @@ class RemoteHome::Exporter {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       const std::span<const rpc::Slice> slices = places_.of(i);
+      if (slices.front().is_by_key()) {
+        home_.table(variables_[i]).export_rows(walk_, [&](VariableRecord record) {
+          take_(i, std::move(record));
+        });
+        continue;
+      }
       const auto ranges = ranges_of(slices.front(), variables_[i].spec(), walk_.chunk_bytes);
       if (slices.size() > 1 || ranges.size() > 1) {
         for (const rpc::Slice& slice : slices)
@@ -210,6 +218,7 @@ void RemoteHome::export_state(std::span<const Variable> variables, const StateWa
 }
 
 void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {
+  if (variable.impl()->is_table()) return table(variable).import_rows(record);
   const parameter_server::Places places = places_of({&variable, 1});
   for (const rpc::Slice& slice : places.parts()) {
     for (const rpc::StateRange& range : ranges_of(slice, record.spec, StateWalk().chunk_bytes))
@@ -252,6 +261,7 @@ void RemoteHome::push(std::span<const RemoteUpdate> updates, const std::string& 
 void RemoteHome::write(std::span<const VariableWrite> writes) {
   std::vector<RemoteUpdate> updates;
   for (const VariableWrite& write : writes) {
+    expect_no_table({&write.variable, 1}, "assign");
     rpc::Effect effect = write.effect();
     effect.tensors[0] = effect.tensors[0].detach().contiguous();
     if (effect.row_ids.defined()) effect.row_ids = effect.row_ids.to(at::kLong).contiguous();
@@ -293,9 +303,10 @@ std::vector<RemoteHome::RemoteUpdate> RemoteHome::written_by(const EagerStep& st
 void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& what) const {
   EagerStep* const step = EagerStep::current();
   if (step == nullptr) return push(updates, what);
-  std::vector<Variable> variables;
+  std::vector<Variable> variables;  // with stand-ins that have values
   std::vector<at::Tensor> stand_ins;
   for (const RemoteUpdate& update : updates) {
+    if (update.variable.impl()->is_table()) continue;
     variables.push_back(update.variable);
     stand_ins.push_back(update.variable.tensor());
   }
@@ -303,6 +314,7 @@ void RemoteHome::update(std::vector<RemoteUpdate> updates, const std::string& wh
   std::vector<RemoteUpdate> all = written_by(*step, variables);
   std::move(updates.begin(), updates.end(), std::back_inserter(all));
   push(all, what);
+  if (variables.empty()) return;
   const std::vector<at::Tensor> values = read(variables);
   const at::NoGradGuard no_grad;
   for (std::size_t i = 0; i < variables.size(); ++i) {

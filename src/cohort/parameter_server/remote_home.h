@@ -10,6 +10,7 @@
 
 #include "cohort/parameter_server/parameter_client.h"
 #include "cohort/parameter_server/placement_table.h"
+#include "cohort/parameter_server/remote_table.h"
 #include "cohort/parameter_server/remote_variable.h"
 #include "cohort/parameter_server/server_links.h"
 #include "cohort/variable/attached_states.h"
@@ -48,6 +49,8 @@ class COHORT_API RemoteHome : public VariableHome {
   void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override;
+  // A table of this home. It must not outlive the home.
+  parameter_server::RemoteTable table(const Variable& variable) const;
   // At the end of an EagerStep: assigns what the step wrote into the stand-ins. Throws
   // invalid_argument, and sends nothing, if it wrote into the stand-in of a trainable variable.
   void write_back(std::span<const Variable> variables) const;

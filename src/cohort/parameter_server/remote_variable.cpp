@@ -14,12 +14,13 @@ namespace cohort {
 using function::Trace;
 
 RemoteVariable::RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable,
-                               std::uint64_t id, std::weak_ptr<VariableHome> home)
+                               std::uint64_t id, std::weak_ptr<VariableHome> home, bool is_table)
     : name_(std::move(name)),
       stand_in_(std::move(stand_in)),
       is_trainable_(is_trainable),
       id_(id),
-      home_(std::move(home)) {
+      home_(std::move(home)),
+      is_table_(is_table) {
   variable::check_tensor(name_, stand_in_, is_trainable_);
   spec_ = TensorSpec::of(stand_in_);
 }
@@ -54,6 +55,18 @@ void RemoteVariable::check_tensor_is_current(std::string_view call) const {
 at::Tensor RemoteVariable::copy() const {
   if (!is_tensor_current()) return {};
   return tensor().detach().clone();
+}
+
+std::vector<VariableImpl::LookedUp> RemoteVariable::looked_up() const {
+  if (!is_table_) return {};
+  if (Trace* const trace = Trace::current()) {
+    std::vector<LookedUp> all;
+    for (const auto& [rows, keys, places] : trace->lookups_of(stand_in_))
+      all.push_back({rows, keys});
+    return all;
+  }
+  EagerStep* const step = EagerStep::current();
+  return step == nullptr ? std::vector<LookedUp>() : step->lookups_of(*this);
 }
 
 std::shared_ptr<VariableHome> RemoteVariable::home() const {

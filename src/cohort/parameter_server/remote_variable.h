@@ -24,7 +24,7 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   // the initial value. `id` is its number in the messages to servers. `home` is a RemoteHome; it is
   // weak, so that a variable does not keep the connections of a destroyed strategy alive.
   RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable, std::uint64_t id,
-                 std::weak_ptr<VariableHome> home);
+                 std::weak_ptr<VariableHome> home, bool is_table = false);
 
   const std::string& name() const override { return name_; }
   const TensorSpec& spec() const override { return spec_; }
@@ -50,6 +50,9 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   // user has kept. `variable` is a RemoteVariable, and `own` is the number of references to the
   // stand-in that the caller has.
   static bool is_referenced(const Variable& variable, std::size_t own);
+  // A table is one whose stand-in has no rows and whose slices are by key.
+  std::vector<LookedUp> looked_up() const override;
+  bool is_table() const override { return is_table_; }
 
   // Throws invalid_argument, naming the variable, for one of another kind.
   static const RemoteVariable& of(const Variable& variable);
@@ -65,6 +68,7 @@ class COHORT_API RemoteVariable final : public VariableImpl {
   bool is_shard_ = false;
   mutable Mutex mutex_;
   mutable std::weak_ptr<VariableImpl> handle_ COHORT_GUARDED_BY(mutex_);
+  bool is_table_;
 };
 
 }  // namespace cohort

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/random.h"
+
 namespace cohort::parameter_server {
 namespace {
 
@@ -17,7 +19,18 @@ bool is_of_rows(const Effect& effect) { return effect.row_ids.defined(); }
 
 }  // namespace
 
+// The hash is not that of a table's index, whose rows would otherwise share a part of it.
+std::size_t slice_of_key(std::int64_t key, std::size_t num_slices) {
+  constexpr std::uint64_t kSlices = 0x736c69636573;
+  return mix_seed(kSlices, static_cast<std::uint64_t>(key)) % num_slices;
+}
+
 std::vector<RowsOfPart> split_rows(std::span<const rpc::Slice> slices, const at::Tensor& ids) {
+  if (slices.front().is_by_key()) {
+    return variable::split_ids(slices.size(), ids, [&](std::int64_t key) {
+      return std::pair(slice_of_key(key, slices.size()), key);
+    });
+  }
   std::vector<std::int64_t> first_rows;
   for (const rpc::Slice& slice : slices) first_rows.push_back(slice.first_row);
   return variable::split_rows(first_rows, ids);

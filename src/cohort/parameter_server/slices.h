@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A variable whose rows are on several servers: how its reads and updates are divided.
+// A variable whose rows are on several servers: how its reads and updates are divided. A table
+// divides its keys by their hashes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,11 +16,15 @@
 
 namespace cohort::parameter_server {
 
+// The slice of a key in a table of this number of slices.
+COHORT_API std::size_t slice_of_key(std::int64_t key, std::size_t num_slices);
+
 using variable::joined_rows;
 using variable::RowsOfPart;
 
-// The rows that each slice has; see variable/rows.h. `ids`: int64 [m], rows of the variable. The
-// server of the first or the last slice refuses a number that is no row.
+// The rows that each slice has; see variable/rows.h. `ids`: int64 [m], rows of the variable, of
+// which the server of the first or the last slice refuses a number that is none; or keys of a
+// table, which stay as they are.
 COHORT_API std::vector<RowsOfPart> split_rows(std::span<const rpc::Slice> slices,
                                               const at::Tensor& ids);
 

@@ -126,5 +126,29 @@ TEST(Slices, AnAverageHasTheVersionOfItsSlice) {
   EXPECT_EQ(split_effect(kWhole, average, {{9}})[0].effect.version, 9U);
 }
 
+// Keys of 4 servers; neighbours, and keys that differ in their upper bits only.
+TEST(Slices, DivideKeysByTheirHashes) {
+  std::vector<rpc::Slice> by_key;
+  for (std::uint64_t i = 0; i < 4; ++i) {
+    by_key.push_back({.variable = 8,
+                      .server = i,
+                      .first_row = static_cast<std::int64_t>(i),
+                      .rows = rpc::Slice::kRowsByKey});
+  }
+  for (const std::int64_t stride : {std::int64_t{1}, std::int64_t{1} << 50}) {
+    const at::Tensor keys = at::arange(-2000, 2000, at::TensorOptions(at::kLong)).mul(stride);
+    const auto split = split_rows(by_key, keys);
+    ASSERT_EQ(split.size(), 4U);
+    std::vector<at::Tensor> rows;
+    for (const RowsOfPart& part : split) {
+      EXPECT_TRUE(part.ids.equal(keys.index_select(0, part.places)));
+      EXPECT_EQ(slice_of_key(part.ids[0].item<std::int64_t>(), 4), part.part);
+      EXPECT_NEAR(static_cast<double>(part.ids.numel()), 1000, 120);
+      rows.push_back(part.ids.unsqueeze(1));
+    }
+    EXPECT_TRUE(joined_rows(split, rows).squeeze(1).equal(keys));
+  }
+}
+
 }  // namespace
 }  // namespace cohort::parameter_server

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How the home of a strategy makes variables on its servers.
 #include <ATen/ops/detach.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <exception>
@@ -66,6 +67,11 @@ void ParameterServerHome::create_on_servers(const std::vector<Variable>& fresh,
       by_server[slice.server].push_back(std::move(spec));
     }
   }
+  send_specs(by_server);
+}
+
+void ParameterServerHome::send_specs(
+    const std::map<rpc::MemberId, std::vector<rpc::VariableSpec>>& by_server) const {
   for (const auto& [server, specs] : by_server) {
     try {
       connection_->ps(static_cast<std::uint32_t>(server))
@@ -256,6 +262,64 @@ void ParameterServerHome::publish(const std::vector<Variable>& fresh,
   }
   for (const Variable& variable : fresh) release_value(variable.tensor());
   for (const Variable& variable : fresh) variables_.add(variable);
+}
+
+Variable ParameterServerHome::create_table(std::string name, const EmbeddingTableOptions& options) {
+  at::Tensor stand_in = at::empty({0, options.dim}, at::TensorOptions(options.dtype));
+  stand_in.requires_grad_(true);
+  connection_->connect_ps();
+  drop_unused();
+  const Lock lock(creation_);
+  const std::uint64_t id = ++last_id_;
+  const Variable table(std::make_shared<RemoteVariable>(std::move(name), stand_in,
+                                                        /*is_trainable=*/true, id, weak_from_this(),
+                                                        /*is_table=*/true));
+  variables_.check_new(table);
+  std::vector<rpc::Slice> slices;
+  for (std::uint32_t ps = 0; ps < connection_->num_ps(); ++ps) {
+    slices.push_back({.variable = id,
+                      .server = ps,
+                      .first_row = ps,
+                      .rows = rpc::Slice::kRowsByKey,
+                      .shard = ++last_id_});
+  }
+  Variable handle = handle_of(table);
+  placement().take({.slices = slices});
+  try {
+    create_table_on_servers(table, options);
+  } catch (...) {
+    withdraw({table});
+    throw;
+  }
+  variables_.add(table, {.is_handle_only = true});
+  return handle;
+}
+
+void ParameterServerHome::create_table_on_servers(const Variable& table,
+                                                  const EmbeddingTableOptions& options) const {
+  const std::vector<rpc::Slice> slices = slices_of(table);
+  const auto servers = static_cast<std::int64_t>(slices.size());
+  const auto [kind, first, second] = InitializerRecipe::of(options.initializer);
+  rpc::VariableSpec spec{.name = table.name(),
+                         .spec = {options.dtype, {{-1, options.dim}}},
+                         .initial = rpc::InitialValue{.kind = kind,
+                                                      .first = first,
+                                                      .second = second,
+                                                      .seed = options_.cluster.seed,
+                                                      .name = table.name()},
+                         .table = rpc::TableSpec()};
+  spec.table->capacity = static_cast<std::uint64_t>((options.capacity + servers - 1) / servers);
+  spec.table->min_count = static_cast<std::uint32_t>(options.min_count);
+  spec.table->eviction = static_cast<rpc::TableSpec::Eviction>(options.eviction);
+  TensorSpec row = spec.spec;
+  row.sizes->front() = 1;
+  InitializerRecipe::check_rows(options.initializer, row, table.name());
+  std::map<rpc::MemberId, std::vector<rpc::VariableSpec>> by_server;
+  for (const rpc::Slice& slice : slices) {
+    spec.id = slice.stored();
+    by_server[slice.server].push_back(spec);
+  }
+  send_specs(by_server);
 }
 
 }  // namespace cohort::detail

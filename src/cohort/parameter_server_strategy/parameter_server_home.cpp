@@ -11,6 +11,7 @@
 #include "cohort/core/log.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/parameter_server_strategy/filled_stand_ins.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/variable/eager_step.h"

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -90,6 +91,8 @@ class COHORT_API ParameterServerHome final
   // The same for one variable, whose initial value the server computes.
   Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
                   bool is_trainable, std::optional<std::uint32_t> ps = {});
+  // A table with a slice on each server.
+  Variable create_table(std::string name, const EmbeddingTableOptions& options);
   // The servers of a variable's shards. Throws failed_precondition if it belongs to another
   // strategy.
   std::vector<std::uint32_t> servers_of(const Variable& variable) const;
@@ -140,6 +143,8 @@ class COHORT_API ParameterServerHome final
   void add_shards(const std::shared_ptr<RemoteVariable>& whole, std::span<const rpc::Slice> slices);
   Variable make(const internal::NamedTensor& wanted, std::optional<std::uint32_t> ps,
                 Placed& placed) COHORT_REQUIRES(creation_);
+  void create_table_on_servers(const Variable& table, const EmbeddingTableOptions& options) const;
+  void send_specs(const std::map<rpc::MemberId, std::vector<rpc::VariableSpec>>& by_server) const;
   void publish(const std::vector<Variable>& fresh, const Initializer* initializer);
   // Some servers may have them, although another one has refused.
   void withdraw(const std::vector<Variable>& fresh);

@@ -21,7 +21,6 @@ DatasetFunctionScope::DatasetFunctionScope() : is_inside_(is_in_dataset_function
 bool DatasetFunctionScope::is_on_this_thread() { return is_in_dataset_function; }
 
 namespace detail {
-namespace {
 
 void check_can_create(const Strategy& strategy, const std::string& name) {
   internal::check_can_create(&strategy, strategy.name(), "variable");

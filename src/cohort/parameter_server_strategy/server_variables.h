@@ -36,6 +36,9 @@ class COHORT_API DatasetFunctionScope {
 
 namespace detail {
 
+// Throws failed_precondition or invalid_argument where no variable may be made.
+void check_can_create(const Strategy& strategy, const std::string& name);
+
 // Thread-safe.
 class ServerVariables final : public internal::StrategyVariables {
  public:

@@ -113,12 +113,21 @@ struct InitialValue {
   std::optional<Rows> rows = {};  // those that this server has; unset: the whole
 };
 
+// A table of rows by key, which appear with the first update of their key.
+struct TableSpec {
+  enum class Eviction : std::uint8_t { none, least_recently_used, least_frequently_used };
+  std::uint64_t capacity = 0;   // rows on this server; 0: any number
+  std::uint32_t min_count = 1;  // with so many updates a key gets a row
+  Eviction eviction = Eviction::none;
+};
+
 struct VariableSpec {
   std::uint64_t id = 0;
   std::string name;
   TensorSpec spec;
   bool is_trainable = true;
   std::optional<InitialValue> initial = {};  // unset: zeros until the first assign
+  std::optional<TableSpec> table = {};       // of a table, whose spec has an unknown number of rows
 };
 
 // An iterator over a dataset graph.

@@ -29,6 +29,8 @@ struct Membership {
 // Rows of a variable that are on one server. A variable that is not sharded is one slice.
 struct Slice {
   static constexpr std::int64_t kAllRows = -1;
+  // The rows of a table are divided by their keys; `first_row` is then the number of the slice.
+  static constexpr std::int64_t kRowsByKey = -2;
 
   std::uint64_t variable = 0;
   MemberId server = 0;
@@ -38,6 +40,7 @@ struct Slice {
   std::uint64_t shard = 0;
 
   bool is_whole() const { return rows == kAllRows; }
+  bool is_by_key() const { return rows == kRowsByKey; }
   std::uint64_t stored() const { return shard == 0 ? variable : shard; }
 };
 

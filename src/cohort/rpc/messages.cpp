@@ -91,8 +91,16 @@ void fields(Codec& codec, StateRange& range) {
   codec(range.variable, range.first_row, range.rows);
 }
 template <class Codec>
+void fields(Codec& codec, TableUse& use) {
+  codec(use.rows, use.capacity, use.row_bytes, use.bytes);
+}
+template <class Codec>
+void fields(Codec& codec, TableRows& table) {
+  codec(table.keys, table.rows_end, table.use);
+}
+template <class Codec>
 void fields(Codec& codec, StateOfRange& state) {
-  codec(state.range, state.version, state.value, state.slots);
+  codec(state.range, state.version, state.value, state.slots, state.table);
 }
 template <class Codec>
 void fields(Codec& codec, ExportRequest& request) {

@@ -119,11 +119,26 @@ struct StateRange {
 
   bool is_whole() const { return rows == Slice::kAllRows; }
 };
+// The size of a table on one server.
+struct TableUse {
+  std::uint64_t rows = 0;
+  std::uint64_t capacity = 0;   // 0: any number of rows
+  std::uint64_t row_bytes = 0;  // the value and the slots of one row
+  std::uint64_t bytes = 0;      // all memory of the table, also that which waits for more rows
+};
+// The keys of a table's rows. Its ranges count rows in the order in which they got memory, and some
+// of these have no key.
+struct TableRows {
+  at::Tensor keys = {};        // int64 [n], of the rows of the state
+  std::uint64_t rows_end = 0;  // where the last range ends
+  TableUse use = {};
+};
 struct StateOfRange {
   StateRange range = {};
   std::uint64_t version = 0;  // of the value that they are of
   at::Tensor value = {};
   std::vector<OptimizerSlots> slots = {};
+  std::optional<TableRows> table = {};
 };
 struct ExportRequest {
   static constexpr MessageKind kKind{MessageType::export_state, "export request"};

@@ -4,8 +4,6 @@
 #include <cstring>
 #include <utility>
 
-#include "cohort/variable/variable.h"
-
 namespace cohort {
 namespace {
 

@@ -7,13 +7,13 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/core/thread_value.h"
+#include "cohort/variable/variable.h"
 
 namespace cohort {
-
-class VariableImpl;
 
 // Bytes of tensors between this process and parameter servers.
 struct VariableTraffic {
@@ -41,12 +41,17 @@ class COHORT_API EagerStep {
   // Whether the stand-in differs in any bit from the value given to note().
   bool has_written(const VariableImpl& variable) const;
   VariableTraffic& traffic() const { return traffic_; }
+  // The rows that the step has looked up in a table.
+  std::vector<VariableImpl::LookedUp>& lookups_of(const VariableImpl& table) {
+    return lookups_[&table];
+  }
 
  private:
   const internal::ScopedValue<EagerStep*> here_;
   const Kind kind_;
   VariableTraffic& traffic_;
   std::unordered_map<const VariableImpl*, at::Tensor> values_;
+  std::unordered_map<const VariableImpl*, std::vector<VariableImpl::LookedUp>> lookups_;
 };
 
 }  // namespace cohort

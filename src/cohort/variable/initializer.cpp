@@ -19,9 +19,20 @@
 namespace cohort {
 namespace {
 
+// The index of an element. It has more than 64 bits in a table with any 64-bit key: element c of
+// key k's row has the index that it would have in a variable with all these rows, k * width + c.
+__extension__ using ElementIndex = unsigned __int128;
+
+// The elements of a tensor: those of one range of a variable, or the rows of some keys.
+struct ElementRuns {
+  std::uint64_t first_index = 0;
+  std::span<const std::int64_t> keys = {};
+};
+
 // Elements 2n and 2n + 1 are made from block n, two words each.
-std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
-  at::Philox4_32 generator(key, /*subsequence=*/0, /*offset=*/block);
+std::array<double, 2> uniform_pair(ElementIndex block, std::uint64_t key) {
+  at::Philox4_32 generator(key, /*subsequence=*/static_cast<std::uint64_t>(block >> 64),
+                           /*offset=*/static_cast<std::uint64_t>(block));
   const std::array<std::uint32_t, 4> words{generator(), generator(), generator(), generator()};
   const auto unit = [&](std::size_t word) {  // [0, 1), as many bits as a double has
     const std::uint64_t bits = (static_cast<std::uint64_t>(words[word + 1]) << 32) | words[word];
@@ -31,24 +42,42 @@ std::array<double, 2> uniform_pair(std::uint64_t block, std::uint64_t key) {
 }
 
 // The Box-Muller transform: two independent standard normal numbers from two uniform ones.
-std::array<double, 2> normal_pair(std::uint64_t block, std::uint64_t key) {
+std::array<double, 2> normal_pair(ElementIndex block, std::uint64_t key) {
   const auto [first, second] = uniform_pair(block, key);
   const double radius = std::sqrt(-2 * std::log(1 - first));
   const double angle = 2 * std::numbers::pi * second;
   return {radius * std::cos(angle), radius * std::sin(angle)};
 }
 
+// Calls visit(first, count, index) for runs of elements: those from `first` on have consecutive
+// indices from `index` on.
+template <class Visit>
+void for_each_run(const ElementRuns& runs, const at::Tensor& values, const Visit& visit) {
+  if (runs.keys.empty()) return visit(0, values.numel(), ElementIndex{runs.first_index});
+  const std::int64_t width = values.numel() / static_cast<std::int64_t>(runs.keys.size());
+  for (std::size_t i = 0; i < runs.keys.size(); ++i) {
+    visit(
+        static_cast<std::int64_t>(i) * width, width,
+        ElementIndex{static_cast<std::uint64_t>(runs.keys[i])} * static_cast<std::uint64_t>(width));
+  }
+}
+
 template <class Pair>
-void fill_random(at::Tensor& values, std::int64_t first_index, Pair pair_of) {
+void fill_random(at::Tensor& values, const ElementRuns& runs, Pair pair_of) {
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, values.scalar_type(), "cohort::Initializer", [&] {
-        auto* const out = values.data_ptr<scalar_t>();
-        std::array<double, 2> pair{};
-        for (std::int64_t i = 0; i < values.numel(); ++i) {
-          const auto index = static_cast<std::uint64_t>(first_index + i);
-          if (i == 0 || index % 2 == 0) pair = pair_of(index / 2);
-          out[i] = c10::convert<scalar_t>(pair[index % 2]);
-        }
+        auto* const all = values.data_ptr<scalar_t>();
+        for_each_run(runs, values,
+                     [&](std::int64_t first, std::int64_t count, ElementIndex first_index) {
+                       scalar_t* const out = all + first;
+                       std::array<double, 2> pair{};
+                       for (std::int64_t i = 0; i < count; ++i) {
+                         const ElementIndex index = first_index + static_cast<std::uint64_t>(i);
+                         const bool is_second = (index & 1) != 0;
+                         if (i == 0 || !is_second) pair = pair_of(index >> 1);
+                         out[i] = c10::convert<scalar_t>(pair[is_second ? 1 : 0]);
+                       }
+                     });
       });
 }
 
@@ -125,13 +154,17 @@ void Initializer::check_spec(const TensorSpec& spec, std::string_view name) cons
 }
 
 void Initializer::fill(at::Tensor& values, const TensorSpec& whole, std::int64_t first_index,
-                       std::uint64_t key) const {
+                       std::span<const std::int64_t> keys, std::uint64_t key) const {
+  const ElementRuns runs{static_cast<std::uint64_t>(first_index), keys};
   if (kind_ == Kind::function) {
     fill_by_function(values, whole, first_index);
-  } else if (kind_ == Kind::constant) {
+    return;
+  }
+  if (values.numel() == 0) return;
+  if (kind_ == Kind::constant) {
     values.fill_(first_);
   } else if (kind_ == Kind::normal) {
-    fill_random(values, first_index, [&](std::uint64_t block) {
+    fill_random(values, runs, [&](ElementIndex block) {
       const auto [first, second] = normal_pair(block, key);
       return std::array{first_ + second_ * first, first_ + second_ * second};
     });
@@ -139,7 +172,7 @@ void Initializer::fill(at::Tensor& values, const TensorSpec& whole, std::int64_t
     const double limit = kind_ == Kind::glorot ? glorot_limit(*whole.sizes) : 0;
     const double min = kind_ == Kind::glorot ? -limit : first_;
     const double width = (kind_ == Kind::glorot ? limit : second_) - min;
-    fill_random(values, first_index, [&](std::uint64_t block) {
+    fill_random(values, runs, [&](ElementIndex block) {
       const auto [first, second] = uniform_pair(block, key);
       return std::array{min + width * first, min + width * second};
     });
@@ -169,7 +202,7 @@ at::Tensor Initializer::make(const TensorSpec& spec, std::string_view name,
                              std::uint64_t seed) const {
   check_spec(spec, name);
   at::Tensor values = at::empty(*spec.sizes, spec.dtype);
-  fill(values, spec, 0, mix_seed(seed, name));
+  fill(values, spec, 0, {}, mix_seed(seed, name));
   return values;
 }
 
@@ -211,7 +244,27 @@ void InitializerRecipe::fill(const Initializer& initializer, at::Tensor value,
   const TensorSpec spec = TensorSpec::of(value);
   check(initializer, spec, name);
   COHORT_ASSERT(value.is_contiguous());
-  initializer.fill(value, spec, 0, mix_seed(seed, name));
+  initializer.fill(value, spec, 0, {}, mix_seed(seed, name));
+}
+
+void InitializerRecipe::check_rows(const Initializer& initializer, const TensorSpec& row,
+                                   std::string_view name) {
+  COHORT_CHECK(initializer.kind_ != Initializer::Kind::glorot, ErrorCode::invalid_argument,
+               "[initializer.make] expected an initializer that needs no number of rows, got "
+               "glorot_uniform (table '",
+               name, "'); use random_uniform() or random_normal()");
+  COHORT_CHECK(has_numbers(initializer), ErrorCode::invalid_argument,
+               "[initializer.make] expected an initializer whose values a server makes itself, got "
+               "function() (table '",
+               name, "'); use random_uniform() or random_normal()");
+  check(initializer, row, name);
+}
+
+void InitializerRecipe::fill_rows(const Initializer& initializer, at::Tensor rows,
+                                  std::span<const std::int64_t> keys, std::string_view name,
+                                  std::uint64_t seed) {
+  COHORT_ASSERT(rows.is_contiguous() && rows.size(0) == static_cast<std::int64_t>(keys.size()));
+  initializer.fill(rows, TensorSpec::of(rows), 0, keys, mix_seed(seed, name));
 }
 
 at::Tensor Initializer::make_rows(const TensorSpec& spec, RowRange rows, std::string_view name,
@@ -226,7 +279,7 @@ at::Tensor Initializer::make_rows(const TensorSpec& spec, RowRange rows, std::st
   sizes[0] = rows.end - rows.begin;
   at::Tensor values = at::empty(sizes, spec.dtype);
   const std::int64_t row_elements = sizes[0] == 0 ? 0 : values.numel() / sizes[0];
-  fill(values, spec, rows.begin * row_elements, mix_seed(seed, name));
+  fill(values, spec, rows.begin * row_elements, {}, mix_seed(seed, name));
   return values;
 }
 

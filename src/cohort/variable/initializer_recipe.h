@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "cohort/core/export.h"
@@ -29,6 +30,16 @@ struct COHORT_API InitializerRecipe {
   // Writes the value of make() into a contiguous tensor on the CPU.
   static void fill(const Initializer& initializer, at::Tensor value, std::string_view name,
                    std::uint64_t seed);
+
+  // The same for a table whose rows have any keys: throws invalid_argument for an initializer whose
+  // values depend on the number of rows. `row`: the spec of some rows.
+  static void check_rows(const Initializer& initializer, const TensorSpec& row,
+                         std::string_view name);
+  // Writes the first values of these keys' rows into a contiguous tensor on the CPU, [keys, …].
+  // Rows 0 to n - 1 have the bits of make() for a variable of n rows.
+  static void fill_rows(const Initializer& initializer, at::Tensor rows,
+                        std::span<const std::int64_t> keys, std::string_view name,
+                        std::uint64_t seed);
 };
 
 }  // namespace cohort

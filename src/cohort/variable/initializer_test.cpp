@@ -2,6 +2,7 @@
 #include "cohort/variable/initializer.h"
 
 #include <ATen/core/PhiloxRNGEngine.h>
+#include <ATen/ops/tensor.h>
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
@@ -10,6 +11,7 @@
 #include <limits>
 
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {
 namespace {
@@ -175,6 +177,44 @@ TEST(Initializer, RefusesRowsThatAreNotThere) {
   EXPECT_THAT(rows_of(floats({4, 2}), {.begin = 3, .end = 2}), refused("got [3, 2)"));
   EXPECT_THAT(rows_of(floats({4, 2}), {.begin = -1, .end = 2}), refused("got [-1, 2)"));
   EXPECT_THAT(rows_of(floats({}), {.begin = 0, .end = 0}), refused("expected rows of float32[]"));
+}
+
+at::Tensor rows_of_keys(const Initializer& initializer, std::vector<std::int64_t> keys,
+                        std::int64_t width) {
+  at::Tensor rows = at::zeros({static_cast<std::int64_t>(keys.size()), width});
+  InitializerRecipe::fill_rows(initializer, rows, keys, "table", 7);
+  return rows;
+}
+
+TEST(Initializer, GivesTheRowOfAKeyTheValuesThatItHasInAVariable) {
+  for (const Initializer& initializer :
+       {Initializer::random_uniform(-2, 3), Initializer::random_normal(1, 2),
+        Initializer::constant(4)}) {
+    for (const std::int64_t width : {1, 3, 4}) {
+      const at::Tensor whole = initializer.make(floats({10, width}), "table", 7);
+      const at::Tensor rows = rows_of_keys(initializer, {7, 2, 9, 2}, width);
+      EXPECT_TRUE(rows.equal(whole.index_select(0, at::tensor({7, 2, 9, 2})))) << width;
+    }
+  }
+}
+
+TEST(Initializer, GivesEachKeyOf64BitsOtherValues) {
+  const auto row = [](std::int64_t key) {
+    return rows_of_keys(Initializer::random_normal(0, 1), {key}, 16);
+  };
+  // With an index of 64 bits the row of 2^60 + 5 would begin where that of 5 does.
+  EXPECT_FALSE(row(5).equal(row((std::int64_t{1} << 60) + 5)));
+  EXPECT_FALSE(row(-5).equal(row(std::numeric_limits<std::int64_t>::max() - 4)));
+  EXPECT_TRUE(row(-5).equal(row(-5)));
+  EXPECT_TRUE(row(-5).isfinite().all().item<bool>());
+}
+
+TEST(Initializer, RefusesGlorotForRowsOfKeys) {
+  EXPECT_THAT(
+      [] {
+        InitializerRecipe::check_rows(Initializer::glorot_uniform(), floats({1, 4}), "users");
+      },
+      throws_error(ErrorCode::invalid_argument, "table 'users'); use random_uniform()"));
 }
 
 TEST(Initializer, MakesALocalVariable) {

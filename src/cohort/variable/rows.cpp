@@ -13,6 +13,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/variable/effect_kinds.h"
+#include "cohort/variable/row_loop.h"
 
 namespace cohort::variable {
 namespace {
@@ -115,38 +116,15 @@ void check_indices(std::string_view call, std::string_view name, const TensorSpe
 
 namespace {
 
-// So many rows ahead, the processor begins to load a row. A random row of a large table is in no
-// cache, and without this the loop waits for each one.
-constexpr std::size_t kRowsAhead = 16;
-constexpr std::size_t kCacheLine = 64;
-
-void load_early(const std::byte* row, std::size_t bytes) {
-  for (std::size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(row + at);
-}
-
 // Calls visit(place of row index[i] in the value, i) for one i after the other.
 template <class Visit>
-void for_each_row(const at::Tensor& value, const at::Tensor& indices, std::size_t bytes,
-                  const Visit& visit) {
+void for_each_index(const at::Tensor& value, const at::Tensor& indices, std::size_t bytes,
+                    const Visit& visit) {
   auto* const own = static_cast<std::byte*>(value.data_ptr());
   const auto* const index = indices.data_ptr<std::int64_t>();
-  const auto count = static_cast<std::size_t>(indices.numel());
-  const auto row = [&](std::size_t i) { return own + static_cast<std::size_t>(index[i]) * bytes; };
-  const std::size_t loaded = std::min<std::size_t>(bytes, 4 * kCacheLine);
-  for (std::size_t i = 0; i < std::min(count, kRowsAhead); ++i) load_early(row(i), loaded);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kRowsAhead < count) load_early(row(i + kRowsAhead), loaded);
-    visit(row(i), i);
-  }
-}
-
-// Rows of 16 numbers are common, and a copy of a known size costs a few instructions.
-template <class Copy>
-void with_row_size(std::size_t bytes, const Copy& copy) {
-  if (bytes == 64) return copy(std::integral_constant<std::size_t, 64>());
-  if (bytes == 128) return copy(std::integral_constant<std::size_t, 128>());
-  if (bytes == 256) return copy(std::integral_constant<std::size_t, 256>());
-  copy(bytes);
+  for_each_row(
+      static_cast<std::size_t>(indices.numel()), bytes,
+      [&](std::size_t i) { return own + static_cast<std::size_t>(index[i]) * bytes; }, visit);
 }
 
 // 0: there is nothing to copy.
@@ -160,7 +138,7 @@ void copy_rows(const at::Tensor& rows, const at::Tensor& value, const at::Tensor
   if (row_bytes(rows) == 0) return;
   auto* const out = static_cast<std::byte*>(rows.data_ptr());
   with_row_size(row_bytes(rows), [&](auto bytes) {
-    for_each_row(value, indices, bytes, [&](const std::byte* row, std::size_t i) {
+    for_each_index(value, indices, bytes, [&](const std::byte* row, std::size_t i) {
       std::memcpy(out + i * bytes, row, bytes);
     });
   });
@@ -170,8 +148,8 @@ void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::
   if (row_bytes(rows) == 0) return;
   const auto* const in = static_cast<const std::byte*>(rows.data_ptr());
   with_row_size(row_bytes(rows), [&](auto bytes) {
-    for_each_row(value, indices, bytes,
-                 [&](std::byte* row, std::size_t i) { std::memcpy(row, in + i * bytes, bytes); });
+    for_each_index(value, indices, bytes,
+                   [&](std::byte* row, std::size_t i) { std::memcpy(row, in + i * bytes, bytes); });
   });
 }
 
@@ -250,21 +228,30 @@ std::size_t part_of(std::span<const std::int64_t> first_rows, std::int64_t row) 
 
 }  // namespace
 
-std::vector<RowsOfPart> split_rows(std::span<const std::int64_t> first_rows,
-                                   const at::Tensor& ids) {
+std::vector<RowsOfPart> split_ids(
+    std::size_t num_parts, const at::Tensor& ids,
+    const std::function<std::pair<std::size_t, std::int64_t>(std::int64_t id)>& place_of) {
   const at::Tensor all = ids.to(at::kLong).contiguous();
-  if (first_rows.size() == 1 || all.numel() == 0) return {{0, all, {}}};
-  std::vector<std::vector<std::int64_t>> local(first_rows.size()), places(first_rows.size());
+  if (num_parts == 1 || all.numel() == 0) return {{0, all, {}}};
+  std::vector<std::vector<std::int64_t>> local(num_parts), places(num_parts);
   const auto rows = numbers_of(all);
   for (std::size_t i = 0; i < rows.size(); ++i) {
-    const std::size_t part = part_of(first_rows, rows[i]);
-    local[part].push_back(rows[i] - first_rows[part]);
+    const auto [part, number] = place_of(rows[i]);
+    local[part].push_back(number);
     places[part].push_back(static_cast<std::int64_t>(i));
   }
   std::vector<RowsOfPart> split;
-  for (std::size_t i = 0; i < first_rows.size(); ++i)
+  for (std::size_t i = 0; i < num_parts; ++i)
     if (!local[i].empty()) split.push_back({i, tensor_of(local[i]), tensor_of(places[i])});
   return split;
+}
+
+std::vector<RowsOfPart> split_rows(std::span<const std::int64_t> first_rows,
+                                   const at::Tensor& ids) {
+  return split_ids(first_rows.size(), ids, [&](std::int64_t row) {
+    const std::size_t part = part_of(first_rows, row);
+    return std::pair(part, row - first_rows[part]);
+  });
 }
 
 at::Tensor joined_rows(std::span<const RowsOfPart> split, std::span<const at::Tensor> rows) {

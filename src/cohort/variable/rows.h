@@ -6,8 +6,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
@@ -56,6 +58,10 @@ struct RowsOfPart {
 // is no row goes to the first or the last part.
 COHORT_API std::vector<RowsOfPart> split_rows(std::span<const std::int64_t> first_rows,
                                               const at::Tensor& ids);
+// The same for any division; `place_of` gives the part of an id, and its number there.
+COHORT_API std::vector<RowsOfPart> split_ids(
+    std::size_t num_parts, const at::Tensor& ids,
+    const std::function<std::pair<std::size_t, std::int64_t>(std::int64_t id)>& place_of);
 // Rows [n, …] that split_rows() has divided, in the order of the ids. Throws data_loss if they do
 // not fit.
 COHORT_API at::Tensor joined_rows(std::span<const RowsOfPart> split,

@@ -63,11 +63,11 @@ std::vector<VariableRecord> whole_state(std::span<const Variable> variables,
 }
 
 void import_state(const Variable& variable, const VariableRecord& record) {
-  COHORT_CHECK(record.spec == variable.spec() && !record.values.empty() && record.is_whole(),
-               ErrorCode::invalid_argument, "[variable.import_state] expected the state of ",
-               variable.spec().to_string(), " for variable '", variable.name(), "', got ",
-               record.values.empty() ? "none" : "", record.spec.to_string(), " of '", record.name,
-               "'");
+  const bool is_complete = !record.values.empty() && (record.keys.defined() || record.is_whole());
+  COHORT_CHECK(record.spec == variable.spec() && is_complete, ErrorCode::invalid_argument,
+               "[variable.import_state] expected the state of ", variable.spec().to_string(),
+               " for variable '", variable.name(), "', got ", record.values.empty() ? "none" : "",
+               record.spec.to_string(), " of '", record.name, "'");
   const std::shared_ptr<VariableHome> home = variable.impl()->home();
   home->check_use("assign", variable.name());
   COHORT_CHECK(record.values.size() == 1 || home->reduces_over_replicas(),

@@ -33,6 +33,9 @@ struct VariableRecord {
   std::int64_t first_row = 0;  // where the rows of these tensors begin
   // One that all replicas have, or one for each replica of a process.
   std::vector<Value> values = {};
+  // The keys of these rows, int64 [n], if it is a table. The record with first_row 0 comes first,
+  // and its import replaces what the table has.
+  at::Tensor keys = {};
 
   bool is_whole() const { return values.at(0).tensor.sizes() == at::IntArrayRef(*spec.sizes); }
 };

@@ -36,6 +36,12 @@ at::Tensor memory_for_rows(const at::Tensor& like, std::int64_t rows) {
   return at::empty(sizes, like.options());
 }
 
+std::int64_t rows_in_cache(std::uint64_t row_bytes) {
+  constexpr std::uint64_t kCachedBytes = std::uint64_t{256} << 10;
+  return static_cast<std::int64_t>(
+      std::max<std::uint64_t>(1, kCachedBytes / std::max<std::uint64_t>(1, row_bytes)));
+}
+
 namespace {
 
 // Which slots have a number for each element.
@@ -80,18 +86,14 @@ void check_row_ids(const at::Tensor& ids, const at::Tensor& value, std::string_v
   }
 }
 
-// How many rows are copied out, updated and copied back at once: so many as stay in a processor's
-// cache meanwhile. A slot with one number for all rows, such as a count of steps, changes in each
-// call of the rule; then all rows are updated at once.
+// How many rows are updated at once. A slot with one number for all rows, such as a count of steps,
+// changes in each call of the rule; then all rows are updated at once.
 std::int64_t rows_at_once(const at::Tensor& value, const std::vector<at::Tensor>& slots,
                           std::int64_t count) {
-  constexpr std::int64_t kCachedBytes = std::int64_t{256} << 10;
   const bool are_of_rows = std::all_of(
       slots.begin(), slots.end(), [&](const at::Tensor& slot) { return has_rows(slot, value); });
-  const auto row_bytes =
-      static_cast<std::int64_t>(value.nbytes()) / std::max<std::int64_t>(1, value.size(0));
-  if (!are_of_rows || !value.is_cpu() || row_bytes == 0) return count;
-  return std::min(count, std::max<std::int64_t>(1, kCachedBytes / row_bytes));
+  if (!are_of_rows || !value.is_cpu() || value.numel() == 0) return count;
+  return std::min(count, rows_in_cache(value.nbytes() / static_cast<std::uint64_t>(value.size(0))));
 }
 
 // Makes a step on these rows. `rows`: those of a reserve, with memory for them.

@@ -49,6 +49,10 @@ COHORT_API at::Tensor elements_of(const at::Tensor& tensor, ElementRange range);
 // Memory for tensors like this one, but with another number of rows.
 COHORT_API at::Tensor memory_for_rows(const at::Tensor& like, std::int64_t rows);
 
+// How many rows of this size an update copies out, changes and copies back at once: so many as stay
+// in a processor's cache meanwhile; at least 1.
+COHORT_API std::int64_t rows_in_cache(std::uint64_t row_bytes);
+
 // An update has two steps, so that several can be made together or not at all: reserve() checks and
 // allocates what the update needs, but changes nothing; then apply() cannot fail.
 // Thread-compatible: the owner locks.

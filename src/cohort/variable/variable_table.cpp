@@ -93,7 +93,8 @@ std::vector<Variable> VariableTable::variables() const {
   const Lock lock(mutex_);
   std::vector<Variable> result;
   result.reserve(entries_.size());
-  for (const auto& entry : entries_) result.push_back(entry->variable);
+  for (const auto& entry : entries_)
+    if (!entry->variable.impl()->is_table()) result.push_back(entry->variable);
   return result;
 }
 

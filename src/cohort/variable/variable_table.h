@@ -35,7 +35,8 @@ class COHORT_API VariableTable {
   EntryPtr find(std::string_view name) const;
   EntryPtr find_storage(const void* storage) const;
   EntryPtr find(const at::Tensor& tensor) const;
-  // In the order they were added.
+  // In the order they were added, without those of VariableImpl::is_table(), which have no value
+  // that a step could read or write as a whole.
   std::vector<Variable> variables() const;
 
   // Removes and returns the entries for which this is true. Entries that somebody has found and

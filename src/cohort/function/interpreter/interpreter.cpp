@@ -268,11 +268,8 @@ class Run {
       }
     }
     if (effect.kind == internal::Effect::Kind::apply) {
-      if (effect.row_ids.defined()) {
-        drop_unused(effect.row_ids, effect.tensors.at(0));
-      } else {
-        internal::separate_rows(effect);
-      }
+      internal::separate_rows(effect);
+      if (effect.row_ids.defined()) drop_unused(effect.row_ids, effect.tensors.at(0));
     }
     if (effect.kind == internal::Effect::Kind::merge_average) {
       step.value = effect.tensors.at(0);

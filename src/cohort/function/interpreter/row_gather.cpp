@@ -37,7 +37,7 @@ class Numbering {
   const std::vector<std::int64_t>& ids() const { return ids_; }
 
  private:
-  static constexpr std::int64_t kFree = -1;
+  static constexpr std::int64_t kFree = internal::kNoRow;
   std::vector<std::int64_t> keys_;
   std::vector<std::int32_t> numbers_;
   std::vector<std::int64_t> ids_;
@@ -66,6 +66,21 @@ void check_ids(const at::Tensor& ids, const std::string& variable) {
                "', got ", ids.defined() ? TensorSpec::of(ids).to_string() : "none");
 }
 
+constexpr std::int64_t kAnyKey = -1;
+
+// `rows`: the number of rows, or kAnyKey.
+void check_id(std::int64_t id, std::int64_t rows, const std::string& variable, std::size_t place) {
+  if (rows == kAnyKey) {
+    COHORT_CHECK(id != internal::kNoRow, ErrorCode::invalid_argument,
+                 "[function.run] expected keys of table '", variable, "' above ", id,
+                 ", which stands for no key, got it at position ", place);
+    return;
+  }
+  COHORT_CHECK(id >= 0 && id < rows, ErrorCode::invalid_argument,
+               "[function.run] expected ids of the ", rows, " rows of variable '", variable,
+               "', got ", id, " at position ", place);
+}
+
 }  // namespace
 
 RowGather::RowGather(std::span<const c10::IValue> arguments, const ProgramInfo& info)
@@ -85,7 +100,9 @@ RowGather::RowGather(std::span<const c10::IValue> arguments, const ProgramInfo& 
 
 void RowGather::add(std::span<const at::Tensor> ids, std::int64_t variable, std::int64_t padding,
                     const ProgramInfo::Variable& table) {
+  // A table has no rows here; any number but one is a key of it.
   const std::int64_t rows = table.spec.sizes->front();
+  const bool is_by_key = rows == 0 && table.is_handle_only;
   const bool has_padding = padding >= 0;
   std::size_t total = has_padding ? 1 : 0;
   for (const at::Tensor& each : ids) {
@@ -101,9 +118,7 @@ void RowGather::add(std::span<const at::Tensor> ids, std::int64_t variable, std:
     const std::span<const std::int64_t> all(wide.data_ptr<std::int64_t>(),
                                             static_cast<std::size_t>(wide.numel()));
     for (std::size_t i = 0; i < all.size(); ++i) {
-      COHORT_CHECK(all[i] >= 0 && all[i] < rows, ErrorCode::invalid_argument,
-                   "[function.run] expected ids of the ", rows, " rows of variable '", table.name,
-                   "', got ", all[i], " at position ", i);
+      check_id(all[i], is_by_key ? kAnyKey : rows, table.name, i);
       numbers.push_back(numbering.number_of(all[i]));
     }
   }
@@ -125,8 +140,8 @@ void RowGather::add(std::span<const at::Tensor> ids, std::int64_t variable, std:
     places[used[i].number] = static_cast<std::int32_t>(i);
   }
   auto* const row_ids = row_ids_.back().data_ptr<std::int64_t>();
-  std::fill(std::copy(own, own + used.size(), row_ids), row_ids + total, -1);
-  if (has_padding) row_ids[0] = -1;
+  std::fill(std::copy(own, own + used.size(), row_ids), row_ids + total, internal::kNoRow);
+  if (has_padding) row_ids[0] = internal::kNoRow;
   std::span<const std::int32_t> rest = numbers;
   for (const at::Tensor& each : ids) {
     const auto own_numbers = rest.first(static_cast<std::size_t>(each.numel()));
@@ -157,9 +172,15 @@ std::vector<at::Tensor> RowGather::results(std::vector<at::Tensor> rows) {
 void drop_unused(at::Tensor& row_ids, at::Tensor& rows) {
   const std::span<const std::int64_t> all(row_ids.data_ptr<std::int64_t>(),
                                           static_cast<std::size_t>(row_ids.numel()));
-  const auto is_used = [](std::int64_t id) { return id >= 0; };
+  const auto is_used = [](std::int64_t id) { return id != internal::kNoRow; };
   const auto first = std::ranges::find_if(all, is_used);
   const auto last = std::find_if_not(first, all.end(), is_used);
+  if (std::any_of(last, all.end(), is_used)) {
+    const at::Tensor used = row_ids.ne(at::Scalar(internal::kNoRow)).nonzero().squeeze(1);
+    row_ids = row_ids.index_select(0, used);
+    rows = rows.index_select(0, used);
+    return;
+  }
   const std::int64_t begin = first - all.begin();
   row_ids = row_ids.narrow(0, begin, last - first);
   rows = rows.narrow(0, begin, last - first);

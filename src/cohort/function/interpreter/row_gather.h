@@ -28,7 +28,8 @@ class RowGather {
   const std::vector<std::int64_t>& variables() const { return variables_; }
 
   // For each table the rows, and their ids as int64 [m]: m is the number of the given ids, and one
-  // for the padding, and there is -1 for the padding and after the last one. Then, for all given
+  // for the padding, and there is kNoRow for the padding and after the last
+  // one. Then, for all given
   // ids, their places among the rows.
   std::vector<at::Tensor> results(std::vector<at::Tensor> rows);
 
@@ -43,7 +44,7 @@ class RowGather {
   std::vector<at::Tensor> places_;   // for all given ids
 };
 
-// Removes what has -1 among the ids that results() returns, and what is beside it.
+// Removes what has kNoRow among the ids that results() returns, and what is beside it.
 void drop_unused(at::Tensor& row_ids, at::Tensor& rows);
 
 }  // namespace cohort::function

@@ -88,8 +88,9 @@ TEST_F(RowGatherTest, GathersTheRowsOfSeveralTables) {
   EXPECT_TRUE(at::equal(host.ids[0], ids_of({3, 5, 7, 9})));
   EXPECT_TRUE(at::equal(host.ids[1], ids_of({4, 2})));
   EXPECT_TRUE(at::equal(outputs[0], host.rows[0]));
-  EXPECT_TRUE(at::equal(outputs[1], at::tensor({3, 5, 7, 9, -1}, at::kLong)));
-  EXPECT_TRUE(at::equal(outputs[3], at::tensor({-1, 2, -1, -1}, at::kLong)));
+  EXPECT_TRUE(at::equal(outputs[1], ids_of({3, 5, 7, 9, internal::kNoRow})));
+  EXPECT_TRUE(
+      at::equal(outputs[3], ids_of({internal::kNoRow, 2, internal::kNoRow, internal::kNoRow})));
   EXPECT_TRUE(at::equal(outputs[4], at::tensor({2, 0, 2, 1}, at::kLong).view({2, 2})));
   EXPECT_TRUE(at::equal(outputs[5], at::tensor({3}, at::kInt)));
   EXPECT_TRUE(at::equal(outputs[6], at::tensor({0, 1, 0}, at::kLong)));
@@ -166,6 +167,31 @@ TEST_F(RowGatherTest, RefusesListsThatDoNotFit) {
   EXPECT_EQ(refused(2, {2}), ErrorCode::data_loss);
   EXPECT_EQ(refused(2, {-1}), ErrorCode::data_loss);
   EXPECT_EQ(refused(4, {1}), ErrorCode::data_loss);
+}
+
+// A table: a handle without rows.
+TEST_F(RowGatherTest, AnyNumberButTheLeastIsAKeyOfATable) {
+  const int x = p.input({4}, at::kLong);
+  table("users", {0, 1});
+  for (const int id : gather(0, x)) p.output(id);
+  host.rows = {at::ones({3, 1})};
+  const Tensors outputs = run({ids_of({-1, 1L << 62, -1, -9})});
+  EXPECT_TRUE(at::equal(host.ids.at(0), ids_of({-9, -1, 1L << 62})));
+  EXPECT_TRUE(at::equal(outputs[1], ids_of({-9, -1, 1L << 62, internal::kNoRow})));
+  EXPECT_TRUE(at::equal(outputs[2], ids_of({1, 2, 1, 0})));
+  EXPECT_THAT(
+      [&] {
+        run({ids_of({1, 2, internal::kNoRow, 4})});
+      },
+      throws_error(ErrorCode::invalid_argument, "stands for no key, got it at position 2"));
+}
+
+TEST(DropUnused, TakesOutIdsOfSeveralLookups) {
+  at::Tensor ids = ids_of({internal::kNoRow, 4, 5, internal::kNoRow, -7, internal::kNoRow});
+  at::Tensor rows = at::arange(6).view({6, 1});
+  drop_unused(ids, rows);
+  EXPECT_TRUE(at::equal(ids, ids_of({4, 5, -7})));
+  EXPECT_TRUE(at::equal(rows, at::tensor({1, 2, 4}).view({3, 1})));
 }
 
 }  // namespace

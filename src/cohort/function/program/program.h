@@ -75,8 +75,9 @@ struct ProgramVariable {
   int id;
   std::string name;
   TensorSpec spec;
-  bool is_read = true;          // its value is needed to run (an update alone needs none)
-  bool is_handle_only = false;  // a table whose rows are gathered
+  bool is_read = true;  // its value is needed to run (an update alone needs none)
+  // A table whose rows are gathered. One without rows in `spec` has rows by key.
+  bool is_handle_only = false;
 };
 
 struct ProgramConstant {
@@ -96,7 +97,7 @@ struct ProgramDraw {
 //   apply(str rule, str optimizer, int variable, Tensor gradient, Tensor[] hyper) -> ()
 //   assign | assign_add | assign_sub(int variable, Tensor value) -> ()
 //   apply_rows(str rule, str optimizer, int variable, Tensor ids, Tensor rows, Tensor[] hyper)
-//       -> ()    an id of -1 stands for no row
+//       -> ()    an id of internal::kNoRow stands for no row
 //   gather(int[] tables, int[] paddings, int[] counts, Tensor[] ids, int[] variables) -> Tensor[]
 //   scatter_add(int variable, Tensor ids, Tensor rows) -> ()
 //   next_segment(int[] variables) -> ()                these variables' values change here

@@ -1,7 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of the recorder for events without ATen operators: draws, updates of variables, inputs,
 // and the end of a pass.
+#include <ATen/ops/_unique.h>
+#include <ATen/ops/cat.h>
 #include <ATen/ops/clone.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <unordered_set>
@@ -172,6 +176,59 @@ void Recorder::update(const at::Tensor& variable, const internal::Effect& effect
     add_effect(op.schema.name(), index, std::move(args));
     note_update(index);
   });
+}
+
+// The results are those of RowGather for these keys, but for the number of rows: it differs between
+// runs, and the program has the largest one, so that the gradient of the rows has one shape.
+Recorder::LookedUp Recorder::look_up(
+    const at::Tensor& table, const at::Tensor& keys,
+    const std::function<at::Tensor(const at::Tensor&)>& example_rows) {
+  if (failure_) throw *failure_;
+  Untraced untraced;
+  LookedUp lookup;
+  guarded("cohort::gather", [&] {
+    const int index = variable_index(table);
+    if (variables_[static_cast<std::size_t>(index)].is_updated) {
+      refuse("table '", program_.variables[static_cast<std::size_t>(index)].name,
+             "' is looked up after the step has updated it, and the rows would be those before the "
+             "update; look all keys up first");
+    }
+    const int keys_id = content_of(keys);
+    const auto [used, places] =
+        at::_unique(keys.reshape({-1}), /*sorted=*/true, /*return_inverse=*/true);
+    const std::int64_t unused = keys.numel() - used.numel();
+    const at::Tensor no_keys =
+        at::full({unused}, at::Scalar(internal::kNoRow), at::TensorOptions(at::kLong));
+    lookup.keys = at::cat({used, no_keys});
+    lookup.places = places.view(keys.sizes()).clone();
+    const at::Tensor rows = example_rows(used);
+    std::vector<std::int64_t> sizes = rows.sizes().vec();
+    sizes.front() = unused;
+    lookup.rows = at::cat({rows, at::zeros(sizes, rows.options())});
+    lookup.rows.requires_grad_(table.requires_grad());
+    Out out{.is_list = true, .ids = {}};
+    for (const at::Tensor& result : {lookup.rows, lookup.keys, lookup.places}) {
+      out.ids.push_back(values_.add(result, Origin::draw));
+      note_content(result);
+    }
+    program_.ops.push_back(
+        {.name = "cohort::gather",
+         .args = {integers_argument({index}), integers_argument({-1}), integers_argument({1}),
+                  values_argument({keys_id}), integers_argument({})},
+         .outs = {std::move(out)},
+         .flags = Op::effect});
+    lookups_.emplace(index, lookup);
+  });
+  return lookup;
+}
+
+std::vector<Recorder::LookedUp> Recorder::lookups_of(const at::Tensor& table) {
+  const TracedMemory* const memory = values_.memory_of(table);
+  std::vector<LookedUp> all;
+  if (memory == nullptr || memory->origin != Origin::variable) return all;
+  const auto [first, last] = lookups_.equal_range(memory->variable);
+  for (auto each = first; each != last; ++each) all.push_back(each->second);
+  return all;
 }
 
 // A value that no update of a variable changes.

@@ -106,6 +106,9 @@ class Recorder final : public Trace {
   std::vector<at::Tensor> iterator_next(std::int64_t resource) override;
   void update(const at::Tensor& variable, const internal::Effect& effect,
               std::span<const at::Tensor> hyper) override;
+  LookedUp look_up(const at::Tensor& table, const at::Tensor& keys,
+                   const std::function<at::Tensor(const at::Tensor&)>& example_rows) override;
+  std::vector<LookedUp> lookups_of(const at::Tensor& table) override;
   void inspect(const std::string& op, std::string_view label, const at::Tensor& value) override;
   void wait_until_positive(const at::Tensor& variable) override;
   void capture_input(const at::Tensor& value) override;
@@ -308,6 +311,8 @@ class Recorder final : public Trace {
   bool is_inside_op_ = false;
   bool has_run_script_ = false;
   bool drops_gradients_ = false;
+  // By the number of their table.
+  std::multimap<int, LookedUp> lookups_;
   // Whether the last op had a sparse tensor.
   bool is_op_sparse_ = false;
   const void* outermost_frame_ = nullptr;

@@ -66,6 +66,7 @@ class StoredVariable {
   // `rule`: that of the effect, or nullptr. Throws if the effect does not fit.
   Reserve reserve(internal::Effect effect, const variable::UpdateRule* rule);
   void apply(Reserve reserve);
+  std::uint64_t value_bytes() const { return static_cast<std::uint64_t>(spec_.byte_count()); }
   // Its owner counts the requests.
   VariableStatistics& statistics() { return statistics_; }
 

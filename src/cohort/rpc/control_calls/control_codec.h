@@ -164,8 +164,16 @@ void fields(Codec& codec, InitialValue& value) {
 }
 
 template <class Codec>
+void fields(Codec& codec, TableSpec& table) {
+  using enum TableSpec::Eviction;
+  codec(table.capacity, table.min_count,
+        Choice(table.eviction, least_frequently_used, "a way to evict rows"));
+}
+
+template <class Codec>
 void fields(Codec& codec, VariableSpec& variable) {
-  codec(variable.id, variable.name, variable.spec, variable.is_trainable, variable.initial);
+  codec(variable.id, variable.name, variable.spec, variable.is_trainable, variable.initial,
+        variable.table);
 }
 
 template <class Codec>

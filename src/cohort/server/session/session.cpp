@@ -21,9 +21,9 @@ constexpr auto kConnectTimeout = std::chrono::seconds(1);
 // In an answer about health.
 constexpr std::size_t kVariablesMax = 100;
 
-VariableHealth health_of(parameter_server::StoredVariable& variable) {
-  const parameter_server::VariableStatistics& its = variable.statistics();
-  VariableHealth health{.name = variable.name(),
+VariableHealth health_of(const ParameterStore::Busy& variable) {
+  const parameter_server::VariableStatistics& its = *variable.statistics;
+  VariableHealth health{.name = variable.name,
                         .pulls = its.pulls.requests,
                         .pushes = its.pushes.requests,
                         .pulled_bytes = its.pulls.bytes,
@@ -257,7 +257,7 @@ TaskHealth Session::health() const {
   health.variable_bytes = store_.value_bytes();
   health.rows_per_second = counters.rows.per_second(Clock::system().now());
   for (const auto& variable : store_.busiest(kVariablesMax))
-    health.by_variable.push_back(health_of(*variable));
+    health.by_variable.push_back(health_of(variable));
   return health;
 }
 
