@@ -70,7 +70,7 @@ class StoredTable {
   void import_state(Import import);
 
   rpc::TableUse use() const;
-  // Of the rows that have memory, without their slots.
+  // The bytes of the rows that have memory, without their slots.
   std::uint64_t value_bytes() const;
   // Its owner counts the requests.
   VariableStatistics& statistics() { return statistics_; }
