@@ -25,7 +25,7 @@ at::Tensor RemoteTable::look_up(const at::Tensor& keys) const {
   const auto split = split_rows(places_.parts(), keys);
   PullBatch batch(places_.version());
   for (std::size_t i = 0; i < split.size(); ++i)
-    batch.add_rows(places_.parts()[split[i].slice], split[i].ids, i);
+    batch.add_rows(places_.parts()[split[i].part], split[i].ids, i);
   std::vector<at::Tensor> rows(split.size());
   const std::vector<Pull> pulls = batch.take();
   VariableTraffic traffic;

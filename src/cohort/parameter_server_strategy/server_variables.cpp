@@ -35,6 +35,8 @@ void check_can_create(const Strategy& strategy, const std::string& name) {
                name, "' made inside one, which runs once for each worker; make it before");
 }
 
+namespace {
+
 bool is_trainable_by(const VariableOptions& options, at::ScalarType dtype) {
   const bool is_on_read = options.synchronization == VariableSynchronization::on_read;
   return options.is_trainable.value_or(!is_on_read && at::isFloatingType(dtype));
