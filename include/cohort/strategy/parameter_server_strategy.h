@@ -129,12 +129,12 @@ COHORT_API std::int64_t embedding_key(std::string_view text);
 //
 //   EmbeddingTable users = strategy.embedding_table("users", {.dim = 16, .capacity = 10'000'000,
 //       .eviction = TableEviction::least_recently_used});
-//   std::vector<Variable> trained = model.parameters();
-//   trained.push_back(users.variable());
-//   Adagrad optimizer(trained);
-//   coordinator.schedule([=](const Batch& batch) {
-//     optimizer.minimize(loss_of(model, users.lookup(batch.user_ids)));
+//   const Adagrad adagrad({users.variable()});
+//   const Function train([&](at::Tensor ids, at::Tensor target) {
+//     const at::Tensor score = users.lookup(ids).sum(1);
+//     adagrad.minimize(torch::mse_loss(score, target));
 //   });
+//   coordinator.schedule(train, images, labels);
 //
 // A key that was never updated has its first value, which depends on the seed of ClusterOptions,
 // the names of the table and the key alone: it is the same on any number of servers, and that of
