@@ -268,8 +268,9 @@ TEST(StrategyFiles, HaveCasesWithStepsButWithoutAKind) {
 TEST(StrategyFiles, OfLaterAreNamedButNotCounted) {
   const Json content = {{"id", "a"}, {"steps", Json::array()}};
   std::ostringstream out;
-  run_cases({{"a", content, "", "sharded.json"}, {"b", content, "", "run.json"}}, {}, out);
-  EXPECT_EQ(out.str(), "not yet reached: sharded.json (1 cases)\n1 passed, 0 failed, 0 skipped\n");
+  run_cases({{"a", content, "", "resolver_other.json"}, {"b", content, "", "run.json"}}, {}, out);
+  EXPECT_EQ(out.str(),
+            "not yet reached: resolver_other.json (1 cases)\n1 passed, 0 failed, 0 skipped\n");
 }
 
 // Whether every step of the case is one of resolvers and clusters that the library has.
