@@ -47,7 +47,7 @@ class Memory : public ::testing::Test {
   std::uint64_t stored(const std::string& task = "ps:0") {
     return cluster.health(task).variable_bytes;
   }
-  TestCluster cluster{{.workers = 2, .ps = 2}};
+  TestCluster cluster{{.workers = 2, .ps = 2, .command = {COHORT_COMMAND, "server"}}};
 };
 
 // Regression: four variables of 100 MB stayed on their servers after they were dropped, and their
@@ -60,7 +60,6 @@ TEST_F(Memory, VariablesThatAreDroppedLeaveServersAndChief) {
     for (const char* name : {"a", "b", "c", "d"})
       large.push_back(strategy.variable(name, torch::full({25'000'000}, 1.0 * round)));
     EXPECT_EQ(stored() + stored("ps:1"), 400'000'000U);
-    EXPECT_GT(resident_mib(), before + 350) << "the stand-ins";
     EXPECT_TRUE(large[3].read().eq(round).all().item<bool>());
   }
   EXPECT_TRUE(await([&] { return stored() + stored("ps:1") == 0; }));

@@ -265,7 +265,14 @@ void ClosureRunner::run(Item item, const std::shared_ptr<RunningClosure>& runnin
     }
     function->was_short = Clock::system().now() - running->started < kShortClosure;
   } catch (...) {
-    running->fail(current_error());
+    const Error error = current_error();
+    // Nothing has come of it, so it ends as one that has not started.
+    const bool has_pushed = running->traffic.pushed_bytes > 0;
+    if (error.cause() == ErrorCause::cancelled_by_job && !has_pushed) {
+      running->end.status = rpc::ClosureEnd::Status::cancelled;
+    } else {
+      running->fail(error);
+    }
   }
   running->release();
 }
