@@ -77,6 +77,12 @@ struct Examples {
   }
 };
 
+// `run` makes kSteps steps.
+template <class Run>
+double microseconds_of_example(const Run& run) {
+  return 1e6 * seconds_of(run) / kSteps / kBatch;
+}
+
 // LibTorch in this process.
 class Alone {
  public:
@@ -85,12 +91,10 @@ class Alone {
         optimizer_(model_->parameters(), torch::optim::AdagradOptions(kRate)),
         examples_(rows) {}
 
-  // Microseconds for an example.
   double measure() {
-    return 1e6 * seconds_of([&] {
-             for (int i = 0; i < kSteps; ++i) step();
-           }) /
-           kSteps / kBatch;
+    return microseconds_of_example([&] {
+      for (int i = 0; i < kSteps; ++i) step();
+    });
   }
 
  private:
@@ -120,10 +124,9 @@ class Replicas {
         examples_(rows) {}
 
   double measure() {
-    return 1e6 * seconds_of([&] {
-             for (int i = 0; i < kSteps; ++i) step();
-           }) /
-           kSteps / kBatch;
+    return microseconds_of_example([&] {
+      for (int i = 0; i < kSteps; ++i) step();
+    });
   }
 
  private:
@@ -169,7 +172,7 @@ class Cluster {
   }
 
   double measure() {
-    return 1e6 * seconds_of([&] { steps(kSteps); }) / kSteps / kBatch;
+    return microseconds_of_example([&] { steps(kSteps); });
   }
   // The bytes that a worker pulls and pushes in a step.
   std::pair<double, double> bytes_of_a_step() {

@@ -20,8 +20,8 @@ namespace cohort {
 // the stand-in equals the server's value before and after each read and update. Thread-safe.
 class COHORT_API RemoteVariable final : public VariableImpl {
  public:
-  // `stand_in` is a real tensor of the right spec (requires_grad when trainable); its content is
-  // the initial value. `id` is its number in the messages to servers. `home` is a RemoteHome; it is
+  // `stand_in` is a real tensor of the right spec (requires_grad when trainable), of any
+  // content. `id` is its number in the messages to servers. `home` is a RemoteHome; it is
   // weak, so that a variable does not keep the connections of a destroyed strategy alive.
   RemoteVariable(std::string name, at::Tensor stand_in, bool is_trainable, std::uint64_t id,
                  std::weak_ptr<VariableHome> home, bool is_table = false);

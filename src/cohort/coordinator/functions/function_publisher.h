@@ -30,8 +30,8 @@ class FunctionPublisher {
   // The step for a call with these arguments, traced if there is none. Other callers see it only
   // after every ready worker has it: until then they wait for the trace.
   std::shared_ptr<StepFunction> step_for(const Function& fn, std::span<const Nest> arguments);
-  // A step for a call with a resource that no worker could make, as `reason` says. It has no
-  // program: the worker that gets the closure reports the error of its resource.
+  // A step for a call with a resource that no worker could make. It has no program: the worker that
+  // gets the closure reports the error of its resource.
   std::shared_ptr<StepFunction> step_without_program(const Function& fn,
                                                      std::span<const Nest> arguments);
   // Traces a step again for an element that a worker drew, if no program fits it. The caller holds
