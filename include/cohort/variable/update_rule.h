@@ -53,7 +53,17 @@ class COHORT_API UpdateRule {
   // updating all.
   virtual void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                       const at::Tensor& gradient, std::span<const double> hyper) const = 0;
+  // The same in place for rows row_ids[i] of the value, and of the slots that have as many rows, by
+  // row i of the gradient. `row_ids`: int64 [n], each row once, all of them rows of the value.
+  // Unless a rule overrides it, the rows are copied out, updated and copied back, which throws if
+  // there is no memory for them.
+  virtual void update_rows(at::Tensor& value, std::span<at::Tensor> slots,
+                           const at::Tensor& row_ids, const at::Tensor& gradient,
+                           std::span<const double> hyper) const;
 };
+
+// Whether a slot has a row for each row of the value. Others have one number for all of them.
+COHORT_API bool has_rows(const at::Tensor& slot, const at::Tensor& value);
 
 // Throws invalid_argument, naming `variable_name`, if the gradient or the hyperparameters do not
 // fit the variable and the rule; unimplemented if the variable is neither float32 nor float64. Does

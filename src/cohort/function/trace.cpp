@@ -23,6 +23,7 @@
 #include "cohort/function/tracer/memory.h"
 #include "cohort/function/tracer/recorder.h"
 #include "cohort/function/tracer/row_gathering.h"
+#include "cohort/function/tracer/sparse_gradients.h"
 #include "cohort/function/tracing_mode.h"
 
 namespace cohort::function {
@@ -231,7 +232,8 @@ class Passes {
     pass.variables = recorder.variables();
     pass.hint = recorder.hint();
     pass.drops_gradients = recorder.drops_gradients();
-    if (options_.lists_ops || options_.gathers_rows) pass.specs = recorder.specs();
+    if (options_.lists_ops || options_.gathers_rows || options_.takes_rows)
+      pass.specs = recorder.specs();
     return pass;
   }
 
@@ -337,6 +339,7 @@ Traced trace(const std::vector<at::Tensor>& inputs, const std::vector<at::Tensor
       gather_rows(first.completed, first.specs);
       note_variables(first.completed, first.info);
     }
+    if (options.takes_rows) make_gradients_sparse(first.completed, first.specs, options.takes_rows);
     // The body's temporary tensors are made from host values, which are frozen anyway.
     std::erase_if(first.frozen, [](const FrozenTensor& one) { return !one.is_alive(); });
     return {.bytes = encode(first.completed),

@@ -21,6 +21,7 @@
 #include "cohort/core/export.h"
 #include "cohort/function/frozen_tensor.h"
 #include "cohort/function/prepared_program.h"
+#include "cohort/function/tracer/sparse_gradients.h"
 
 namespace cohort::function {
 
@@ -61,6 +62,8 @@ struct TraceOptions {
   // The program reads only those rows of a variable that it uses, and updates them alone, where it
   // can (tracer/row_gathering.h).
   bool gathers_rows = false;
+  // Unless it is empty: which calls take sparse gradients (tracer/sparse_gradients.h).
+  TakesRows takes_rows = {};
   // Errors say where the op was called; finding that takes up to a second in a program with much
   // debug information.
   bool names_call_site = true;

@@ -134,6 +134,7 @@ ProgramInfo TracedFunction::trace(const TraceSetting& setting, const DrawFn& dra
   options.lists_ops = true;
   options.runs_here = setting.runs_here;
   options.gathers_rows = !setting.runs_here;  // variables are on servers
+  options.takes_rows = setting.takes_rows;
   std::vector<ResultStructure> results;
   const TracingModeScope mode(signature_.mode());
   const FlagsScope flags(frozen_.flags);

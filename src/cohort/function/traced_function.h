@@ -39,6 +39,7 @@ struct TraceSetting {
   std::function<std::vector<at::Tensor>(int pass)> worker_index = {};
   // The program runs in this process, where updates read the hyperparameters themselves.
   bool runs_here = false;
+  TakesRows takes_rows = {};
   // Called before each pass, with the tensors among the arguments as the function gets them.
   std::function<void(const std::vector<at::Tensor>& inputs)> begin_pass =
       [](const std::vector<at::Tensor>&) {};

@@ -71,6 +71,9 @@ class StepCall {
   // where the replicas' values cannot be combined.
   virtual std::unique_ptr<const JoinedCall> join(const std::vector<const StepCall*>& all) const = 0;
 
+  // Whether it takes a sparse gradient in place of this value, and does the same.
+  virtual bool takes_rows(std::size_t /*value*/) const { return false; }
+
   // For several workers: the text that must be the same on all of them.
   virtual std::string text_over_workers() const { return text(); }
   // A number that is summed over all replicas, and join() with the sum over the other workers.

@@ -5,7 +5,6 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/zeros.h>
 
 #include <algorithm>
@@ -16,20 +15,10 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::variable {
 namespace {
-
-std::span<const std::int64_t> ids_of(const at::Tensor& ids) {
-  return {ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())};
-}
-
-at::Tensor tensor_of_ids(const std::vector<std::int64_t>& ids) {
-  const at::Tensor tensor =
-      at::empty({static_cast<std::int64_t>(ids.size())}, at::TensorOptions(at::kLong));
-  std::copy(ids.begin(), ids.end(), tensor.data_ptr<std::int64_t>());
-  return tensor;
-}
 
 at::Tensor zero_rows(std::size_t count, const at::Tensor& like) {
   std::vector<std::int64_t> sizes = like.sizes().vec();
@@ -92,7 +81,7 @@ GradientRows sum_rows(const GradientRows& gradient) {
   COHORT_ASSERT(gradient.ids.numel() == gradient.values.size(0));
   const at::Tensor ids = gradient.ids.contiguous();
   const at::Tensor values = gradient.values.detach().contiguous();
-  const std::span<const std::int64_t> all = ids_of(ids);
+  const std::span<const std::int64_t> all = numbers_of(ids);
   std::vector<std::size_t> from(all.size());
   std::iota(from.begin(), from.end(), 0);
   std::stable_sort(from.begin(), from.end(),
@@ -105,7 +94,7 @@ GradientRows sum_rows(const GradientRows& gradient) {
   }
   const at::Tensor sums = zero_rows(rows.size(), values);
   add_rows_to(sums, to, values, from);
-  return {tensor_of_ids(rows).unsqueeze(0), sums};
+  return {tensor_of(rows).unsqueeze(0), sums};
 }
 
 at::Tensor sum_rows(const at::Tensor& gradient) {
@@ -117,7 +106,7 @@ at::Tensor sum_rows(const at::Tensor& gradient) {
   }
   if (!is_added_here(rows_of(plain).values)) return sum_rows(plain.coalesce());
   const GradientRows sums = sum_rows(rows_of(plain));
-  const auto ids = ids_of(sums.ids);
+  const auto ids = numbers_of(sums.ids);
   COHORT_CHECK(ids.empty() || (ids.front() >= 0 && ids.back() < plain.size(0)),
                ErrorCode::invalid_argument, "[variable.apply] expected rows in [0, ", plain.size(0),
                ") in a sparse gradient, got rows from ", ids.front(), " to ", ids.back());
@@ -126,14 +115,14 @@ at::Tensor sum_rows(const at::Tensor& gradient) {
 
 bool are_summed(const at::Tensor& ids) {
   if (ids.scalar_type() != at::kLong || !ids.is_contiguous()) return false;
-  return std::ranges::adjacent_find(ids_of(ids), std::greater_equal{}) == ids_of(ids).end();
+  return std::ranges::adjacent_find(numbers_of(ids), std::greater_equal{}) == numbers_of(ids).end();
 }
 
 at::Tensor add_rows(const at::Tensor& left, const at::Tensor& right) {
   if (!is_added_here(rows_of(left).values)) return left.add(right.to(left.device())).coalesce();
   const GradientRows first = rows_of(left), second = rows_of(right);
   const at::Tensor first_ids = first.ids.contiguous(), second_ids = second.ids.contiguous();
-  const auto a = ids_of(first_ids), b = ids_of(second_ids);
+  const auto a = numbers_of(first_ids), b = numbers_of(second_ids);
   std::vector<std::int64_t> rows;
   std::set_union(a.begin(), a.end(), b.begin(), b.end(), std::back_inserter(rows));
   const at::Tensor sums = zero_rows(rows.size(), first.values);
@@ -149,7 +138,7 @@ at::Tensor add_rows(const at::Tensor& left, const at::Tensor& right) {
   };
   add(a, first.values);
   add(b, second.values);
-  return summed_row_gradient(tensor_of_ids(rows), sums, left.sizes());
+  return summed_row_gradient(tensor_of(rows), sums, left.sizes());
 }
 
 at::Tensor add_all_rows(std::span<const at::Tensor> gradients) {

@@ -12,6 +12,8 @@ namespace cohort::variable {
 // cache, and without this the loop waits for each one.
 inline constexpr std::size_t kRowsAhead = 16;
 inline constexpr std::size_t kCacheLine = 64;
+// Of a longer row only the beginning is loaded early; the processor guesses the rest.
+inline constexpr std::size_t kEarlyBytes = 4 * kCacheLine;
 
 inline void load_early(const std::byte* row, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(row + at);
@@ -21,7 +23,7 @@ inline void load_early(const std::byte* row, std::size_t bytes) {
 // begins, without reading it. A row has this many bytes.
 template <class RowOf, class Visit>
 void for_each_row(std::size_t count, std::size_t bytes, const RowOf& row_of, const Visit& visit) {
-  const std::size_t loaded = std::min<std::size_t>(bytes, 4 * kCacheLine);
+  const std::size_t loaded = std::min<std::size_t>(bytes, kEarlyBytes);
   for (std::size_t i = 0; i < std::min(count, kRowsAhead); ++i) load_early(row_of(i), loaded);
   for (std::size_t i = 0; i < count; ++i) {
     if (i + kRowsAhead < count) load_early(row_of(i + kRowsAhead), loaded);

@@ -2,6 +2,7 @@
 #include "cohort/variable/rows.h"
 
 #include <ATen/Dispatch.h>
+#include <ATen/Parallel.h>
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_unique.h>
 #include <ATen/ops/empty.h>
@@ -114,16 +115,26 @@ void check_indices(std::string_view call, std::string_view name, const TensorSpe
   }
 }
 
+std::span<const std::int64_t> numbers_of(const at::Tensor& ids) {
+  return {ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())};
+}
+
+at::Tensor tensor_of(std::span<const std::int64_t> numbers) {
+  const at::Tensor tensor =
+      at::empty({static_cast<std::int64_t>(numbers.size())}, at::TensorOptions(at::kLong));
+  std::copy(numbers.begin(), numbers.end(), tensor.data_ptr<std::int64_t>());
+  return tensor;
+}
+
 namespace {
 
 // Calls visit(place of row index[i] in the value, i) for one i after the other.
 template <class Visit>
-void for_each_index(const at::Tensor& value, const at::Tensor& indices, std::size_t bytes,
+void for_each_index(const at::Tensor& value, std::span<const std::int64_t> index, std::size_t bytes,
                     const Visit& visit) {
   auto* const own = static_cast<std::byte*>(value.data_ptr());
-  const auto* const index = indices.data_ptr<std::int64_t>();
   for_each_row(
-      static_cast<std::size_t>(indices.numel()), bytes,
+      index.size(), bytes,
       [&](std::size_t i) { return own + static_cast<std::size_t>(index[i]) * bytes; }, visit);
 }
 
@@ -137,18 +148,27 @@ std::size_t row_bytes(const at::Tensor& rows) {
 void copy_rows(const at::Tensor& rows, const at::Tensor& value, const at::Tensor& indices) {
   if (row_bytes(rows) == 0) return;
   auto* const out = static_cast<std::byte*>(rows.data_ptr());
-  with_row_size(row_bytes(rows), [&](auto bytes) {
-    for_each_index(value, indices, bytes, [&](const std::byte* row, std::size_t i) {
-      std::memcpy(out + i * bytes, row, bytes);
+  const auto index = numbers_of(indices);
+  // For fewer bytes a second thread costs more than it saves.
+  constexpr std::size_t kParallelBytes = std::size_t{4} << 20;
+  const std::size_t at_once = std::max<std::size_t>(1, kParallelBytes / row_bytes(rows));
+  const auto copy = [&](std::int64_t begin, std::int64_t end) {
+    const auto first = static_cast<std::size_t>(begin), last = static_cast<std::size_t>(end);
+    with_row_size(row_bytes(rows), [&](auto bytes) {
+      for_each_index(value, index.subspan(first, last - first), bytes,
+                     [&](const std::byte* row, std::size_t i) {
+                       std::memcpy(out + (first + i) * bytes, row, bytes);
+                     });
     });
-  });
+  };
+  at::parallel_for(0, indices.numel(), static_cast<std::int64_t>(at_once), copy);
 }
 
 void replace_rows(const at::Tensor& value, const at::Tensor& indices, const at::Tensor& rows) {
   if (row_bytes(rows) == 0) return;
   const auto* const in = static_cast<const std::byte*>(rows.data_ptr());
   with_row_size(row_bytes(rows), [&](auto bytes) {
-    for_each_index(value, indices, bytes,
+    for_each_index(value, numbers_of(indices), bytes,
                    [&](std::byte* row, std::size_t i) { std::memcpy(row, in + i * bytes, bytes); });
   });
 }
@@ -209,17 +229,6 @@ void apply_rows(Effect::Kind kind, const at::Tensor& value, const at::Tensor& in
 }
 
 namespace {
-
-std::span<const std::int64_t> numbers_of(const at::Tensor& ids) {
-  return {ids.data_ptr<std::int64_t>(), static_cast<std::size_t>(ids.numel())};
-}
-
-at::Tensor tensor_of(const std::vector<std::int64_t>& numbers) {
-  const at::Tensor tensor =
-      at::empty({static_cast<std::int64_t>(numbers.size())}, at::TensorOptions(at::kLong));
-  std::copy(numbers.begin(), numbers.end(), tensor.data_ptr<std::int64_t>());
-  return tensor;
-}
 
 std::size_t part_of(std::span<const std::int64_t> first_rows, std::int64_t row) {
   const auto after = std::upper_bound(first_rows.begin(), first_rows.end(), row);

@@ -45,6 +45,10 @@ COHORT_API void copy_rows(const at::Tensor& rows, const at::Tensor& value,
 COHORT_API void replace_rows(const at::Tensor& value, const at::Tensor& indices,
                              const at::Tensor& rows);
 
+// int64 [n], contiguous and on the CPU, and the opposite, which copies.
+COHORT_API std::span<const std::int64_t> numbers_of(const at::Tensor& ids);
+COHORT_API at::Tensor tensor_of(std::span<const std::int64_t> numbers);
+
 // --- a value whose rows are divided into parts --------------------------------------------------
 
 // The rows among some ids that one part has.

@@ -29,7 +29,7 @@ namespace {
 using ::testing::ElementsAre;
 using testing::throws_error;
 
-at::Tensor numbers(const std::vector<std::int64_t>& all) { return at::tensor(all, at::kLong); }
+at::Tensor row_numbers(const std::vector<std::int64_t>& all) { return at::tensor(all, at::kLong); }
 at::Tensor matrix(std::int64_t rows) {
   return at::arange(2 * rows).to(at::kFloat).view({rows, 2}).clone();
 }
@@ -81,7 +81,7 @@ TEST(ShardedVariable, SlicesAreThoseOfPython) {
     std::int64_t step = number(-5, 5);
     if (step == 0) step = 1;
     const at::Tensor expected =
-        value.index_select(0, numbers(python_slice(all, start, stop, step)));
+        value.index_select(0, row_numbers(python_slice(all, start, stop, step)));
     ASSERT_TRUE(at::equal(variable.slice(start, stop, step), expected))
         << start.value_or(-99) << ":" << stop.value_or(-99) << ":" << step << " of " << all;
   }
@@ -96,10 +96,10 @@ TEST(ShardedVariable, IsOneVariableOfItsShards) {
   EXPECT_THAT([&] { table[7]; }, throws_error(ErrorCode::out_of_range, "from -7 to 6, got 7"));
   table.variable().assign_add(at::ones({7, 2}));
   EXPECT_TRUE(at::equal(table.shards()[1].read(), matrix(7).narrow(0, 3, 2) + 1));
-  table.variable().scatter_update(numbers({6, 0, 6}),
+  table.variable().scatter_update(row_numbers({6, 0, 6}),
                                   at::tensor({1, 1, 2, 2, 3, 3}, at::kFloat).view({3, 2}));
   EXPECT_TRUE(at::equal(table[6], at::full({2}, 3, at::kFloat)));
-  EXPECT_TRUE(at::equal(table.sparse_read(numbers({6, 0, 6})),
+  EXPECT_TRUE(at::equal(table.sparse_read(row_numbers({6, 0, 6})),
                         at::tensor({3, 3, 2, 2, 3, 3}, at::kFloat).view({3, 2})));
 }
 
@@ -107,7 +107,7 @@ TEST(ShardedVariable, AWholeVariableIsItsOnlyShard) {
   const ShardedVariable alone(local_variable("w", matrix(3)));
   EXPECT_THAT(alone.shards(), ElementsAre(alone.variable()));
   EXPECT_THAT(alone.offsets(), ElementsAre(0));
-  EXPECT_TRUE(at::equal(alone.slice({}, {}, -2), matrix(3).index_select(0, numbers({2, 0}))));
+  EXPECT_TRUE(at::equal(alone.slice({}, {}, -2), matrix(3).index_select(0, row_numbers({2, 0}))));
 }
 
 TEST(ShardedVariable, RefusesShardsThatDoNotFit) {
@@ -139,15 +139,15 @@ TEST(ShardedVariable, RefusesShardsThatDoNotFit) {
 
 TEST(ShardedVariable, ScatterAndSparseReadNeedEvenShards) {
   const ShardedVariable odd = shards_of(matrix(5), {1, 4});
-  EXPECT_THAT([&] { odd.sparse_read(numbers({0})); },
+  EXPECT_THAT([&] { odd.sparse_read(row_numbers({0})); },
               throws_error(ErrorCode::unimplemented, "1 rows in shard 0"));
   EXPECT_THAT(
       [&] {
-        odd.variable().scatter_add(numbers({0}), at::ones({1, 2}));
+        odd.variable().scatter_add(row_numbers({0}), at::ones({1, 2}));
       },
       throws_error(ErrorCode::unimplemented, "embedding_lookup"));
-  EXPECT_TRUE(at::equal(embedding_lookup(odd.variable(), numbers({4, 0, 1})),
-                        matrix(5).index_select(0, numbers({4, 0, 1}))));
+  EXPECT_TRUE(at::equal(embedding_lookup(odd.variable(), row_numbers({4, 0, 1})),
+                        matrix(5).index_select(0, row_numbers({4, 0, 1}))));
 }
 
 TEST(ShardedVariable, StateGoesToOtherShards) {
@@ -168,7 +168,7 @@ TEST(ShardedVariable, StepsUseTheShards) {
 TEST(EmbeddingLookup, GradientsFlowToTheRows) {
   const Variable whole = local_variable("w", matrix(4));
   const ShardedVariable divided = shards_of(matrix(4), {3, 1});
-  const at::Tensor ids = numbers({3, 0, 3, 1}).view({2, 2});
+  const at::Tensor ids = row_numbers({3, 0, 3, 1}).view({2, 2});
   const at::Tensor scale = at::rand({2, 2, 2});
   const at::Tensor expected =
       torch::autograd::grad({(embedding_lookup(whole, ids) * scale).sum()}, {whole.tensor()})[0];
@@ -182,7 +182,7 @@ TEST(EmbeddingLookup, GradientsFlowToTheRows) {
 
 TEST(EmbeddingLookup, ScalesLongRowsToTheNorm) {
   const Variable w = local_variable("w", at::tensor({0, 0, 3, 4}, at::kFloat).view({2, 2}));
-  const at::Tensor rows = embedding_lookup(w, numbers({0, 1}), 2.5);
+  const at::Tensor rows = embedding_lookup(w, row_numbers({0, 1}), 2.5);
   EXPECT_TRUE(at::equal(rows, at::tensor({0.0, 0.0, 1.5, 2.0}, at::kFloat).view({2, 2})));
   const at::Tensor gradient = torch::autograd::grad({rows.sum()}, {w.tensor()})[0];
   EXPECT_TRUE(gradient.isfinite().all().item<bool>());
@@ -192,7 +192,7 @@ TEST(EmbeddingLookup, RefusesIdsThatAreNoRows) {
   const Variable w = local_variable("w", matrix(4));
   EXPECT_THAT(
       [&] {
-        embedding_lookup(w, numbers({0, 4}));
+        embedding_lookup(w, row_numbers({0, 4}));
       },
       throws_error(ErrorCode::invalid_argument, "the 4 rows of variable 'w', got 4 at"));
   EXPECT_THAT([&] { embedding_lookup(w, at::ones({2})); },
@@ -209,14 +209,14 @@ at::Tensor sparse(const std::vector<std::vector<std::int64_t>>& bags, const at::
       columns.push_back(static_cast<std::int64_t>(k));
     }
   }
-  return at::sparse_coo_tensor(at::stack({numbers(rows), numbers(columns)}), values,
+  return at::sparse_coo_tensor(at::stack({row_numbers(rows), row_numbers(columns)}), values,
                                {static_cast<std::int64_t>(bags.size()), width});
 }
 
 TEST(SparseLookup, HasTheNumbersOfEmbeddingBag) {
   const ShardedVariable table = shards_of(matrix(9), {3, 3, 3});
   const std::vector<std::vector<std::int64_t>> bags = {{8, 0, 4}, {}, {5, 5}, {1}};
-  const at::Tensor ids = numbers({8, 0, 4, 5, 5, 1}), offsets = numbers({0, 3, 3, 5});
+  const at::Tensor ids = row_numbers({8, 0, 4, 5, 5, 1}), offsets = row_numbers({0, 3, 3, 5});
   const at::Tensor sums =
       std::get<0>(at::embedding_bag(matrix(9), ids, offsets, false, /*mode=*/0));
   const at::Tensor means =
@@ -238,7 +238,7 @@ TEST(SparseLookup, HasTheNumbersOfEmbeddingBag) {
 TEST(SparseLookup, TheSafeOneLeavesOutWhatIsMissing) {
   const Variable w = local_variable("w", matrix(9));
   const std::vector<std::vector<std::int64_t>> bags = {{8, -1}, {-3}, {4}, {2}};
-  const at::Tensor ids = sparse(bags, numbers({8, -1, -3, 4, 2}), 2);
+  const at::Tensor ids = sparse(bags, row_numbers({8, -1, -3, 4, 2}), 2);
   const at::Tensor weights = sparse(bags, at::tensor({1, 1, 1, 0, 2}, at::kFloat), 2);
   const at::Tensor rows = safe_embedding_lookup_sparse(w, ids, {.weights = weights});
   EXPECT_TRUE(
@@ -255,8 +255,8 @@ TEST(SparseLookup, TheSafeOneLeavesOutWhatIsMissing) {
 
 TEST(SparseLookup, RefusesWhatDoesNotFit) {
   const Variable w = local_variable("w", matrix(9));
-  const at::Tensor ids = sparse({{1}, {2}}, numbers({1, 2}), 1);
-  EXPECT_THAT([&] { embedding_lookup_sparse(w, numbers({1})); },
+  const at::Tensor ids = sparse({{1}, {2}}, row_numbers({1, 2}), 1);
+  EXPECT_THAT([&] { embedding_lookup_sparse(w, row_numbers({1})); },
               throws_error(ErrorCode::invalid_argument, "a sparse tensor of ids"));
   EXPECT_THAT([&] { embedding_lookup_sparse(w, ids, {.weights = ids}); },
               throws_error(ErrorCode::invalid_argument, "floating-point weights"));

@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/update_rule.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/index_copy.h>
+#include <ATen/ops/index_select.h>
+
 #include <cmath>
 
 #include "cohort/core/error.h"
@@ -52,6 +57,24 @@ HyperparameterRange range_of(const UpdateRule& rule, std::size_t index) {
 }
 
 }  // namespace
+
+bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
+  return slot.dim() > 0 && slot.size(0) == value.size(0);
+}
+
+void UpdateRule::update_rows(at::Tensor& value, std::span<at::Tensor> slots,
+                             const at::Tensor& row_ids, const at::Tensor& gradient,
+                             std::span<const double> hyper) const {
+  const at::AutoDispatchBelowADInplaceOrView raw;  // autograd knows nothing of an update
+  at::Tensor rows = value.index_select(0, row_ids);
+  std::vector<at::Tensor> of_slots;
+  for (const at::Tensor& slot : slots)
+    of_slots.push_back(has_rows(slot, value) ? slot.index_select(0, row_ids) : slot);
+  update(rows, rows, of_slots, gradient, hyper);
+  value.index_copy_(0, row_ids, rows);
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    if (has_rows(slots[i], value)) slots[i].index_copy_(0, row_ids, of_slots[i]);
+}
 
 void check_hyperparameter_range(HyperparameterRange range, std::string_view where,
                                 std::string_view name, double value, std::string_view detail) {

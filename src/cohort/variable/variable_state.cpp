@@ -53,29 +53,17 @@ std::vector<bool> are_by_element(const variable::UpdateRule& rule, const at::Ten
   return are;
 }
 
-// On a GPU, LibTorch's kernels copy rows.
-void copy_rows(at::Tensor& rows, const at::Tensor& value, const at::Tensor& ids) {
-  if (!value.is_cpu()) {
-    at::index_select_out(rows, value, 0, ids);
+// These rows, also to another device.
+void copy_rows(at::Tensor& to, const at::Tensor& from, const at::Tensor& ids) {
+  const at::Tensor rows = from.index_select(0, ids.to(from.device())).to(to.device());
+  if (to.is_cpu()) {
+    variable::replace_rows(to, ids.cpu(), rows);
   } else {
-    variable::copy_rows(rows, value, ids);
+    to.index_copy_(0, ids.to(to.device()), rows);
   }
 }
-void write_rows(at::Tensor& value, const at::Tensor& ids, const at::Tensor& rows) {
-  if (!value.is_cpu()) {
-    value.index_copy_(0, ids, rows);
-    return;
-  }
-  variable::replace_rows(value, ids, rows);
-  value.unsafeGetTensorImpl()->bump_version();
-}
 
-// The others have one number for all rows.
-bool has_rows(const at::Tensor& slot, const at::Tensor& value) {
-  return slot.dim() > 0 && slot.size(0) == value.size(0);
-}
-
-// The copies of rows on the CPU do not look at the ids; the kernels of LibTorch on a GPU do.
+// The rules do not look at the ids on the CPU; the kernels of LibTorch on a GPU do.
 void check_row_ids(const at::Tensor& ids, const at::Tensor& value, std::string_view name) {
   if (!value.is_cpu()) return;
   const auto* const all = ids.data_ptr<std::int64_t>();
@@ -83,38 +71,6 @@ void check_row_ids(const at::Tensor& ids, const at::Tensor& value, std::string_v
     COHORT_CHECK(all[i] >= 0 && all[i] < value.size(0), ErrorCode::invalid_argument,
                  "[variable.apply] expected rows in [0, ", value.size(0),
                  ") in a sparse gradient, got row ", all[i], " (variable '", name, "')");
-  }
-}
-
-// How many rows are updated at once. A slot with one number for all rows, such as a count of steps,
-// changes in each call of the rule; then all rows are updated at once.
-std::int64_t rows_at_once(const at::Tensor& value, const std::vector<at::Tensor>& slots,
-                          std::int64_t count) {
-  const bool are_of_rows = std::all_of(
-      slots.begin(), slots.end(), [&](const at::Tensor& slot) { return has_rows(slot, value); });
-  if (!are_of_rows || !value.is_cpu() || value.numel() == 0) return count;
-  return std::min(count, rows_in_cache(value.nbytes() / static_cast<std::uint64_t>(value.size(0))));
-}
-
-// Makes a step on these rows. `rows`: those of a reserve, with memory for them.
-void update_rows(const variable::UpdateRule& rule, VariableState::Reserve rows,
-                 at::Tensor& new_value, std::vector<at::Tensor>& slots,
-                 std::span<const double> hyper) {
-  // The rows of the value are those before the step, also where `new_value` is the value.
-  copy_rows(rows.new_rows, new_value, rows.row_ids);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    at::Tensor& of_slot = rows.slot_rows[i];
-    if (of_slot.defined()) {
-      of_slot = of_slot.narrow(0, 0, rows.row_ids.numel());
-      copy_rows(of_slot, slots[i], rows.row_ids);
-    } else {
-      of_slot = slots[i];
-    }
-  }
-  rule.update(rows.new_rows, rows.new_rows, rows.slot_rows, rows.gradient, hyper);
-  write_rows(new_value, rows.row_ids, rows.new_rows);
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    if (!rows.slot_rows[i].is_same(slots[i])) write_rows(slots[i], rows.row_ids, rows.slot_rows[i]);
   }
 }
 
@@ -142,13 +98,6 @@ VariableState::Reserve VariableState::reserve(const SlotKey& key, const at::Tens
   reserve.gradient = std::move(rows.values);
   reserve.row_ids = rows.ids.squeeze(0);
   check_row_ids(reserve.row_ids, value_, variable_name);
-  const RuleSlots& slots =
-      reserve.slots.empty() ? slots_.find(key.optimizer)->second : reserve.slots.mapped();
-  const std::int64_t count = rows_at_once(value_, slots.tensors, reserve.row_ids.numel());
-  reserve.new_rows = memory_for_rows(value_, count);
-  for (const at::Tensor& slot : slots.tensors)
-    reserve.slot_rows.push_back(has_rows(slot, value_) ? memory_for_rows(slot, count)
-                                                       : at::Tensor());
   return reserve;
 }
 
@@ -177,18 +126,8 @@ void VariableState::apply(const SlotKey& key, Reserve reserve, at::Tensor& new_v
     return key.rule.update(new_value, value_, slots, reserve.gradient, hyper);
   const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
   if (!new_value.is_alias_of(value_)) new_value.copy_(value_);
-  const std::int64_t at_once = reserve.new_rows.size(0), all = reserve.row_ids.numel();
-  for (std::int64_t begin = 0; begin < all || begin == 0;
-       begin += std::max<std::int64_t>(1, at_once)) {
-    const std::int64_t count = std::min(at_once, all - begin);
-    update_rows(key.rule,
-                {.slots = {},
-                 .gradient = reserve.gradient.narrow(0, begin, count),
-                 .row_ids = reserve.row_ids.narrow(0, begin, count),
-                 .new_rows = reserve.new_rows.narrow(0, 0, count),
-                 .slot_rows = reserve.slot_rows},
-                new_value, slots, hyper);
-  }
+  key.rule.update_rows(new_value, slots, reserve.row_ids, reserve.gradient, hyper);
+  new_value.unsafeGetTensorImpl()->bump_version();
 }
 
 VariableState::Fresh VariableState::reserve_part(const SlotKey& key, std::span<const double> hyper,
@@ -237,10 +176,23 @@ void VariableState::replace_slot(const std::string& optimizer, std::size_t numbe
 
 void VariableState::follow(const VariableState& first, const SlotKey& key, Reserve reserve) {
   const at::AutoDispatchBelowADInplaceOrView raw;  // as an update: autograd knows nothing of it
-  value_.copy_(first.value_);
+  const bool are_fresh = !reserve.slots.empty();
   const auto source = first.slots_.find(key.optimizer);
   std::vector<at::Tensor>& slots = made(key, std::move(reserve.slots)).tensors;
-  for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
+  if (!reserve.row_ids.defined()) {
+    value_.copy_(first.value_);
+    for (std::size_t i = 0; i < slots.size(); ++i) slots[i].copy_(source->second.tensors[i]);
+    return;
+  }
+  copy_rows(value_, first.value_, reserve.row_ids);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const at::Tensor& from = source->second.tensors[i];
+    if (are_fresh || !variable::has_rows(from, first.value_)) {
+      slots[i].copy_(from);
+    } else {
+      copy_rows(slots[i], from, reserve.row_ids);
+    }
+  }
 }
 
 std::vector<internal::OptimizerSlots> VariableState::all_slots(

@@ -92,10 +92,8 @@ class COHORT_API VariableState {
   // An update with its memory, for one apply().
   struct Reserve {
     Fresh slots;
-    at::Tensor gradient;       // of all elements, or of the rows
-    at::Tensor row_ids = {};   // int64 [n], each row once; undefined: all rows
-    at::Tensor new_rows = {};  // of the value
-    std::vector<at::Tensor> slot_rows = {};
+    at::Tensor gradient;      // of all elements, or of the rows
+    at::Tensor row_ids = {};  // int64 [n], each row once; undefined: all rows
   };
   // `gradient`: from prepared_gradient(). already_exists, naming `variable_name`, if this optimizer
   // has slots of another rule; unimplemented if it has slots of a range.

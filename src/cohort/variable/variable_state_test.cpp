@@ -5,6 +5,7 @@
 #include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
@@ -57,7 +58,6 @@ class VariableStateTest : public ::testing::Test {
   VariableState state_{of_two(10)};
 };
 
-// More rows than are updated at once.
 TEST_F(VariableStateTest, ManyRowsAreUpdatedAsAllElementsAre) {
   constexpr std::int64_t kRows = 100'003;
   const at::Tensor start = at::arange(2 * kRows).to(at::kFloat).view({kRows, 2});
@@ -75,6 +75,22 @@ TEST_F(VariableStateTest, ManyRowsAreUpdatedAsAllElementsAre) {
   EXPECT_FALSE(at::equal(dense.value(), start));
   EXPECT_TRUE(at::equal(rows.value(), dense.value()));
   EXPECT_TRUE(at::equal(rows.all_slots("w")[0].tensors[0], dense.all_slots("w")[0].tensors[0]));
+}
+
+TEST_F(VariableStateTest, FollowsTheRowsOfAnUpdate) {
+  const at::Tensor start = at::arange(8).to(at::kFloat).view({4, 2});
+  VariableState first(start.clone()), second(start.clone());
+  const SlotKey key{rule_, "a"};
+  for (const std::int64_t row : {2, 1}) {
+    const at::Tensor gradient = variable::summed_row_gradient(at::full({1}, row, at::kLong),
+                                                              at::ones({1, 2}), start.sizes());
+    at::Tensor value = first.value();
+    first.apply(key, first.reserve(key, gradient, {}, "w"), value, {});
+    second.follow(first, key, second.reserve(key, gradient, {}, "w"));
+    EXPECT_TRUE(at::equal(second.value(), first.value()));
+    EXPECT_TRUE(at::equal(second.all_slots("w")[0].tensors[0], first.all_slots("w")[0].tensors[0]));
+  }
+  EXPECT_FALSE(at::equal(first.value(), start));
 }
 
 // Regression: a gradient that says that its rows are in order was not looked at, and memory beside

@@ -35,8 +35,9 @@ class AdagradRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[3] >= kLeastNormal && hyper[4] == 0.0;
   }
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
     const double decayed = next_rate(slots[1], hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(decayed);
@@ -47,8 +48,8 @@ class AdagradRule final : public ElementRule {
       T* sums = slots[0].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
       with_flag(hyper[4] != 0.0, [&](auto decays) {
-        for_each_element(value.numel(), [=](std::int64_t i) {
-          const T slope = slope_of(decays, g[i], p[i], decay);
+        elements.for_each([=](std::int64_t i, std::int64_t j) {
+          const T slope = slope_of(decays, g[j], p[i], decay);
           const T sum = sums[i] + slope * slope;
           sums[i] = sum;
           out[i] = p[i] - rate * slope / (std::sqrt(sum) + eps);

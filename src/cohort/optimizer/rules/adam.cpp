@@ -34,8 +34,9 @@ class AdamRule final : public ElementRule {
     if (kAmsgrad) add_slot("max_exp_avg_sq");
   }
 
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
     const Step step = next_step(slots[2], hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(step.rate);
@@ -52,8 +53,8 @@ class AdamRule final : public ElementRule {
       T* largest = kAmsgrad ? slots[3].data_ptr<T>() : v;
       T* out = new_value.data_ptr<T>();
       with_flag(!kIsDecoupled && hyper[4] != 0.0, [&](auto decays) {
-        for_each_element(value.numel(), [=](std::int64_t i) {
-          const T slope = slope_of(decays, g[i], p[i], decay);
+        elements.for_each([=](std::int64_t i, std::int64_t j) {
+          const T slope = slope_of(decays, g[j], p[i], decay);
           const T start = kIsDecoupled ? kept * p[i] : p[i];
           const T mean = beta_1 * m[i] + rest_1 * slope;
           const T square = beta_2 * v[i] + rest_2 * slope * slope;

@@ -8,6 +8,9 @@
 #include <ATen/ops/zeros.h>
 #include <ATen/ops/zeros_like.h>
 
+#include <algorithm>
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <limits>
@@ -19,6 +22,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/variable/row_loop.h"
 #include "cohort/variable/update_rule.h"
 
 #if defined(__SSE2__)
@@ -49,21 +53,86 @@ class FlushDenormals {
 // For fewer elements a second thread costs more than it saves.
 inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
 
-// Calls fn(i) for each element. fn may read and write only element i of its tensors. So it can be
-// vectorised although new_value may be value itself, and splitting changes no bit.
-template <class Fn>
-void for_each_element(std::int64_t count, const Fn& fn) {
-  at::parallel_for(0, count, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
-    const FlushDenormals flush;
+// Which elements of a value and its slots an update changes: all, or those of some rows.
+class Elements {
+ public:
+  static Elements all_of(const at::Tensor& value) { return Elements(value.numel()); }
+  // `row_ids`: int64 [n], each row once.
+  static Elements of_rows(const at::Tensor& value, std::span<const at::Tensor> slots,
+                          const at::Tensor& row_ids) {
+    if (value.numel() == 0 || row_ids.numel() == 0) return Elements(0);
+    Elements elements(value.numel() / value.size(0));
+    elements.row_ids_ = row_ids.data_ptr<std::int64_t>();
+    elements.num_rows_ = row_ids.numel();
+    elements.load_early_from(value);
+    for (const at::Tensor& slot : slots)
+      if (variable::has_rows(slot, value)) elements.load_early_from(slot);
+    return elements;
+  }
+
+  // Calls fn(i, j) for each of them: element i of the value and of the slots, and element j of the
+  // gradient. fn may read and write only these. So it can be vectorised although new_value may be
+  // value itself, and splitting changes no bit.
+  template <class Fn>
+  void for_each(const Fn& fn) const {
+    if (row_ids_ != nullptr) return for_each_of_rows(fn);
+    at::parallel_for(0, count_, kParallelElements, [&fn](std::int64_t begin, std::int64_t end) {
+      const FlushDenormals flush;
+      for_range(begin, begin, end - begin, fn);
+    });
+  }
+
+ private:
+  struct Table {
+    const std::byte* rows;
+    std::size_t row_bytes;
+  };
+
+  explicit Elements(std::int64_t count) : count_(count) {}
+  void load_early_from(const at::Tensor& tensor) {
+    if (num_tables_ == tables_.size()) return;
+    tables_[num_tables_++] = {static_cast<const std::byte*>(tensor.data_ptr()),
+                              tensor.nbytes() / static_cast<std::size_t>(tensor.size(0))};
+  }
+
+  template <class Fn>
+  static void for_range(std::int64_t i, std::int64_t j, std::int64_t count, const Fn& fn) {
     const Fn element = fn;  // a copy keeps its pointers in registers
 #if defined(__clang__)
 #pragma clang loop vectorize(assume_safety)
 #else
 #pragma GCC ivdep
 #endif
-    for (std::int64_t i = begin; i < end; ++i) element(i);
-  });
-}
+    for (std::int64_t k = 0; k < count; ++k) element(i + k, j + k);
+  }
+
+  template <class Fn>
+  void for_each_of_rows(const Fn& fn) const {
+    const std::int64_t grain = std::max<std::int64_t>(1, kParallelElements / count_);
+    at::parallel_for(0, num_rows_, grain, [&](std::int64_t begin, std::int64_t end) {
+      const FlushDenormals flush;
+      const auto ahead = static_cast<std::int64_t>(variable::kRowsAhead);
+      for (std::int64_t row = begin; row < std::min(end, begin + ahead); ++row) load_early(row);
+      for (std::int64_t row = begin; row < end; ++row) {
+        if (row + ahead < end) load_early(row + ahead);
+        for_range(row_ids_[row] * count_, row * count_, count_, fn);
+      }
+    });
+  }
+  void load_early(std::int64_t row) const {
+    for (std::size_t i = 0; i < num_tables_; ++i) {
+      const Table& table = tables_[i];
+      variable::load_early(table.rows + static_cast<std::size_t>(row_ids_[row]) * table.row_bytes,
+                           std::min(table.row_bytes, variable::kEarlyBytes));
+    }
+  }
+
+  std::int64_t count_;  // of all elements, or of those of a row
+  const std::int64_t* row_ids_ = nullptr;
+  std::int64_t num_rows_ = 0;
+  std::array<Table, 4> tables_{};  // a rule has at most three slots with rows
+  std::size_t num_tables_ = 0;
+};
 
 // A smaller divisor may be zero in float32, where numbers too small for a normal exponent are.
 inline constexpr double kLeastNormal = std::numeric_limits<float>::min();
@@ -101,13 +170,20 @@ class ElementRule : public variable::UpdateRule {
 
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
               const at::Tensor& gradient, std::span<const double> hyper) const final {
-    if (value.is_cpu()) return update_on_cpu(new_value, value, slots, gradient, hyper);
+    if (value.is_cpu())
+      return update_on_cpu(Elements::all_of(value), new_value, value, slots, gradient, hyper);
     const at::AutoDispatchBelowADInplaceOrView raw;  // as the loop: autograd knows nothing of it
     update_anywhere(new_value, value, slots, gradient, hyper);
   }
-  virtual void update_on_cpu(at::Tensor& new_value, const at::Tensor& value,
-                             std::span<at::Tensor> slots, const at::Tensor& gradient,
-                             std::span<const double> hyper) const = 0;
+  void update_rows(at::Tensor& value, std::span<at::Tensor> slots, const at::Tensor& row_ids,
+                   const at::Tensor& gradient, std::span<const double> hyper) const final {
+    if (!value.is_cpu())
+      return variable::UpdateRule::update_rows(value, slots, row_ids, gradient, hyper);
+    update_on_cpu(Elements::of_rows(value, slots, row_ids), value, value, slots, gradient, hyper);
+  }
+  virtual void update_on_cpu(const Elements& elements, at::Tensor& new_value,
+                             const at::Tensor& value, std::span<at::Tensor> slots,
+                             const at::Tensor& gradient, std::span<const double> hyper) const = 0;
   virtual void update_anywhere(at::Tensor& new_value, const at::Tensor& value,
                                std::span<at::Tensor> slots, const at::Tensor& gradient,
                                std::span<const double> hyper) const = 0;
@@ -129,7 +205,7 @@ class ElementRule : public variable::UpdateRule {
 
 // The only one of its kind. It is never destroyed, since threads may use it until the process ends.
 template <class Rule>
-const variable::UpdateRule& the() {
+const Rule& the() {
   static const Rule& rule = *new Rule();
   return rule;
 }

@@ -33,9 +33,14 @@ class RMSpropRule final : public ElementRule {
     if (kHasMomentum) add_slot("momentum_buffer");
   }
 
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
-    if (has_paused(hyper)) return update_without(new_value, value, slots, gradient, hyper);
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
+    if (has_paused(hyper)) {
+      without_momentum().update_on_cpu(elements, new_value, value, other_slots(slots), gradient,
+                                       hyper.first(4));
+      return;
+    }
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T alpha = static_cast<T>(hyper[1]), rest = static_cast<T>(1.0 - hyper[1]);
@@ -49,8 +54,8 @@ class RMSpropRule final : public ElementRule {
       T* buffer = kHasMomentum ? slots.back().data_ptr<T>() : nullptr;
       T* out = new_value.data_ptr<T>();
       with_flag(hyper[3] != 0.0, [&](auto decays) {
-        for_each_element(value.numel(), [=](std::int64_t i) {
-          const T slope = slope_of(decays, g[i], p[i], decay);
+        elements.for_each([=](std::int64_t i, std::int64_t j) {
+          const T slope = slope_of(decays, g[j], p[i], decay);
           const T square = alpha * squares[i] + rest * slope * slope;
           T variance = square;
           squares[i] = square;
@@ -74,7 +79,11 @@ class RMSpropRule final : public ElementRule {
 
   void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                        const at::Tensor& gradient, std::span<const double> hyper) const override {
-    if (has_paused(hyper)) return update_without(new_value, value, slots, gradient, hyper);
+    if (has_paused(hyper)) {
+      without_momentum().update_anywhere(new_value, value, other_slots(slots), gradient,
+                                         hyper.first(4));
+      return;
+    }
     const at::Tensor slope = slope_of(gradient, value, hyper[3]);
     slots[0].mul_(hyper[1]).addcmul_(slope, slope, 1.0 - hyper[1]);
     if (kIsCentered) slots[1].mul_(hyper[1]).add_(slope, 1.0 - hyper[1]);
@@ -92,11 +101,9 @@ class RMSpropRule final : public ElementRule {
  private:
   // While the momentum is 0, its buffer stays as it is, as in torch::optim::RMSprop.
   static bool has_paused(std::span<const double> hyper) { return kHasMomentum && hyper[4] == 0.0; }
-  static void update_without(at::Tensor& new_value, const at::Tensor& value,
-                             std::span<at::Tensor> slots, const at::Tensor& gradient,
-                             std::span<const double> hyper) {
-    the<RMSpropRule<kIsCentered, false>>().update(
-        new_value, value, slots.first(kIsCentered ? 2 : 1), gradient, hyper.first(4));
+  static const ElementRule& without_momentum() { return the<RMSpropRule<kIsCentered, false>>(); }
+  static std::span<at::Tensor> other_slots(std::span<at::Tensor> slots) {
+    return slots.first(kIsCentered ? 2 : 1);
   }
 };
 

@@ -11,9 +11,6 @@
 
 namespace cohort {
 namespace optimizer {
-
-const variable::UpdateRule& sgd_rule();
-
 namespace {
 
 class SGDRule final : public ElementRule {
@@ -25,8 +22,9 @@ class SGDRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] == 0.0;
   }
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor>,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor>, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T decay = static_cast<T>(hyper[1]);
@@ -34,8 +32,8 @@ class SGDRule final : public ElementRule {
       const T* g = gradient.data_ptr<T>();
       T* out = new_value.data_ptr<T>();
       with_flag(hyper[1] != 0.0, [&](auto decays) {
-        for_each_element(value.numel(), [=](std::int64_t i) {
-          out[i] = p[i] - rate * slope_of(decays, g[i], p[i], decay);
+        elements.for_each([=](std::int64_t i, std::int64_t j) {
+          out[i] = p[i] - rate * slope_of(decays, g[j], p[i], decay);
         });
       });
     });
@@ -69,9 +67,14 @@ class MomentumRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] == 0.0 && hyper[2] == 0.0;
   }
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
-    if (hyper[1] == 0.0) return update_without(new_value, value, gradient, hyper);
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
+    if (hyper[1] == 0.0) {
+      the<SGDRule>().update_on_cpu(elements, new_value, value, {}, gradient,
+                                   without_momentum(hyper));
+      return;
+    }
     const double part = part_of_gradient(slots, hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
@@ -83,8 +86,8 @@ class MomentumRule final : public ElementRule {
       T* buffer = slots[0].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
       with_flag(hyper[2] != 0.0, [&](auto decays) {
-        for_each_element(value.numel(), [=](std::int64_t i) {
-          const T slope = slope_of(decays, g[i], p[i], decay);
+        elements.for_each([=](std::int64_t i, std::int64_t j) {
+          const T slope = slope_of(decays, g[j], p[i], decay);
           const T accumulated = momentum * buffer[i] + (kIsDampened ? added * slope : slope);
           const bool looks_ahead = kMomentum == Momentum::nesterov;
           buffer[i] = accumulated;
@@ -96,7 +99,10 @@ class MomentumRule final : public ElementRule {
 
   void update_anywhere(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
                        const at::Tensor& gradient, std::span<const double> hyper) const override {
-    if (hyper[1] == 0.0) return update_without(new_value, value, gradient, hyper);
+    if (hyper[1] == 0.0) {
+      the<SGDRule>().update_anywhere(new_value, value, {}, gradient, without_momentum(hyper));
+      return;
+    }
     const at::Tensor slope = slope_of(gradient, value, hyper[2]);
     slots[0].mul_(hyper[1]).add_(slope, part_of_gradient(slots, hyper));
     const at::Tensor step =
@@ -108,9 +114,8 @@ class MomentumRule final : public ElementRule {
   static constexpr bool kIsDampened = kMomentum == Momentum::dampened;
 
   // While the momentum is 0, the buffer stays as it is, as in torch::optim::SGD.
-  static void update_without(at::Tensor& new_value, const at::Tensor& value,
-                             const at::Tensor& gradient, std::span<const double> hyper) {
-    sgd_rule().update(new_value, value, {}, gradient, std::array{hyper[0], hyper[2]});
+  static std::array<double, 2> without_momentum(std::span<const double> hyper) {
+    return {hyper[0], hyper[2]};
   }
   // The factor with which the gradient is added to the buffer. The first one is added undampened.
   static double part_of_gradient(std::span<at::Tensor> slots, std::span<const double> hyper) {

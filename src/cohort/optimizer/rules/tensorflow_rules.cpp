@@ -27,8 +27,9 @@ class TensorflowRMSpropRule final : public ElementRule {
     return {at::ones_like(variable.detach())};
   }
 
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T alpha = static_cast<T>(hyper[1]), rest = static_cast<T>(1.0 - hyper[1]);
@@ -37,10 +38,10 @@ class TensorflowRMSpropRule final : public ElementRule {
       const T* g = gradient.data_ptr<T>();
       T* squares = slots[0].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
-      for_each_element(value.numel(), [=](std::int64_t i) {
-        const T square = alpha * squares[i] + rest * g[i] * g[i];
+      elements.for_each([=](std::int64_t i, std::int64_t j) {
+        const T square = alpha * squares[i] + rest * g[j] * g[j];
         squares[i] = square;
-        out[i] = p[i] - rate * g[i] / std::sqrt(square + eps);
+        out[i] = p[i] - rate * g[j] / std::sqrt(square + eps);
       });
     });
   }
@@ -67,18 +68,19 @@ class TensorflowAdagradRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] >= kLeastNormal;
   }
-  void update_on_cpu(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
-                     const at::Tensor& gradient, std::span<const double> hyper) const override {
+  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
+                     std::span<at::Tensor> slots, const at::Tensor& gradient,
+                     std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T* p = value.data_ptr<T>();
       const T* g = gradient.data_ptr<T>();
       T* sums = slots[0].data_ptr<T>();
       T* out = new_value.data_ptr<T>();
-      for_each_element(value.numel(), [=](std::int64_t i) {
-        const T sum = sums[i] + g[i] * g[i];
+      elements.for_each([=](std::int64_t i, std::int64_t j) {
+        const T sum = sums[i] + g[j] * g[j];
         sums[i] = sum;
-        out[i] = p[i] - rate * g[i] / std::sqrt(sum);
+        out[i] = p[i] - rate * g[j] / std::sqrt(sum);
       });
     });
   }

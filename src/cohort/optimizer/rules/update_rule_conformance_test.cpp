@@ -7,6 +7,7 @@
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/randn.h>
+#include <ATen/ops/randperm.h>
 #include <ATen/ops/zeros_like.h>
 #include <gtest/gtest.h>
 
@@ -160,6 +161,27 @@ TEST_P(EveryUpdateRule, HalvesOfTheRowsEqualTheWhole) {
 }
 
 // Large enough to be split over threads, and not a multiple of a vector.
+// More rows than one thread updates, longer ones than are loaded early, and none.
+TEST_P(EveryUpdateRule, RowsInPlaceEqualRowsThatAreCopied) {
+  struct Case {
+    std::int64_t rows, width, used;
+  };
+  for (const Case& sizes :
+       {Case{7, 3, 4}, Case{5, 100, 5}, Case{90'000, 16, 70'000}, Case{3, 2, 0}}) {
+    const at::Tensor start = random({sizes.rows, sizes.width});
+    const at::Tensor ids =
+        at::randperm(sizes.rows, generator_, at::TensorOptions(at::kLong)).narrow(0, 0, sizes.used);
+    Updated in_place{start.clone(), slots_for(start)}, copied{start.clone(), slots_for(start)};
+    for (int i = 0; i < kGradients; ++i) {
+      const at::Tensor gradient = random({sizes.used, sizes.width});
+      rule_.update_rows(in_place.value, in_place.slots, ids, gradient, hyper_);
+      rule_.UpdateRule::update_rows(copied.value, copied.slots, ids, gradient, hyper_);
+    }
+    EXPECT_EQ(at::equal(in_place.value, start), sizes.used == 0);
+    expect_equal(in_place, copied);
+  }
+}
+
 TEST_P(EveryUpdateRule, ALargeVariableIsUpdatedAsItsParts) {
   const std::int64_t count = 2 * optimizer::kParallelElements + 3;
   const at::Tensor start = random({count});

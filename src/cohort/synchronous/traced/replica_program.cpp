@@ -65,6 +65,9 @@ class ReplicaProgram::Tracing {
     };
     setting.worker_index = refuse_worker_index;
     setting.runs_here = true;
+    setting.takes_rows = [this](std::int64_t call, std::size_t value) {
+      return trace_.calls().at(static_cast<std::size_t>(call))->takes_rows(value);
+    };
     setting.begin_pass = [this, modes](const std::vector<at::Tensor>& inputs) {
       if (modes != nullptr) modes->restore();
       trace_.begin_pass(inputs);

@@ -18,6 +18,7 @@
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/row_gradient.h"
+#include "cohort/variable/validation.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort::internal {
@@ -265,6 +266,15 @@ class ApplyCall final : public StepCall {
   std::string text() const override {
     return "apply_gradients(" + std::string(optimizer_.rule.name()) + ", '" + optimizer_.name +
            "')";
+  }
+
+  // Other rules change all rows, lazy_rows concerns gradients that the function itself makes sparse,
+  // and on a GPU rows are added in another order than in a dense gradient.
+  bool takes_rows(std::size_t value) const override {
+    const auto place = std::ranges::find(places_, std::optional(value)) - places_.begin();
+    const Variable& variable = variables_.at(static_cast<std::size_t>(place));
+    return !optimizer_.lazy_rows && target_of(variable).variable.component(0).is_cpu() &&
+           optimizer_.rule.leaves_rows_of_zeros(variable::values_of(optimizer_.hyper));
   }
 
   // Without the optimizer's name, which may be numbered, in another order on each worker.
