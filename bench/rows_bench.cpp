@@ -12,6 +12,7 @@
 #include <ATen/ops/randperm.h>
 #include <ATen/ops/sort.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
@@ -32,8 +33,7 @@ namespace {
 constexpr std::int64_t kRows = 1 << 20;
 constexpr std::int64_t kWidth = 64;
 constexpr std::int64_t kIds = 1 << 18;
-constexpr std::int64_t kBatch = 512;
-constexpr int kRequests = 200;
+constexpr std::int64_t kRemoteIds = std::int64_t{200} * 512;  // in all requests of a round
 constexpr double kRate = 0.125;
 
 at::Generator seeded(std::uint64_t seed) { return at::detail::createCPUGenerator(seed); }
@@ -91,14 +91,14 @@ void run_update(const Bench& bench) {
 // A table on a server in another process, and the requests of a worker. Used from one thread.
 class Remote {
  public:
-  Remote()
+  explicit Remote(std::int64_t batch)
       : cluster_({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}}),
         strategy_(cluster_.resolver()),
         table_(strategy_.variable("table", at::full({kRows, kWidth}, 1.0, at::kFloat))),
         client_(strategy_.home()->connection().servers()),
         slices_(strategy_.home()->slices_of(table_)),
-        ids_(distinct_ids(kBatch, 5)),
-        gradient_(at::full({kBatch, kWidth}, 1.0, at::kFloat)) {}
+        ids_(distinct_ids(batch, 5)),
+        gradient_(at::full({batch, kWidth}, 1.0, at::kFloat)) {}
 
   at::Tensor pull() {
     parameter_server::PullBatch batch(version());
@@ -130,19 +130,20 @@ class Remote {
   const at::Tensor gradient_;
 };
 
-void run_remote(const Bench& bench) {
-  Remote remote;
+void run_remote(const Bench& bench, std::int64_t batch) {
+  Remote remote(batch);
   remote.push();
-  require(at::equal(remote.pull(), at::full({kBatch, kWidth}, 1 - kRate, at::kFloat)), "the rows");
+  require(at::equal(remote.pull(), at::full({batch, kWidth}, 1 - kRate, at::kFloat)), "the rows");
   const auto measure = [&](auto call) {
-    return [&remote, call] {
-      return rate_of(kRequests * kBatch, seconds_of([&] {
-                       for (int i = 0; i < kRequests; ++i) (remote.*call)();
+    return [&remote, call, batch] {
+      const std::int64_t requests = std::max<std::int64_t>(10, kRemoteIds / batch);
+      return rate_of(requests * batch, seconds_of([&] {
+                       for (int i = 0; i < requests; ++i) (remote.*call)();
                      }));
     };
   };
   bench.compare(
-      "512 of 2^20 rows x 64 through a server, one request at a time",
+      std::to_string(batch) + " of 2^20 rows x 64 through a server, one request at a time",
       {.unit = "M rows/s", .is_rate = true},
       {{"cohort, pull", measure(&Remote::pull)}, {"cohort, push", measure(&Remote::push)}});
 }
@@ -154,6 +155,6 @@ int main(int argc, char** argv) {
   const cohort::bench::Bench bench(argc, argv);
   cohort::bench::run_gather(bench);
   cohort::bench::run_update(bench);
-  cohort::bench::run_remote(bench);
+  for (const std::int64_t batch : {512, 65536}) cohort::bench::run_remote(bench, batch);
   return 0;
 }
