@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/placement_table.h"
 
+#include <limits>
 #include <mutex>
 #include <utility>
 
@@ -8,6 +9,8 @@
 
 namespace cohort::parameter_server {
 namespace {
+
+constexpr std::int64_t kRowsMax = std::numeric_limits<std::int64_t>::max();
 
 void check_order(std::span<const rpc::Slice> slices) {
   std::int64_t next = 0;
@@ -17,7 +20,8 @@ void check_order(std::span<const rpc::Slice> slices) {
     if (slice.is_whole()) {
       follows = slices.size() == 1;
     } else {
-      follows = follows && is_next && (slice.is_by_key() || slice.rows > 0);
+      const bool is_counted = slice.rows > 0 && slice.rows <= kRowsMax - next;
+      follows = follows && is_next && (slice.is_by_key() || is_counted);
     }
     COHORT_CHECK(follows, ErrorCode::invalid_argument, "[server.place_variables] expected slices ",
                  "of variable ", slice.variable, " that have all rows in order, got ", slice.rows,

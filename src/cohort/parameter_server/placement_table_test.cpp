@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <limits>
+
 #include <array>
 
 #include "cohort/testing/throws_error.h"
@@ -64,13 +66,15 @@ TEST(PlacementTable, RefusesSlicesThatAreNotAllRowsInOrder) {
   const rpc::Slice whole{.variable = 8};
   const rpc::Slice empty{.variable = 8, .first_row = 3, .rows = 0, .shard = 10};
   const rpc::Slice negative{.variable = 8, .first_row = 0, .rows = -3, .shard = 10};
+  const rpc::Slice too_many{
+      .variable = 8, .first_row = 3, .rows = std::numeric_limits<std::int64_t>::max(), .shard = 10};
   const rpc::Slice by_key{.variable = 8, .first_row = 0, .rows = rpc::Slice::kRowsByKey};
   const rpc::Slice late_key{.variable = 8, .first_row = 3, .rows = rpc::Slice::kRowsByKey};
   const rpc::Slice after_key{.variable = 8, .first_row = 1, .rows = 2};
   for (const Slices& slices :
        {Slices{second}, Slices{second, first}, Slices{first, first}, Slices{whole, second},
-        Slices{first, empty}, Slices{negative}, Slices{late_key}, Slices{by_key, by_key},
-        Slices{first, late_key}, Slices{by_key, after_key}}) {
+        Slices{first, empty}, Slices{first, too_many}, Slices{negative}, Slices{late_key},
+        Slices{by_key, by_key}, Slices{first, late_key}, Slices{by_key, after_key}}) {
     PlacementTable table;
     EXPECT_THAT([&] { table.take({.slices = slices}); },
                 testing::throws_error(ErrorCode::invalid_argument, "that have all rows in order"));
