@@ -3,9 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <limits>
-
 #include <array>
+#include <limits>
 
 #include "cohort/testing/throws_error.h"
 

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/error.h"
 #include "cohort/core/random.h"
+#include "cohort/core/tensor_spec.h"
 
 namespace cohort::parameter_server {
 namespace {
@@ -38,6 +40,14 @@ std::vector<RowsOfPart> split_rows(std::span<const rpc::Slice> slices, const at:
 
 at::Tensor joined_slices(std::span<at::Tensor> values) {
   if (values.size() == 1 || !values.front().defined()) return std::move(values.front());
+  const auto is_like_first = [&](const at::Tensor& value) {
+    return value.defined() && value.dim() > 0 &&
+           value.scalar_type() == values.front().scalar_type() &&
+           value.sizes().slice(1) == values.front().sizes().slice(1);
+  };
+  COHORT_CHECK(std::ranges::all_of(values, is_like_first), ErrorCode::data_loss,
+               "[server.pull] expected parts of one variable with rows of one size, got ",
+               TensorSpec::of(values.front()).to_string(), " and other ones");
   return at::cat(at::TensorList(values.data(), values.size()), 0);
 }
 

@@ -83,6 +83,16 @@ TEST(Slices, ValuesAreJoined) {
   EXPECT_FALSE(joined_slices(none).defined());
 }
 
+// They come from servers.
+TEST(Slices, PartsThatDoNotFitAreRefused) {
+  for (const at::Tensor& other :
+       {at::ones({1, 3}), at::ones({1, 2}, at::kDouble), at::ones({2}), at::Tensor()}) {
+    std::vector<at::Tensor> parts = {matrix(1), other};
+    EXPECT_THAT([&] { joined_slices(parts); },
+                testing::throws_error(ErrorCode::data_loss, "with rows of one size"));
+  }
+}
+
 TEST(Slices, AnAssignmentIsDivided) {
   const at::Tensor value = matrix(10);
   const auto parts = split_effect(kSlices, internal::write_effect(Kind::assign, value), {});
