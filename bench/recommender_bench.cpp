@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A recommender's step: two embedding tables of N x 16, eight numbers, a network of 40-64-32-1,
-// Adagrad, 256 examples. With two workers and two parameter servers, and, as the peer, LibTorch
-// alone in one process with sparse gradients; a training of TensorFlow and of PyTorch beside it is
-// anchors' t5_recommender.py.
+// Adagrad, 256 examples. With replicas, with two synchronous workers, with two workers and two
+// parameter servers, and, as the peer, LibTorch alone in one process with sparse gradients; a
+// training of TensorFlow and of PyTorch beside it is anchors' t5_recommender.py.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/binary_cross_entropy_with_logits.h>
 #include <ATen/ops/cat.h>
@@ -13,8 +13,10 @@
 #include <torch/optim/adagrad.h>
 #include <torch/utils.h>
 
+#include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,6 +24,8 @@
 #include <vector>
 
 #include "bench/report.h"
+#include "bench/second_worker.h"
+#include "cohort/cluster/cluster_resolver.h"
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/parameter_server_strategy.h"
@@ -114,11 +118,12 @@ class Alone {
   std::int64_t step_ = 0;
 };
 
-// Replicas in this process, which divide the batch.
+// Replicas, which divide the batch: in this process, or one in each of two workers.
 class Replicas {
  public:
-  Replicas(std::int64_t rows, bool is_sparse, const std::vector<std::string>& devices)
-      : strategy_(devices),
+  Replicas(std::int64_t rows, bool is_sparse, SynchronousStrategy& strategy, bool is_traced = false)
+      : strategy_(strategy),
+        is_traced_(is_traced),
         model_(strategy_.replicate([&] { return Recommender(rows, is_sparse); })),
         optimizer_(model_.parameters(), {.learning_rate = kRate}),
         examples_(rows) {}
@@ -132,21 +137,36 @@ class Replicas {
  private:
   void step() {
     const std::int64_t own = kBatch / strategy_.num_replicas_in_sync();
-    const std::int64_t first = (step_++ % kBatches) * kBatch;
-    strategy_.run([&] {
-      const std::int64_t at = first + own * get_replica_context()->replica_id_in_sync_group();
-      const at::Tensor loss = model_->loss(examples_.ids.slice(0, at, at + own),
-                                           examples_.numbers.slice(0, at, at + own),
-                                           examples_.labels.slice(0, at, at + own));
-      optimizer_.minimize(loss / strategy_.num_replicas_in_sync());
-    });
+    const auto local = static_cast<std::int64_t>(strategy_.devices().size());
+    const std::int64_t first = (step_++ % kBatches) * kBatch + strategy_.worker() * local * own;
+    std::vector<at::Tensor> ids, numbers, labels;
+    for (std::int64_t at = first; at < first + local * own; at += own) {
+      ids.push_back(examples_.ids.slice(0, at, at + own));
+      numbers.push_back(examples_.numbers.slice(0, at, at + own));
+      labels.push_back(examples_.labels.slice(0, at, at + own));
+    }
+    const PerReplica<at::Tensor> a(ids), b(numbers), c(labels);
+    if (is_traced_) {
+      traced_(a, b, c);
+    } else {
+      strategy_.run(body_, a, b, c);
+    }
   }
 
-  MirroredStrategy strategy_;
+  using Body = std::function<void(const at::Tensor&, const at::Tensor&, const at::Tensor&)>;
+
+  SynchronousStrategy& strategy_;
+  const bool is_traced_;
   Replicated<Recommender> model_;
   Adagrad optimizer_;
   const Examples examples_;
   std::int64_t step_ = 0;
+  const Body body_ = [this](const at::Tensor& ids, const at::Tensor& numbers,
+                            const at::Tensor& labels) {
+    const at::Tensor loss = model_->loss(ids, numbers, labels);
+    optimizer_.minimize(loss / strategy_.num_replicas_in_sync());
+  };
+  const StrategyFunction<Body> traced_ = strategy_.function(body_);
 };
 
 // Two workers and two parameter servers.
@@ -203,26 +223,68 @@ class Cluster {
   }};
 };
 
-void run(const Bench& bench) {
+using Contenders = std::vector<Contender>;
+
+void compare(const Bench& bench, const std::string& title, Contenders contenders) {
+  bench.compare(title, {.unit = "us/example"}, contenders);
+}
+
+Contender contender(const char* name, auto& training) {
+  return {name, [&training] { return training.measure(); }};
+}
+
+void run_in_one_process(const Bench& bench, const std::string& title, std::int64_t rows) {
+  MirroredStrategy one({"CPU:0"}), two({"CPU:0", "CPU:1"});
+  Alone alone(rows, true);
+  Replicas eager(rows, true, one), traced(rows, true, one, true), dense(rows, false, one, true);
+  Replicas of_two(rows, true, two);
+  compare(bench, title,
+          {contender("LibTorch alone, sparse(true)", alone),
+           contender("run(), 1 replica, sparse(true)", eager),
+           contender("function(), 1 replica, sparse(true)", traced),
+           contender("function(), 1 replica, sparse(false)", dense),
+           contender("run(), 2 replicas, sparse(true)", of_two)});
+}
+
+// Worker 1 makes only the steps of both, as often as worker 0.
+void run_in_two_workers(const Bench& bench, const std::string& title, std::int64_t rows,
+                        SynchronousStrategy& workers) {
+  Replicas eager(rows, true, workers), traced(rows, true, workers, true);
+  Contenders both = {contender("run(), 2 workers, sparse(true)", eager),
+                     contender("function(), 2 workers, sparse(true)", traced)};
+  if (workers.worker() == 1) return compare(bench, title, both);
+  Alone alone(rows, true);
+  both.insert(both.begin(), contender("LibTorch alone, sparse(true)", alone));
+  compare(bench, title, both);
+}
+
+void run_with_servers(const Bench& bench, const std::string& title, std::int64_t rows) {
+  Alone alone(rows, true);
+  Cluster dense(rows, false), sparse(rows, true);
+  for (const auto& [name, cluster] :
+       {std::pair("sparse(false)", &dense), {"sparse(true)", &sparse}}) {
+    const auto [pulled, pushed] = cluster->bytes_of_a_step();
+    std::printf("%s, %s: %.1f KB pulled and %.1f KB pushed in a step\n", title.c_str(), name,
+                pulled / 1e3, pushed / 1e3);
+  }
+  compare(bench, title,
+          {contender("LibTorch alone, sparse(true)", alone),
+           contender("schedule(), 2 workers, 2 ps, sparse(false)", dense),
+           contender("schedule(), 2 workers, 2 ps, sparse(true)", sparse)});
+}
+
+void run(const Bench& bench, const TwoWorkers& both) {
+  both.use_cluster(0);
+  // The second worker waits while the first one measures the others.
+  MultiWorkerMirroredStrategy workers(TfConfigResolver{}, {.timeout = std::chrono::hours(1)});
   for (const std::int64_t rows : {1'000, 100'000, 1'000'000, 10'000'000}) {
-    const std::string title = "recommender, two tables of " + std::to_string(rows) + " x 16";
-    if (!bench.wants(title)) continue;
     torch::manual_seed(1);
-    Alone alone(rows, true);
-    Replicas one(rows, true, {"CPU:0"}), two(rows, true, {"CPU:0", "CPU:1"});
-    Cluster dense(rows, false), sparse(rows, true);
-    for (const auto& [name, cluster] :
-         {std::pair("sparse(false)", &dense), {"sparse(true)", &sparse}}) {
-      const auto [pulled, pushed] = cluster->bytes_of_a_step();
-      std::printf("%s, %s: %.1f KB pulled and %.1f KB pushed in a step\n", title.c_str(), name,
-                  pulled / 1e3, pushed / 1e3);
-    }
-    bench.compare(title, {.unit = "us/example"},
-                  {{"LibTorch alone, sparse(true)", [&] { return alone.measure(); }},
-                   {"cohort, 1 replica, sparse(true)", [&] { return one.measure(); }},
-                   {"cohort, 2 replicas, sparse(true)", [&] { return two.measure(); }},
-                   {"cohort, 2 workers, 2 ps, sparse(false)", [&] { return dense.measure(); }},
-                   {"cohort, 2 workers, 2 ps, sparse(true)", [&] { return sparse.measure(); }}});
+    const std::string title = "recommender, two tables of " + std::to_string(rows) + " x 16, ";
+    const std::string here = title + "one process", servers = title + "parameter servers";
+    if (both.own() == 0 && bench.wants(here)) run_in_one_process(bench, here, rows);
+    if (bench.wants(title + "two workers"))
+      run_in_two_workers(bench, title + "two workers", rows, workers);
+    if (both.own() == 0 && bench.wants(servers)) run_with_servers(bench, servers, rows);
   }
 }
 
@@ -230,6 +292,8 @@ void run(const Bench& bench) {
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
-  cohort::bench::run(cohort::bench::Bench(argc, argv));
+  const cohort::bench::TwoWorkers both(argc, argv, 1);
+  cohort::bench::run(cohort::bench::Bench(both.argc(), argv), both);
+  both.wait();
   return 0;
 }

@@ -7,16 +7,11 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/abs.h>
 #include <ATen/ops/cat.h>
-#include <sys/prctl.h>
-#include <sys/wait.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
-#include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <functional>
@@ -30,25 +25,18 @@
 #include "bench/mlp_training.h"
 #include "bench/python_peer.h"
 #include "bench/report.h"
+#include "bench/second_worker.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/core/run_main.h"
 #include "cohort/optimizer/optimizers.h"
-#include "cohort/rpc/reserved_port.h"
 #include "cohort/strategy/synchronous_strategy.h"
-#include "cohort/testing/worker_config.h"
 
 namespace cohort::bench {
 namespace {
 
 constexpr int kWorkers = 2;
 
-// The place of this process, and the file by which the processes of Gloo find each other.
-struct Place {
-  int worker = 0;
-  std::string store;
-};
-
-// One strategy for each; the environment has a cluster for each.
+// One strategy, and one cluster, for each.
 struct Way {
   const char* name;
   GroupBackend backend;
@@ -58,13 +46,12 @@ constexpr Way kWays[] = {{"run()", GroupBackend::shared_memory, false},
                          {"run(), overlapped", GroupBackend::shared_memory, true},
                          {"run(), tcp", GroupBackend::tcp, false},
                          {"run(), tcp, overlapped", GroupBackend::tcp, true}};
-std::string config_name(std::size_t way) { return "COHORT_BENCH_TF_CONFIG_" + std::to_string(way); }
-
-Place& place() {
-  static Place own;
-  return own;
+// Set before the first use.
+const TwoWorkers*& workers() {
+  static const TwoWorkers* both = nullptr;
+  return both;
 }
-int own_worker() { return place().worker; }
+int own_worker() { return workers()->own(); }
 
 class Workers final : public Training {
  public:
@@ -157,7 +144,7 @@ struct Peer {
 
 // Gives the peer the weights and all rows, trains `steps` steps, and compares the weights.
 void prepare(const Peer& peer, const Network& network, int steps, const Tensors& expected) {
-  const std::string path = place().store + ".problem";
+  const std::string path = workers()->store() + ".problem";
   Tensors all = weights_of(network);
   for (int worker = 0; worker < kWorkers; ++worker) {
     for (const at::Tensor& rows : batch_of(network, worker)) all.push_back(rows.to(at::kFloat));
@@ -200,7 +187,7 @@ void compare(const Bench& bench, const Network& network, const Strategies& strat
     all.emplace_back(kWays[i].name, eager.back().get());
   }
 #ifdef COHORT_BENCH_HAS_GLOO
-  FlatOverGloo gloo(network, place().store + std::to_string(network.widths.size()));
+  FlatOverGloo gloo(network, workers()->store() + std::to_string(network.widths.size()));
   all.emplace_back("c10d on Gloo, one tensor", &gloo);
 #endif
   // Also the steps in which workers agree on what they send.
@@ -240,7 +227,7 @@ void run(const Bench& bench) {
   at::set_num_threads(1);
   Strategies strategies;
   for (std::size_t i = 0; i < std::size(kWays); ++i) {
-    ::setenv("TF_CONFIG", ::getenv(config_name(i).c_str()), 1);
+    workers()->use_cluster(i);
     strategies.push_back(std::make_unique<MultiWorkerMirroredStrategy>(
         TfConfigResolver{},
         MultiWorkerMirroredOptions{.backend = kWays[i].backend,
@@ -272,54 +259,16 @@ void run(const Bench& bench) {
   compare(bench, many_layers(), strategies, peers);
 }
 
-// Starts this program again as worker 1; returns its process.
-pid_t start_second_worker(char** argv) {
-  const rpc::ReservedPort ports[std::size(kWays)][kWorkers];
-  const auto set_configs = [&](int worker) {
-    for (std::size_t i = 0; i < std::size(kWays); ++i) {
-      const std::string config =
-          testing::tf_config_of(testing::loopback_addresses(ports[i]), worker);
-      ::setenv(config_name(i).c_str(), config.c_str(), 1);
-    }
-  };
-  const std::string store = std::filesystem::temp_directory_path() /
-                            ("cohort_workers_bench_" + std::to_string(::getpid()));
-  place().store = store;
-  const pid_t parent = ::getpid();
-  const pid_t second = ::fork();
-  if (second == 0) {
-    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (::getppid() != parent) std::_Exit(1);
-    set_configs(1);
-    if (std::freopen("/dev/null", "w", stdout) == nullptr) std::_Exit(1);
-    std::string option = "--second-worker=" + store;
-    std::vector<char*> words;
-    for (char** word = argv; *word != nullptr; ++word) words.push_back(*word);
-    words.push_back(option.data());
-    words.push_back(nullptr);
-    ::execv("/proc/self/exe", words.data());
-    std::_Exit(1);
-  }
-  set_configs(0);
-  return second;
-}
-
 }  // namespace
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
   using namespace cohort::bench;
   return cohort::run_main(argc, argv, [&](const cohort::Arguments&) {
-    constexpr std::string_view kOption = "--second-worker=";
-    const std::string_view last = argv[argc - 1];
-    if (last.starts_with(kOption)) {
-      place() = {.worker = 1, .store = std::string(last.substr(kOption.size()))};
-      cohort::bench::run(Bench(argc - 1, argv));
-      return 0;
-    }
-    const pid_t second = start_second_worker(argv);
-    cohort::bench::run(Bench(argc, argv));
-    ::waitpid(second, nullptr, 0);
+    const TwoWorkers both(argc, argv, std::size(kWays));
+    workers() = &both;
+    cohort::bench::run(Bench(both.argc(), argv));
+    both.wait();
     return 0;
   });
 }
