@@ -67,6 +67,14 @@ class Rules(unittest.TestCase):
         self.assertEqual(self.found("tests/a_test.cpp", backend), [])
         self.assertEqual(self.found("src/cohort/server/a.cpp", backend), ["layers"])
 
+    def test_testing_is_for_tests_and_its_public_headers_for_examples(self):
+        self.write("include/cohort/testing/cluster/made.h", HEAD)
+        private = HEAD + '#include "cohort/testing/throws_error.h"\n'
+        self.assertEqual(len(self.found("examples/a.cpp", private, "layers")), 1)
+        include = HEAD + "#include <cohort/testing/cluster/made.h>\n"
+        self.assertEqual(self.found("examples/a.cpp", include, "layers"), [])
+        self.assertEqual(len(self.found("src/cohort/core/a.cpp", include, "layers")), 1)
+
     def test_public_headers_of_a_sub_folder_are_for_all(self):
         self.write("include/cohort/core/text/printing.h", HEAD)
         self.assertEqual(self.found("src/cohort/rpc/a.cpp", HEAD + '#include "cohort/core/text/printing.h"\n'), [])
