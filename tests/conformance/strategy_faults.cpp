@@ -5,7 +5,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdlib>
-#include <map>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -94,46 +93,6 @@ Value poll_read(const Step& step) {
 
 // --- classes of failure -------------------------------------------------------------------------
 
-const std::map<std::string, ErrorCode>& codes() {
-  static const std::map<std::string, ErrorCode> table = {
-      {"Cancelled", ErrorCode::cancelled},
-      {"Unknown", ErrorCode::unknown},
-      {"InvalidArgument", ErrorCode::invalid_argument},
-      {"DeadlineExceeded", ErrorCode::deadline_exceeded},
-      {"NotFound", ErrorCode::not_found},
-      {"AlreadyExists", ErrorCode::already_exists},
-      {"PermissionDenied", ErrorCode::permission_denied},
-      {"ResourceExhausted", ErrorCode::resource_exhausted},
-      {"FailedPrecondition", ErrorCode::failed_precondition},
-      {"Aborted", ErrorCode::aborted},
-      {"OutOfRange", ErrorCode::out_of_range},
-      {"Unimplemented", ErrorCode::unimplemented},
-      {"Internal", ErrorCode::internal},
-      {"Unavailable", ErrorCode::unavailable},
-      {"DataLoss", ErrorCode::data_loss},
-      {"Unauthenticated", ErrorCode::unauthenticated},
-      // Kinds of exceptions.
-      {"ValueError", ErrorCode::invalid_argument},
-      {"TypeError", ErrorCode::invalid_argument},
-      {"AssertionError", ErrorCode::invalid_argument},
-      {"RuntimeError", ErrorCode::failed_precondition},
-      {"NotImplementedError", ErrorCode::unimplemented},
-      {"IndexError", ErrorCode::out_of_range},
-      {"KeyError", ErrorCode::not_found},
-  };
-  return table;
-}
-
-// "Aborted", "OpError:Aborted", "AbortedError", "ValueError".
-ErrorCode code_of(std::string name) {
-  if (name.rfind("OpError:", 0) == 0) name = name.substr(8);
-  auto found = codes().find(name);
-  if (found == codes().end() && name.size() > 5)
-    found = codes().find(name.substr(0, name.size() - 5));
-  if (found == codes().end()) throw CaseFault("unknown kind of error '" + name + "'");
-  return found->second;
-}
-
 // "worker:1" for a message with "/job:worker/replica:0/task:1" where `start`, which ends in a job
 // or before it, occurs.
 std::string task_after(const std::string& message, const std::string& start) {
@@ -150,7 +109,7 @@ std::string task_after(const std::string& message, const std::string& start) {
 
 Error structured_error(const std::string& code_name, const std::string& message,
                        const std::string& inside) {
-  const ErrorCode code = code_of(code_name);
+  const ErrorCode code = code_of_kind(code_name);
   const std::string text = in_lower_case(message);
   const auto says = [&](const char* phrase) { return text.find(phrase) != std::string::npos; };
   ErrorCause cause = ErrorCause::none;

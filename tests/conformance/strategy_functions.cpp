@@ -5,6 +5,7 @@
 #include <concepts>
 
 #include "cohort/core/error.h"
+#include "tests/conformance/strategy_outcome.h"
 #include "tests/conformance/strategy_steps.h"
 #include "tests/conformance/strategy_worker_process.h"
 
@@ -155,17 +156,8 @@ Value emit(const Step& step) {
 Value raise(const Step& step) {
   const std::string kind = step.text("kind");
   const std::string message = step.text_or("msg", "");
-  const std::map<std::string, ErrorCode> codes = {{"ValueError", ErrorCode::invalid_argument},
-                                                  {"TypeError", ErrorCode::invalid_argument},
-                                                  {"AssertionError", ErrorCode::invalid_argument},
-                                                  {"RuntimeError", ErrorCode::failed_precondition},
-                                                  {"NotImplementedError", ErrorCode::unimplemented},
-                                                  {"IndexError", ErrorCode::out_of_range},
-                                                  {"KeyError", ErrorCode::not_found}};
-  const auto code = codes.find(kind);
-  if (code != codes.end()) throw Error(code->second, message);
-  if (kind != "UserError") throw CaseFault("unknown kind of error '" + kind + "'");
-  throw UserError(message);
+  if (kind == "UserError") throw UserError(message);
+  throw Error(code_of_kind(kind), message);
 }
 
 Value die(const Step&) { ::_exit(kExitCodeOfDie); }

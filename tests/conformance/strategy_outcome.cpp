@@ -18,6 +18,49 @@ std::string in_lower_case(std::string text) {
 
 namespace {
 
+const std::map<std::string, ErrorCode>& codes() {
+  static const std::map<std::string, ErrorCode> table = {
+      {"Cancelled", ErrorCode::cancelled},
+      {"Unknown", ErrorCode::unknown},
+      {"InvalidArgument", ErrorCode::invalid_argument},
+      {"DeadlineExceeded", ErrorCode::deadline_exceeded},
+      {"NotFound", ErrorCode::not_found},
+      {"AlreadyExists", ErrorCode::already_exists},
+      {"PermissionDenied", ErrorCode::permission_denied},
+      {"ResourceExhausted", ErrorCode::resource_exhausted},
+      {"FailedPrecondition", ErrorCode::failed_precondition},
+      {"Aborted", ErrorCode::aborted},
+      {"OutOfRange", ErrorCode::out_of_range},
+      {"Unimplemented", ErrorCode::unimplemented},
+      {"Internal", ErrorCode::internal},
+      {"Unavailable", ErrorCode::unavailable},
+      {"DataLoss", ErrorCode::data_loss},
+      {"Unauthenticated", ErrorCode::unauthenticated},
+      // Kinds of exceptions.
+      {"ValueError", ErrorCode::invalid_argument},
+      {"TypeError", ErrorCode::invalid_argument},
+      {"AssertionError", ErrorCode::invalid_argument},
+      {"RuntimeError", ErrorCode::failed_precondition},
+      {"NotImplementedError", ErrorCode::unimplemented},
+      {"IndexError", ErrorCode::out_of_range},
+      {"KeyError", ErrorCode::not_found},
+  };
+  return table;
+}
+
+}  // namespace
+
+ErrorCode code_of_kind(std::string name) {
+  if (name.rfind("OpError:", 0) == 0) name = name.substr(8);
+  auto found = codes().find(name);
+  if (found == codes().end() && name.size() > 5)
+    found = codes().find(name.substr(0, name.size() - 5));
+  if (found == codes().end()) throw CaseFault("unknown kind of error '" + name + "'");
+  return found->second;
+}
+
+namespace {
+
 // --- errors -------------------------------------------------------------------------------------
 
 // The codes that stand for an exception of TensorFlow; of other kinds the code is recorded.

@@ -4,6 +4,7 @@
 
 #include <string>
 
+#include "cohort/core/error.h"
 #include "tests/conformance/json.h"
 
 namespace cohort::conformance::strategy {
@@ -20,6 +21,10 @@ struct Outcome {
 std::string difference(const Json& step, const Outcome& got, double tolerance);
 
 std::string in_lower_case(std::string text);
+
+// The code of an error that a case raises: "Aborted", "OpError:Aborted", "AbortedError",
+// "ValueError". Throws a CaseFault for another name.
+ErrorCode code_of_kind(std::string name);
 
 // Whether `got` is the expected value.
 bool is_value_equal(const Json& expected, const Json& got, double tolerance);

@@ -43,19 +43,9 @@ struct ActingThread {
 };
 
 Error error_in(const Json& act) {
-  static const std::map<std::string, ErrorCode> codes = {
-      {"ValueError", ErrorCode::invalid_argument},
-      {"TypeError", ErrorCode::invalid_argument},
-      {"AssertionError", ErrorCode::invalid_argument},
-      {"RuntimeError", ErrorCode::failed_precondition},
-      {"NotImplementedError", ErrorCode::unimplemented},
-      {"Cancelled", ErrorCode::cancelled},
-      {"Unavailable", ErrorCode::unavailable},
-      {"Aborted", ErrorCode::aborted}};
   const auto kind = member_or<std::string>(act, "kind", "ValueError");
-  const auto code = codes.find(kind == "OpError" ? member(act, "code").get<std::string>() : kind);
-  if (code == codes.end()) throw CaseFault("unknown kind of error in " + act.dump());
-  return Error(code->second, member_or<std::string>(act, "msg", ""));
+  const std::string name = kind == "OpError" ? member(act, "code").get<std::string>() : kind;
+  return Error(code_of_kind(name), member_or<std::string>(act, "msg", ""));
 }
 
 // The queue of a case.

@@ -125,6 +125,19 @@ TEST_F(StrategyRunner, ComparesErrorsByCodeAndWords) {
   expect_failure(run(R"([{"do": "probe", "error": {"kind": "ValueError"}}])"), "expected error");
 }
 
+TEST_F(StrategyRunner, ComparesTheWordsOfAnErrorThatAReplicaCatches) {
+  const auto catching = [](const std::string& word) {
+    const std::string caught = R"([{"error": {"kind": "KeyError", "words": [")" + word + R"("]}}])";
+    return run((R"([{"do": "run", "return": null, "body": [{"do": "try", "label": "t",
+                    "body": [{"do": "raise", "kind": "KeyError", "msg": "Boom"}]}],
+                    "emits": {"t": {"r0": )" +
+                caught + R"(, "r1": )" + caught + "}}}]")
+                   .c_str());
+  };
+  expect_passed(catching("boom"));
+  expect_failure(catching("bang"), "Boom");
+}
+
 TEST_F(StrategyRunner, FailsAnUnexpectedError) {
   expect_failure(run(R"([{"do": "raise", "kind": "ValueError", "msg": "Boom"}])"),
                  "expected success");

@@ -8,8 +8,14 @@
 namespace cohort::conformance::strategy {
 namespace {
 
-// Adds the number of its component to the arguments of each.
+// Adds the number of its component to the arguments of each. A variable with one value may belong
+// to several replicas, whose strategy takes a plain number.
 PerReplica<Nest> numbered(const Value& arguments, std::size_t components) {
+  if (components == 1) {
+    Value all = arguments;
+    all.entries.emplace("number", Value::of(std::int64_t{0}));
+    return per_replica_of(all);
+  }
   Value number = Value::of_items(Value::Kind::per_replica, {});
   for (std::size_t i = 0; i < components; ++i) {
     number.items.push_back(Value::of(static_cast<std::int64_t>(i)));
