@@ -1,16 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // A table of rows by key in one parameter server's store, without the wire: batches of 2^16 keys in
 // random order, compared to std::unordered_map with rows in one block of memory.
+//
+//   --distinct-keys=100000000    instead: the memory of a table with an eviction, at 10 %, 50 % and
+//                                100 % of so many distinct keys, of which it has rows for 10 %
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/sort.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <fstream>
 #include <random>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -80,9 +87,11 @@ struct Table {
     push.effects[0].row_ids = keys;
     store.push(std::move(push));
   }
+  rpc::TableUse use() {
+    return store.export_state({.ranges = {{1, 0, 0}}, .has_slots = false}).states[0].table->use;
+  }
   void report(const std::string& title) {
-    const rpc::TableUse use =
-        store.export_state({.ranges = {{1, 0, 0}}, .has_slots = false}).states[0].table->use;
+    const rpc::TableUse use = this->use();
     std::printf("%s: %llu rows of %llu bytes, in all %.1f bytes a row\n", title.c_str(),
                 static_cast<unsigned long long>(use.rows),
                 static_cast<unsigned long long>(use.row_bytes),
@@ -154,11 +163,54 @@ void run_evictions(const Bench& bench, std::int64_t rows) {
   table.report(title);
 }
 
+// The resident memory of this process.
+std::uint64_t resident_bytes() {
+  std::uint64_t all = 0, pages = 0;
+  std::ifstream("/proc/self/statm") >> all >> pages;
+  return pages * static_cast<std::uint64_t>(::getpagesize());
+}
+
+// The memory is that of the process, so what malloc keeps counts too.
+void run_distinct_keys(std::int64_t keys) {
+  const std::int64_t capacity = keys / 10;
+  const std::uint64_t before = resident_bytes();
+  Table table(0, {.capacity = static_cast<std::uint64_t>(capacity),
+                  .eviction = rpc::TableSpec::Eviction::least_recently_used});
+  std::int64_t next = 0;
+  for (const std::int64_t end : {capacity, 5 * capacity, keys}) {
+    const double seconds = seconds_of([&] {
+      for (; next < end; next += kBatch)
+        table.update(next_keys(next, std::min(kBatch, end - next)));
+    });
+    next = end;
+    const rpc::TableUse use = table.use();
+    const auto of_rows = static_cast<double>(use.rows * use.row_bytes);
+    std::printf(
+        "%lld distinct keys, a capacity of %lld x %lld with Adagrad: %llu rows of %llu "
+        "bytes; resident memory %.0f MiB, %.3f times rows x (value + slots), of which the "
+        "table counts %.3f; %.1f s\n",
+        static_cast<long long>(end), static_cast<long long>(capacity),
+        static_cast<long long>(kWidth), static_cast<unsigned long long>(use.rows),
+        static_cast<unsigned long long>(use.row_bytes),
+        static_cast<double>(resident_bytes() - before) / (1 << 20),
+        static_cast<double>(resident_bytes() - before) / of_rows,
+        static_cast<double>(use.bytes) / of_rows, seconds);
+    std::fflush(stdout);
+  }
+}
+
 }  // namespace
 }  // namespace cohort::bench
 
 int main(int argc, char** argv) {
   const cohort::bench::Bench bench(argc, argv);
+  constexpr std::string_view kDistinctKeys = "--distinct-keys=";
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view argument(argv[i]);
+    if (!argument.starts_with(kDistinctKeys)) continue;
+    cohort::bench::run_distinct_keys(std::atoll(argument.data() + kDistinctKeys.size()));
+    return 0;
+  }
   for (const std::int64_t rows : {100'000, 1'000'000, 10'000'000}) {
     cohort::bench::run(bench, rows);
     cohort::bench::run_evictions(bench, rows);
