@@ -154,6 +154,11 @@ class COHORT_API EmbeddingTable {
   // updates the table: in a scheduled step, a lookup after that throws invalid_argument. Throws
   // invalid_argument for what is no key, and otherwise as Variable::read() does.
   at::Tensor lookup(const at::Tensor& keys) const;
+  // Removes the rows of these keys, int64 of any shape, on all servers, and forgets what min_count
+  // has counted of them: they have their first values again, and optimizers begin with them. Keys
+  // without rows are ignored. A closure that runs meanwhile may update a row before or after.
+  // Throws failed_precondition inside a step; otherwise as lookup() does.
+  void erase(const at::Tensor& keys) const;
   // For optimizers. It has no value as a whole: read() and assign() throw unimplemented.
   const Variable& variable() const { return variable_; }
   // Ask the servers. size() is the number of rows.

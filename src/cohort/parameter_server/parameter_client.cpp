@@ -238,6 +238,18 @@ void ParameterClient::import_state(rpc::MemberId server, rpc::ImportRequest requ
       });
 }
 
+void ParameterClient::erase_rows(std::vector<std::pair<rpc::MemberId, rpc::EraseRequest>> requests,
+                                 std::uint64_t variable, const Describe& describe) const {
+  std::vector<Asked> asked;
+  for (auto& [server, request] : requests)
+    asked.push_back({server, "erase", rpc::to_frame(std::move(request))});
+  ask(
+      std::move(asked), [](std::size_t, const rpc::Frame&) {},
+      [&](std::size_t) {
+        return describe({&variable, 1}, /*is_push=*/true);
+      });
+}
+
 void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,
                            VariableTraffic& traffic) const {
   rpc::PullReply reply = rpc::message_of<rpc::PullReply>(std::move(answer));

@@ -101,6 +101,9 @@ class COHORT_API ParameterClient {
                                               const Describe& describe) const;
   void import_state(rpc::MemberId server, rpc::ImportRequest request, std::uint64_t variable,
                     const Describe& describe) const;
+  // Removes rows of the table `variable`.
+  void erase_rows(std::vector<std::pair<rpc::MemberId, rpc::EraseRequest>> requests,
+                  std::uint64_t variable, const Describe& describe) const;
   // Sends a push and returns. `on_end` gets the error; or, with nullopt, whether it was applied.
   using OnEnd = std::function<void(const std::optional<Error>& error, bool was_applied)>;
   void push_later(Push push, OnEnd on_end) const;

@@ -227,11 +227,24 @@ void ParameterStore::import_state(const rpc::ImportRequest& request) {
 }
 
 // Freeing large values takes long, so it happens without the locks.
-void ParameterStore::erase(const std::vector<std::uint64_t>& variables) {
+void ParameterStore::erase(const rpc::EraseRequest& request) {
+  if (!request.keys.empty()) return erase_rows(request);
   Variables erased;
   const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
-  for (const std::uint64_t id : variables) erased.insert(variables_.extract(id));
+  for (const std::uint64_t id : request.variables) erased.insert(variables_.extract(id));
+}
+
+// A push that was checked before leaves out the rows that are gone when it is applied.
+void ParameterStore::erase_rows(const rpc::EraseRequest& request) const {
+  for (std::size_t i = 0; i < request.variables.size(); ++i) {
+    const Stored stored = find(request.variables[i]);
+    const auto* const table = std::get_if<std::shared_ptr<StoredTable>>(&stored);
+    COHORT_CHECK(table != nullptr, ErrorCode::invalid_argument,
+                 "[server.erase] expected a table, whose rows can be removed, got variable ",
+                 request.variables[i]);
+    (*table)->erase(request.keys[i]);
+  }
 }
 
 void ParameterStore::clear() noexcept {

@@ -47,8 +47,9 @@ class COHORT_API ParameterStore {
   rpc::ExportReply export_state(const rpc::ExportRequest& request);
   // Takes all states or none.
   void import_state(const rpc::ImportRequest& request);
-  // Ignores those that are not here.
-  void erase(const std::vector<std::uint64_t>& variables);
+  // Ignores variables that are not here. Throws not_found, or invalid_argument for what is no table
+  // or no key, if rows of one are to be erased.
+  void erase(const rpc::EraseRequest& request);
   // Drops all variables.
   void clear() noexcept;
   // The variables that are stored here now, and the bytes of their values.
@@ -83,6 +84,7 @@ class COHORT_API ParameterStore {
   void check_placement(std::uint64_t version) const;
   bool has(std::uint64_t id) const;
   Stored find(std::uint64_t id) const;
+  void erase_rows(const rpc::EraseRequest& request) const;
   std::vector<AnyUpdate> prepare(std::vector<rpc::Effect> effects) const;
   void count_push(parameter_server::VariableStatistics& statistics, const rpc::Effect& effect);
 

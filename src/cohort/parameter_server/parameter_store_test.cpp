@@ -434,7 +434,7 @@ TEST_F(ParameterStoreTest, VariablesMoveWithTheirSlotsAndAppliedPushes) {
     rpc::ExportReply exported = store.export_state({.ranges = {range}, .has_applied = true});
     other.import_state({.states = std::move(exported.states), .applied = exported.applied});
   }
-  store.erase({2});
+  store.erase({.variables = {2}});
   EXPECT_EQ(code_of(step(8)), ErrorCode::not_found);
   EXPECT_FALSE(other.push(step(7)).was_applied) << "the first server has applied it";
   EXPECT_TRUE(other.push(step(8)).was_applied);

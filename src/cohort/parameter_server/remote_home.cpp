@@ -142,7 +142,7 @@ class RemoteHome::Exporter {
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       const std::span<const rpc::Slice> slices = places_.of(i);
       if (slices.front().is_by_key()) {
-        home_.table(variables_[i]).export_rows(walk_, [&](VariableRecord record) {
+        home_.table(variables_[i]).export_state(walk_, [&](VariableRecord record) {
           take_(i, std::move(record));
         });
         continue;
@@ -218,7 +218,7 @@ void RemoteHome::export_state(std::span<const Variable> variables, const StateWa
 }
 
 void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {
-  if (variable.impl()->is_table()) return table(variable).import_rows(record);
+  if (variable.impl()->is_table()) return table(variable).import_state(record);
   const parameter_server::Places places = places_of({&variable, 1});
   for (const rpc::Slice& slice : places.parts()) {
     for (const rpc::StateRange& range : ranges_of(slice, record.spec, StateWalk().chunk_bytes))

@@ -2,7 +2,7 @@
 #include "cohort/parameter_server/remote_table.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/tensor.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <string>
@@ -66,62 +66,127 @@ rpc::TableUse RemoteTable::use() const {
     sum.rows += use.rows;
     sum.capacity += use.capacity;
     sum.bytes += use.bytes;
+    sum.counted += use.counted;
     sum.row_bytes = std::max(sum.row_bytes, use.row_bytes);
   }
   return sum;
 }
 
-void RemoteTable::export_rows(const StateWalk& walk,
-                              const std::function<void(VariableRecord record)>& take) const {
+void RemoteTable::export_state(const StateWalk& walk,
+                               const std::function<void(VariableRecord record)>& take) const {
+  std::int64_t next_row = 0;
+  std::vector<std::uint64_t> counted;
+  for (const rpc::Slice& slice : places_.parts())
+    counted.push_back(export_rows(slice, walk, next_row, take));
+  for (std::size_t i = 0; i < counted.size(); ++i) {
+    if (counted[i] > 0)
+      export_counts(places_.parts()[i], counted[i], walk.chunk_bytes, next_row, take);
+  }
+}
+
+rpc::StateOfRange RemoteTable::ask_one(const rpc::Slice& slice, const rpc::StateRange& range,
+                                       bool has_slots) const {
+  const ParameterClient::Range one{slice.server, range, slice.variable};
+  return std::move(ask({&one, 1}, has_slots, "export of")[0]);
+}
+
+std::uint64_t RemoteTable::export_rows(
+    const rpc::Slice& slice, const StateWalk& walk, std::int64_t& next_row,
+    const std::function<void(VariableRecord record)>& take) const {
   TensorSpec row = variable_.spec();
   row.sizes->front() = 1;
   const auto rows =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(walk.chunk_bytes) / row.byte_count());
-  std::int64_t first_of_slice = 0;
-  for (const rpc::Slice& slice : places_.parts()) {
-    std::int64_t end = 1;
-    for (std::int64_t first = 0; first < end; first += rows) {
-      const ParameterClient::Range range{
-          slice.server, {slice.stored(), first, rows}, slice.variable};
-      rpc::StateOfRange state = std::move(ask({&range, 1}, walk.has_slots, "export of")[0]);
-      end = static_cast<std::int64_t>(state.table->rows_end);
-      take({.name = variable_.name(),
-            .spec = variable_.spec(),
-            .first_row = first_of_slice + first,
-            .values = {{std::move(state.value), std::move(state.slots)}},
-            .keys = std::move(state.table->keys)});
-    }
-    first_of_slice += std::max<std::int64_t>(1, end);
+  std::uint64_t counted = 0;
+  std::int64_t end = 1;
+  for (std::int64_t first = 0; first < end; first += rows) {
+    rpc::StateOfRange state = ask_one(slice, {slice.stored(), first, rows}, walk.has_slots);
+    end = std::max<std::int64_t>(1, static_cast<std::int64_t>(state.table->rows_end));
+    counted = state.table->use.counted;
+    take({.name = variable_.name(),
+          .spec = variable_.spec(),
+          .first_row = next_row + first,
+          .values = {{std::move(state.value), std::move(state.slots)}},
+          .keys = std::move(state.table->keys)});
   }
+  next_row += end;
+  return counted;
+}
+
+void RemoteTable::export_counts(const rpc::Slice& slice, std::uint64_t counted,
+                                std::uint64_t chunk_bytes, std::int64_t& next_row,
+                                const std::function<void(VariableRecord record)>& take) const {
+  constexpr std::uint64_t kBytes = 2 * sizeof(std::int64_t);  // of a key and its count
+  std::int64_t end = 1, parts = 1;
+  for (std::int64_t first = 0; first < end; first += parts) {
+    // The first reply says how many parts there are; they have about equally many counts.
+    if (first > 0) {
+      const std::uint64_t part_bytes = counted * kBytes / static_cast<std::uint64_t>(end);
+      parts = static_cast<std::int64_t>(
+          std::max<std::uint64_t>(1, chunk_bytes / std::max<std::uint64_t>(1, part_bytes)));
+      parts = std::min(parts, end - first);
+    }
+    rpc::StateOfRange state =
+        ask_one(slice, {slice.stored(), first, parts, /*is_of_counts=*/true}, false);
+    end = static_cast<std::int64_t>(state.table->rows_end);
+    take({.name = variable_.name(),
+          .spec = variable_.spec(),
+          .first_row = next_row + first,
+          .values = {{std::move(state.value), {}}},
+          .keys = std::move(state.table->keys),
+          .is_of_counts = true});
+  }
+  next_row += end;
 }
 
 // Every server gets a part, also one without keys, since the first one removes what was there.
-void RemoteTable::import_rows(const VariableRecord& record) const {
+void RemoteTable::import_state(const VariableRecord& record) const {
   COHORT_CHECK(record.keys.defined() && record.keys.dim() == 1, ErrorCode::invalid_argument,
                "[variable.import_state] expected rows with keys int64[n] for table '",
                variable_.name(), "', got a record without keys");
-  const at::Tensor keys = record.keys.to(at::kLong).contiguous();
-  std::vector<std::vector<std::int64_t>> of_slice(places_.parts().size());
-  for (std::int64_t i = 0; i < keys.numel(); ++i)
-    of_slice[slice_of_key(keys.data_ptr<std::int64_t>()[i], of_slice.size())].push_back(i);
-  for (std::size_t s = 0; s < of_slice.size(); ++s) {
+  const at::Tensor& value = record.values.at(0).tensor;
+  COHORT_CHECK(value.dim() > 0 && value.size(0) == record.keys.numel(), ErrorCode::invalid_argument,
+               "[variable.import_state] expected ", record.keys.numel(),
+               " rows, as there are keys, for table '", variable_.name(), "', got ",
+               TensorSpec::of(value).to_string());
+  const at::Tensor none = at::empty({0}, at::TensorOptions(at::kLong));
+  const std::vector<RowsOfPart> split =
+      split_rows(places_.parts(), record.keys.to(at::kLong).contiguous());
+  for (std::size_t s = 0; s < places_.parts().size(); ++s) {
     const rpc::Slice& slice = places_.parts()[s];
-    const at::Tensor rows = at::tensor(of_slice[s], at::TensorOptions(at::kLong));
+    const auto found = std::find_if(split.begin(), split.end(),
+                                    [s](const RowsOfPart& each) { return each.part == s; });
+    const RowsOfPart own = found == split.end() ? RowsOfPart{s, none, none} : *found;
     const auto rows_of = [&](const at::Tensor& tensor) {
-      return tensor.dim() == 0 ? tensor : tensor.detach().cpu().index_select(0, rows);
+      const bool is_taken_whole = tensor.dim() == 0 || !own.places.defined();
+      const at::Tensor plain = tensor.detach().cpu();
+      return is_taken_whole ? plain : variable::rows_at(plain, own.places).contiguous();
     };
-    rpc::StateOfRange state{.range = {slice.stored(), record.first_row, rows.numel()},
-                            .value = rows_of(record.values.at(0).tensor),
-                            .slots = record.values[0].slots};
+    rpc::StateOfRange state{
+        .range = {slice.stored(), record.first_row, own.ids.numel(), record.is_of_counts},
+        .value = rows_of(value),
+        .slots = record.values[0].slots};
     for (internal::OptimizerSlots& slots : state.slots)
       for (at::Tensor& tensor : slots.tensors) tensor = rows_of(tensor);
-    state.table = {.keys = keys.index_select(0, rows)};
+    state.table = {.keys = own.ids};
     rpc::ImportRequest request{.placement = places_.version()};
     request.states.push_back(std::move(state));
     with_remedy([&] {
       client_.import_state(slice.server, std::move(request), slice.variable, describe("import of"));
     });
   }
+}
+
+void RemoteTable::erase(const at::Tensor& keys) const {
+  std::vector<std::pair<rpc::MemberId, rpc::EraseRequest>> requests;
+  for (const RowsOfPart& own : split_rows(places_.parts(), keys)) {
+    const rpc::Slice& slice = places_.parts()[own.part];
+    requests.emplace_back(slice.server, rpc::EraseRequest{{slice.stored()}, {own.ids}});
+  }
+  with_remedy([&] {
+    client_.erase_rows(std::move(requests), places_.parts().front().variable,
+                       describe("erasure in"));
+  });
 }
 
 }  // namespace cohort::parameter_server

@@ -22,11 +22,10 @@ std::shared_ptr<RemoteHome> home_of(const Variable& table) {
   return std::static_pointer_cast<RemoteHome>(table.impl()->home());
 }
 
-void check_keys(const at::Tensor& keys, const std::string& table) {
+void check_keys(std::string_view call, const at::Tensor& keys, const std::string& table) {
   COHORT_CHECK(keys.defined() && keys.scalar_type() == at::kLong && keys.layout() == at::kStrided &&
                    keys.is_cpu(),
-               ErrorCode::invalid_argument,
-               "[table.lookup] expected keys of int64 on the CPU, got ",
+               ErrorCode::invalid_argument, "[", call, "] expected keys of int64 on the CPU, got ",
                keys.defined() ? TensorSpec::of(keys).to_string() : "an undefined tensor",
                " (table '", table, "'); use to(torch::kLong), and embedding_key() for strings");
 }
@@ -57,7 +56,7 @@ std::int64_t embedding_key(std::string_view text) {
 }
 
 at::Tensor EmbeddingTable::lookup(const at::Tensor& keys) const {
-  check_keys(keys, name());
+  check_keys("table.lookup", keys, name());
   if (function::Trace* const trace = function::Trace::current())
     return traced_lookup(*trace, variable_, keys);
   const auto [distinct, places] =
@@ -69,6 +68,16 @@ at::Tensor EmbeddingTable::lookup(const at::Tensor& keys) const {
     step->lookups_of(*variable_.impl()).push_back({rows, distinct});
   }
   return at::embedding(rows, places.view(keys.sizes()));
+}
+
+void EmbeddingTable::erase(const at::Tensor& keys) const {
+  COHORT_CHECK(
+      function::Trace::current() == nullptr && EagerStep::current() == nullptr,
+      ErrorCode::failed_precondition,
+      "[table.erase] expected a call outside of run() and of steps, got one inside (table '",
+      name(), "'); make it between two steps");
+  check_keys("table.erase", keys, name());
+  home_of(variable_)->table(variable_).erase(keys.reshape({-1}).contiguous());
 }
 
 EmbeddingTableMemory EmbeddingTable::memory() const {

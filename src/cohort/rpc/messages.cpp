@@ -88,11 +88,11 @@ void fields(Codec& codec, AppliedRecord& record) {
 }
 template <class Codec>
 void fields(Codec& codec, StateRange& range) {
-  codec(range.variable, range.first_row, range.rows);
+  codec(range.variable, range.first_row, range.rows, range.is_of_counts);
 }
 template <class Codec>
 void fields(Codec& codec, TableUse& use) {
-  codec(use.rows, use.capacity, use.row_bytes, use.bytes);
+  codec(use.rows, use.capacity, use.row_bytes, use.bytes, use.counted);
 }
 template <class Codec>
 void fields(Codec& codec, TableRows& table) {
@@ -119,6 +119,12 @@ void fields(Codec&, DoneReply&) {}
 template <class Codec>
 void fields(Codec& codec, EraseRequest& request) {
   codec(request.variables);
+  codec.only_tensors(request.keys);
+  if constexpr (Codec::kReads) {
+    COHORT_CHECK(request.keys.empty() || request.keys.size() == request.variables.size(),
+                 ErrorCode::data_loss, "[rpc.messages] broken erase request: expected keys of ",
+                 request.variables.size(), " tables, got of ", request.keys.size());
+  }
 }
 
 template <class Codec>

@@ -35,7 +35,7 @@ enum class MessageType : std::uint16_t {
   program_reply = 10,   // that program, one way
   export_state = 11,    // values and slots of variables
   import_state = 12,    // the same, to be taken
-  erase = 13            // variables that are elsewhere now
+  erase = 13            // variables that nobody uses, or rows of tables
 };
 struct MessageKind {
   MessageType type;
@@ -116,6 +116,9 @@ struct StateRange {
   std::uint64_t variable = 0;
   std::int64_t first_row = 0;
   std::int64_t rows = Slice::kAllRows;
+  // In place of rows of a table, the number of updates that keys without rows have had. They are in
+  // parts, which first_row and rows count.
+  bool is_of_counts = false;
 
   bool is_whole() const { return rows == Slice::kAllRows; }
 };
@@ -125,18 +128,19 @@ struct TableUse {
   std::uint64_t capacity = 0;   // 0: any number of rows
   std::uint64_t row_bytes = 0;  // the value and the slots of one row
   std::uint64_t bytes = 0;      // all memory of the table, also that which waits for more rows
+  std::uint64_t counted = 0;    // keys without rows whose updates are counted
 };
 // The keys of a table's rows. Its ranges count rows in the order in which they got memory, and some
 // of these have no key.
 struct TableRows {
-  at::Tensor keys = {};        // int64 [n], of the rows of the state
+  at::Tensor keys = {};        // int64 [n], of the rows of the state, or of its counts
   std::uint64_t rows_end = 0;  // where the last range ends
   TableUse use = {};
 };
 struct StateOfRange {
   StateRange range = {};
   std::uint64_t version = 0;  // of the value that they are of
-  at::Tensor value = {};
+  at::Tensor value = {};      // counts: int64 [n]
   std::vector<OptimizerSlots> slots = {};
   std::optional<TableRows> table = {};
 };
@@ -162,6 +166,8 @@ struct ImportRequest {
 struct EraseRequest {
   static constexpr MessageKind kKind{MessageType::erase, "erase request"};
   std::vector<std::uint64_t> variables;
+  // If not empty, one for each variable, which is a table: only the rows of these keys go.
+  std::vector<at::Tensor> keys = {};
 };
 // The reply to an import, or to the erasure of variables.
 struct DoneReply {

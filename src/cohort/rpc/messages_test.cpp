@@ -118,11 +118,16 @@ TEST(Messages, StatesComeBack) {
 }
 
 TEST(Messages, RequestsOfStatesComeBack) {
-  const ExportRequest back = message_of<ExportRequest>(to_frame(ExportRequest{
-      .placement = 9, .ranges = {{7, 3, 2}, {8}}, .has_slots = false, .has_applied = true}));
+  const ExportRequest back = message_of<ExportRequest>(
+      to_frame(ExportRequest{.placement = 9,
+                             .ranges = {{7, 3, 2}, {.variable = 8, .is_of_counts = true}},
+                             .has_slots = false,
+                             .has_applied = true}));
   EXPECT_EQ(back.placement, 9U);
   ASSERT_EQ(back.ranges.size(), 2U);
   EXPECT_EQ(back.ranges[1].rows, Slice::kAllRows);
+  EXPECT_FALSE(back.ranges[0].is_of_counts);
+  EXPECT_TRUE(back.ranges[1].is_of_counts);
   EXPECT_FALSE(back.has_slots);
   EXPECT_TRUE(back.has_applied);
   const ImportRequest sample = sample_import();
@@ -132,6 +137,11 @@ TEST(Messages, RequestsOfStatesComeBack) {
   EXPECT_EQ(reply.applied.size(), 1U);
   EXPECT_THAT(message_of<EraseRequest>(to_frame(EraseRequest{{3, 4}})).variables,
               ElementsAre(3, 4));
+  const EraseRequest rows = message_of<EraseRequest>(to_frame(EraseRequest{{3}, {number(5)}}));
+  EXPECT_THAT(numbers(rows.keys), ElementsAre(5));
+  const Frame wrong = to_frame(EraseRequest{{3, 4}, {number(5)}});
+  EXPECT_THAT([&] { message_of<EraseRequest>(wrong); },
+              testing::throws_error(ErrorCode::data_loss, "expected keys of 2 tables, got of 1"));
 }
 
 TEST(Messages, APullMayWantVersions) {

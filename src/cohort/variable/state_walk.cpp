@@ -51,6 +51,9 @@ std::vector<VariableRecord> whole_state(std::span<const Variable> variables,
                                         const StateWalk& walk) {
   std::vector<VariableRecord> whole(variables.size());
   export_state(variables, walk, [&](std::size_t i, VariableRecord record) {
+    COHORT_CHECK(!record.keys.defined(), ErrorCode::unimplemented,
+                 "[variable.save_values] expected variables, got table '", record.name,
+                 "', which has rows by key and is not saved whole; leave it out");
     if (record.is_whole()) {
       whole[i] = std::move(record);
       return;

@@ -36,6 +36,9 @@ struct VariableRecord {
   // The keys of these rows, int64 [n], if it is a table. The record with first_row 0 comes first,
   // and its import replaces what the table has.
   at::Tensor keys = {};
+  // These keys of a table have no rows yet, and the one value is the number of updates that each
+  // has had, int64 [n].
+  bool is_of_counts = false;
 
   bool is_whole() const { return values.at(0).tensor.sizes() == at::IntArrayRef(*spec.sizes); }
 };
@@ -65,7 +68,8 @@ COHORT_API void export_state(std::span<const Variable> variables, const StateWal
                              const TakeRecord& take);
 // The same in memory of its own.
 COHORT_API VariableRecord::Value copy_of(const VariableRecord::Value& value);
-// One record for each variable, in this order.
+// One record for each variable, in this order. Throws unimplemented for a table, which may be too
+// large for one record.
 COHORT_API std::vector<VariableRecord> whole_state(std::span<const Variable> variables,
                                                    const StateWalk& walk);
 // Sets the value and all slots of a variable of the record's spec; no record of the variable's

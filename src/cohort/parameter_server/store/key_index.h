@@ -49,6 +49,8 @@ class KeyIndex {
   // Visits the entries of a part, which may change but for their keys.
   template <class Visit>
   void for_each(std::size_t part, const Visit& visit);
+  template <class Visit>
+  void for_each(std::size_t part, const Visit& visit) const;
   // Removes the entries of a part for which `is_erased(entry)` is true. It is called once for each
   // entry. If there is no memory, throws before the first call.
   template <class IsErased>
@@ -119,6 +121,12 @@ void KeyIndex::find_all(std::span<const std::int64_t> keys, const Visit& visit) 
 template <class Visit>
 void KeyIndex::for_each(std::size_t part, const Visit& visit) {
   for (Entry& entry : std::span(parts_[part].entries.get(), parts_[part].places))
+    if (!entry.is_free()) visit(entry);
+}
+
+template <class Visit>
+void KeyIndex::for_each(std::size_t part, const Visit& visit) const {
+  for (const Entry& entry : std::span(parts_[part].entries.get(), parts_[part].places))
     if (!entry.is_free()) visit(entry);
 }
 

@@ -22,6 +22,7 @@ constexpr std::size_t kRowsMax = kCounted;
 // Marks entries that must not be evicted, in Entry::use.
 constexpr std::uint32_t kInUse = std::uint32_t{1} << 31;
 constexpr std::uint32_t kUseMax = kInUse - 1;
+static_assert(kUseMax == RowDirectory::kUpdatesMax);
 // An eviction takes this part of the rows that it looks at, so that it looks at few rows for each
 // one that it takes.
 constexpr std::size_t kEvictedPart = 8;
@@ -185,6 +186,34 @@ void RowDirectory::count(std::span<const std::int64_t> keys) {
   while (num_counted_ > counted_max()) forget_counts();
 }
 
+RowDirectory::Counts RowDirectory::counts(std::int64_t first, std::int64_t parts) const {
+  Counts counts{.parts_end = index_.num_parts()};
+  const auto begin = std::min(static_cast<std::size_t>(first), counts.parts_end);
+  const auto end = begin + std::min(static_cast<std::size_t>(parts), counts.parts_end - begin);
+  for (std::size_t part = begin; part < end; ++part) {
+    index_.for_each(part, [&](const Entry& entry) {
+      if (!is_counted(entry)) return;
+      counts.keys.push_back(entry.key);
+      counts.updates.push_back(entry.use);
+    });
+  }
+  return counts;
+}
+
+void RowDirectory::set_counts(std::span<const std::int64_t> keys,
+                              std::span<const std::int64_t> updates) {
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    const auto count = static_cast<std::uint32_t>(updates[i]);
+    if (Entry* const known = index_.find(keys[i])) {
+      if (is_counted(*known)) known->use = count;
+    } else {
+      index_.insert(keys[i], kCounted, count);
+      ++num_counted_;
+    }
+  }
+  while (num_counted_ > counted_max()) forget_counts();
+}
+
 // The counts must not take more memory than the rows.
 std::size_t RowDirectory::counted_max() const {
   constexpr std::size_t kAlways = 4096;
@@ -250,6 +279,31 @@ std::size_t RowDirectory::evict_from(std::size_t part) {
   return count;
 }
 
+// An erasure rebuilds a part, so each is visited once.
+void RowDirectory::erase(std::span<const std::int64_t> keys) {
+  std::vector<std::int64_t> known;
+  std::vector<bool> has_some(index_.num_parts());
+  index_.find_all(keys, [&](std::size_t i, const Entry* entry) {
+    if (entry == nullptr) return;
+    known.push_back(keys[i]);
+    has_some[index_.part_of(keys[i])] = true;
+  });
+  std::sort(known.begin(), known.end());
+  free_rows_.reserve(free_rows_.size() + known.size());
+  for (std::size_t part = 0; part < has_some.size(); ++part) {
+    if (!has_some[part]) continue;
+    index_.erase_if(part, [&](const Entry& entry) {
+      if (!std::binary_search(known.begin(), known.end(), entry.key)) return false;
+      if (is_counted(entry)) {
+        --num_counted_;
+      } else {
+        free_row(entry.row);
+      }
+      return true;
+    });
+  }
+}
+
 void RowDirectory::free_row(std::uint32_t row) {
   key_at(row) = kNoKey;
   free_rows_.push_back(row);
@@ -259,11 +313,8 @@ void RowDirectory::free_row(std::uint32_t row) {
 // The number of an update has 31 bits, so all are halved when it is used up.
 void RowDirectory::advance_clock() {
   if (++clock_ <= kUseMax) return;
-  if (spec_.eviction == Eviction::least_recently_used) halve_uses();
   clock_ /= 2;
-}
-
-void RowDirectory::halve_uses() {
+  if (spec_.eviction != Eviction::least_recently_used) return;
   for (std::size_t part = 0; part < index_.num_parts(); ++part) {
     index_.for_each(part, [](Entry& entry) {
       if (has_row(entry)) entry.use /= 2;

@@ -55,8 +55,23 @@ class RowDirectory {
   // Makes it so. May come only directly after prepare(). If there is no memory, throws; then some
   // of the keys have rows.
   void publish(const Admission& admission);
-  // Takes all rows away.
+  // Takes the rows of these keys away, and what is counted of them.
+  void erase(std::span<const std::int64_t> keys);
+  // Takes all rows away, and all counts.
   void clear();
+
+  // Keys without rows, and how many updates each has had.
+  struct Counts {
+    std::vector<std::int64_t> keys;
+    std::vector<std::int64_t> updates;
+    std::size_t parts_end = 0;  // the number of parts of the index
+  };
+  static constexpr std::int64_t kUpdatesMax = (std::int64_t{1} << 31) - 1;
+  std::size_t num_counted() const { return num_counted_; }
+  // The counts in `parts` parts of the index, from part `first` on.
+  Counts counts(std::int64_t first, std::int64_t parts) const;
+  // Updates are 1 to kUpdatesMax. A key that has a row keeps it.
+  void set_counts(std::span<const std::int64_t> keys, std::span<const std::int64_t> updates);
 
  private:
   struct Wanted {
@@ -74,7 +89,6 @@ class RowDirectory {
   void count(std::span<const std::int64_t> keys);
   void forget_counts();
   void advance_clock();
-  void halve_uses();
   std::size_t counted_max() const;
   std::int64_t& key_at(std::uint32_t row) {
     return *reinterpret_cast<std::int64_t*>(keys_.row(row));

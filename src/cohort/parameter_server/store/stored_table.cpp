@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -221,8 +222,11 @@ rpc::StateOfRange StoredTable::export_state(const rpc::StateRange& range, bool h
   COHORT_CHECK(range.first_row >= 0 && (range.is_whole() || range.rows >= 0),
                ErrorCode::invalid_argument, "[server.state] expected rows of table '", name_,
                "', got ", range.rows, " from row ", range.first_row);
-  rpc::TableUse used = use();
   const Lock lock(mutex_);
+  return range.is_of_counts ? export_counts(range) : export_rows(range, has_slots);
+}
+
+rpc::StateOfRange StoredTable::export_rows(const rpc::StateRange& range, bool has_slots) const {
   const auto end = static_cast<std::int64_t>(directory_.rows_end());
   const std::int64_t first = std::min(range.first_row, end);
   const std::int64_t count = range.is_whole() ? end - first : std::min(range.rows, end - first);
@@ -236,13 +240,22 @@ rpc::StateOfRange StoredTable::export_state(const rpc::StateRange& range, bool h
   }
   const auto num_rows = static_cast<std::int64_t>(rows.size());
   rpc::StateOfRange state{.range = range, .version = version_, .value = row_tensor(num_rows)};
-  state.table = {tensor_of(keys), static_cast<std::uint64_t>(end), used};
+  state.table = {tensor_of(keys), directory_.rows_end(), use_now()};
   values_.copy_to(state.value, rows);
   if (has_slots) state.slots = slots_.export_rows(rows);
   return state;
 }
 
-void StoredTable::check_imported_keys(const at::Tensor& keys) const {
+rpc::StateOfRange StoredTable::export_counts(const rpc::StateRange& range) const {
+  const RowDirectory::Counts counts = directory_.counts(
+      range.first_row, range.is_whole() ? std::numeric_limits<std::int64_t>::max() : range.rows);
+  rpc::StateOfRange state{.range = range, .version = version_, .value = tensor_of(counts.updates)};
+  state.table = {tensor_of(counts.keys), counts.parts_end, use_now()};
+  return state;
+}
+
+void StoredTable::check_imported_keys(const rpc::StateOfRange& state) const {
+  const at::Tensor& keys = state.table->keys;
   check_keys("server.import_state", keys);
   const at::Tensor plain = keys.contiguous();
   std::vector<std::int64_t> all(numbers_of(plain).begin(), numbers_of(plain).end());
@@ -251,6 +264,7 @@ void StoredTable::check_imported_keys(const at::Tensor& keys) const {
   COHORT_CHECK(twice == all.end(), ErrorCode::invalid_argument,
                "[server.import_state] expected each key once for table '", name_, "', got ", *twice,
                " twice");
+  if (state.range.is_of_counts) return;
   const Lock lock(mutex_);
   const std::uint64_t capacity = directory_.capacity();
   COHORT_CHECK(capacity == 0 || all.size() <= capacity, ErrorCode::resource_exhausted,
@@ -259,11 +273,31 @@ void StoredTable::check_imported_keys(const at::Tensor& keys) const {
                all.size(), "; give EmbeddingTableOptions a larger capacity");
 }
 
+void StoredTable::check_counts(const rpc::StateOfRange& state, std::string_view name) {
+  const TensorSpec expected{at::kLong, {{state.table->keys.numel()}}};
+  const bool fits =
+      state.value.defined() && TensorSpec::of(state.value) == expected && state.slots.empty();
+  COHORT_CHECK(fits, ErrorCode::invalid_argument, "[server.import_state] expected counts of ",
+               expected.to_string(), " without slots for table '", name, "', got ",
+               state.value.defined() ? TensorSpec::of(state.value).to_string() : "none", " and ",
+               state.slots.size(), " slots");
+  const at::Tensor counts = state.value.contiguous();
+  for (const std::int64_t count : numbers_of(counts)) {
+    COHORT_CHECK(count >= 1 && count <= RowDirectory::kUpdatesMax, ErrorCode::invalid_argument,
+                 "[server.import_state] expected counts of 1 to ", RowDirectory::kUpdatesMax,
+                 " for table '", name, "', got ", count);
+  }
+}
+
 StoredTable::Import StoredTable::prepare_import(rpc::StateOfRange state) const {
   COHORT_CHECK(state.table.has_value(), ErrorCode::invalid_argument,
                "[server.import_state] expected rows with keys for table '", name_,
                "', got rows without keys");
-  check_imported_keys(state.table->keys);
+  check_imported_keys(state);
+  if (state.range.is_of_counts) {
+    check_counts(state, name_);
+    return {std::move(state)};
+  }
   TensorSpec expected = spec_;
   expected.sizes->front() = state.table->keys.numel();
   COHORT_CHECK(state.value.defined() && TensorSpec::of(state.value) == expected,
@@ -277,9 +311,10 @@ StoredTable::Import StoredTable::prepare_import(rpc::StateOfRange state) const {
 
 void StoredTable::import_state(Import import) {
   const rpc::StateOfRange& state = import.state;
-  const at::Tensor keys = state.table->keys.contiguous();
+  const at::Tensor keys = state.table->keys.contiguous(), value = state.value.contiguous();
   const auto all = numbers_of(keys);
   const Lock lock(mutex_);
+  if (state.range.is_of_counts) return directory_.set_counts(all, numbers_of(value));
   if (state.range.first_row == 0) {
     directory_.clear();
     slots_.clear();
@@ -287,17 +322,30 @@ void StoredTable::import_state(Import import) {
   slots_.make_imported(state.slots, directory_.rows_end());
   add_rows(all, /*at_once=*/true);
   const std::vector<std::uint32_t> rows = directory_.find(all).rows;
-  values_.copy_from(state.value.contiguous(), rows);
+  values_.copy_from(value, rows);
   slots_.import_rows(state.slots, rows);
+  ++version_;
+}
+
+void StoredTable::erase(const at::Tensor& keys) {
+  check_keys("server.erase", keys);
+  const at::Tensor plain = keys.contiguous();
+  const Lock lock(mutex_);
+  directory_.erase(numbers_of(plain));
   ++version_;
 }
 
 rpc::TableUse StoredTable::use() const {
   const Lock lock(mutex_);
+  return use_now();
+}
+
+rpc::TableUse StoredTable::use_now() const {
   return {.rows = directory_.size(),
           .capacity = directory_.capacity(),
           .row_bytes = values_.row_bytes() + slots_.row_bytes(),
-          .bytes = directory_.bytes() + values_.bytes() + slots_.bytes()};
+          .bytes = directory_.bytes() + values_.bytes() + slots_.bytes(),
+          .counted = directory_.num_counted()};
 }
 
 std::uint64_t StoredTable::value_bytes() const {

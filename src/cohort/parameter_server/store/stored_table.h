@@ -56,8 +56,9 @@ class StoredTable {
   // update.
   void apply(Reserve reserve);
 
-  // A range counts rows in the order in which they got memory, up to TableState::rows_end. Rows do
-  // not move, so successive ranges have each row once that exists all the time.
+  // A range counts rows in the order in which they got memory, up to TableRows::rows_end. Rows do
+  // not move, so successive ranges have each row once that exists all the time. A range of counts
+  // counts the parts of the index.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
   struct Import {
     rpc::StateOfRange state;
@@ -65,9 +66,13 @@ class StoredTable {
   // Throws invalid_argument unless the state has distinct keys, rows, and slots of known rules for
   // them; resource_exhausted if they are more than the capacity.
   Import prepare_import(rpc::StateOfRange state) const;
-  // Takes these keys with their rows and slots. A state that begins at row 0 replaces all that is
-  // here. Throws resource_exhausted, and takes no rows, if the table is full without an eviction.
+  // Takes these keys with their rows and slots, or with their counts. Rows that begin at 0 replace
+  // all that is here. Throws resource_exhausted, and takes no rows, if the table is full without an
+  // eviction.
   void import_state(Import import);
+  // Takes the rows of these keys away, and what is counted of them. Throws invalid_argument for
+  // what is no key.
+  void erase(const at::Tensor& keys);
 
   rpc::TableUse use() const;
   // The bytes of the rows that have memory, without their slots.
@@ -78,7 +83,12 @@ class StoredTable {
  private:
   void check_keys(std::string_view call, const at::Tensor& keys) const;
   void check_effect(const internal::Effect& effect, const variable::UpdateRule* rule) const;
-  void check_imported_keys(const at::Tensor& keys) const;
+  void check_imported_keys(const rpc::StateOfRange& state) const;
+  static void check_counts(const rpc::StateOfRange& state, std::string_view name);
+  rpc::StateOfRange export_rows(const rpc::StateRange& range, bool has_slots) const
+      COHORT_REQUIRES(mutex_);
+  rpc::StateOfRange export_counts(const rpc::StateRange& range) const COHORT_REQUIRES(mutex_);
+  rpc::TableUse use_now() const COHORT_REQUIRES(mutex_);
   at::Tensor row_tensor(std::int64_t rows) const;
   void write_first_rows(at::Tensor& rows, std::span<const std::int64_t> keys) const;
   void add_rows(std::span<const std::int64_t> keys, bool at_once) COHORT_REQUIRES(mutex_);

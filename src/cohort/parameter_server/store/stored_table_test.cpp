@@ -160,6 +160,35 @@ TEST_F(StoredTableTest, CountsOfRareKeysDoNotGrowForever) {
   EXPECT_EQ(table->use().bytes, early);
 }
 
+TEST_F(StoredTableTest, ErasedRowsAndCountsBeginAgain) {
+  make({.capacity = 4, .min_count = 2});
+  for (int i = 0; i < 2; ++i) update({1, 2, 3});
+  update({7});
+  table->erase(keys_of({2, 3, 3, 7, 99}));
+  EXPECT_EQ(keys(), (std::set<std::int64_t>{1}));
+  EXPECT_EQ(value(2), 0);
+  EXPECT_EQ(table->use().counted, 0U);
+  update({7, 2});
+  EXPECT_EQ(size(), 1U);
+  for (int i = 0; i < 2; ++i) update({4, 5, 6});  // in the rows that are free again
+  EXPECT_EQ(size(), 4U);
+  EXPECT_EQ(value(6), -1);
+  EXPECT_EQ(value(1), -1);
+  EXPECT_THAT([&] { table->erase(keys_of({kNoKey})); },
+              throws_error(ErrorCode::invalid_argument, "stands for no key"));
+}
+
+TEST_F(StoredTableTest, AnErasedRowLeavesAnUpdateThatWasChecked) {
+  const auto* const sgd = &optimizer::update_rule_of("sgd");
+  StoredTable::Reserve reserve =
+      table->reserve(step_of("sgd", keys_of({1, 2}), at::ones({2, 2}), {1, 0}), sgd);
+  table->erase(keys_of({1}));
+  table->apply(std::move(reserve));
+  EXPECT_EQ(value(1), 0);
+  EXPECT_EQ(value(2), -1);
+  EXPECT_EQ(size(), 1U);
+}
+
 TEST_F(StoredTableTest, WithoutAnEvictionAFullTableRefusesNewKeysAndChangesNothing) {
   make({.capacity = 3});
   update({1, 2});
@@ -339,6 +368,51 @@ TEST(StoredTable, ContinuesWithAnImportedStateAsWithItsOwn) {
     const at::Tensor keys = keys_of({5, 6, 7, 8, 9, 77, 100});
     EXPECT_TRUE(first.rows(keys).value.equal(second.rows(keys).value)) << name;
   }
+}
+
+// In chunks of one part of the index.
+TEST_F(StoredTableTest, CountsGoOnInAnotherTable) {
+  const rpc::TableSpec three{.capacity = 100'000, .min_count = 3};
+  make(three);
+  update({1, 2, 3, 1'000'000});
+  update({2});
+  update({1, 2});
+  StoredTable other(table_spec(three));
+  copy_state(*table, other, 10);
+  for (std::int64_t part = 0, end = 1; part < end; ++part) {
+    rpc::StateOfRange counts = table->export_state(
+        {.variable = 1, .first_row = part, .rows = 1, .is_of_counts = true}, true);
+    end = static_cast<std::int64_t>(counts.table->rows_end);
+    EXPECT_GT(end, 1);
+    other.import_state(other.prepare_import(std::move(counts)));
+  }
+  EXPECT_EQ(other.use().rows, 1U);
+  EXPECT_EQ(other.use().counted, 3U);
+  table.emplace(table_spec(three));
+  copy_state(other, *table, 10);
+  const auto all = [](bool is_of_counts) {
+    return rpc::StateRange{.variable = 1, .is_of_counts = is_of_counts};
+  };
+  const rpc::StateOfRange counts = other.export_state(all(true), true);
+  table->import_state(table->prepare_import(counts));
+  update({1, 3});
+  EXPECT_EQ(keys(), (std::set<std::int64_t>{1, 2}));
+  update({3});
+  EXPECT_EQ(keys(), (std::set<std::int64_t>{1, 2, 3}));
+  table->import_state(table->prepare_import(counts));  // keys with rows keep them
+  EXPECT_EQ(keys(), (std::set<std::int64_t>{1, 2, 3}));
+  const auto refused = [&](const std::function<void(rpc::StateOfRange&)>& change,
+                           const std::string& words) {
+    rpc::StateOfRange wrong = counts;
+    wrong.value = wrong.value.clone();
+    change(wrong);
+    EXPECT_THAT([&] { table->prepare_import(wrong); },
+                throws_error(ErrorCode::invalid_argument, words));
+  };
+  refused([](auto& state) { state.value = state.value.slice(0, 1); },
+          "expected counts of int64[3] without slots for table 'users', got int64[2]");
+  refused([](auto& state) { state.value[1] = 0; }, "expected counts of 1 to 2147483647");
+  refused([](auto& state) { state.value[1] = std::int64_t{1} << 31; }, "got 2147483648");
 }
 
 TEST_F(StoredTableTest, RefusesStatesThatDoNotFit) {

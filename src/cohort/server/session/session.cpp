@@ -207,7 +207,7 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
       store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::erase:
-      store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)).variables);
+      store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::peek:
       return peek(rpc::message_of<rpc::PeekRequest>(std::move(frame)), id, channel);
