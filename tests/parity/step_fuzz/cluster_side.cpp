@@ -86,18 +86,18 @@ FeatureSet features_of_calls(const Program& program) {
   return features;
 }
 
-// Variables are whole, in two shards, or in three, in turn; the last have two shards on one server.
+// Variables are whole, or in two to five shards, in turn; the last have two shards on one server.
 std::vector<std::int64_t> shards_in_turn(const TensorSpec& spec) {
   static std::int64_t made = 0;
   std::vector<std::int64_t> shards(spec.sizes->size(), 1);
-  shards[0] = 1 + made++ % 3;
+  shards[0] = 1 + made++ % 5;
   return shards;
 }
 
 }  // namespace
 
 ClusterSide::Cluster::Cluster()
-    : tasks({.workers = 1, .ps = 2, .command = {COHORT_COMMAND, "server"}}),
+    : tasks({.workers = 1, .ps = 4, .command = {COHORT_COMMAND, "server"}}),
       strategy(tasks.resolver(), {.cluster = {.timeout = std::chrono::seconds(20),
                                               .data_timeout = std::chrono::seconds(20),
                                               .seed = kSeed},
