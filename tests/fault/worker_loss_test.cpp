@@ -10,6 +10,7 @@
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/warnings.h"
@@ -35,6 +36,8 @@ class WorkerLossTest : public ::testing::Test {
         a(strategy.variable("a", at::zeros({2}))),
         b(strategy.variable("b", at::zeros({2}))),
         table(strategy.variable("table", at::zeros({100, 2}))),
+        users(strategy.embedding_table("users", {.dim = 2, .initializer = Initializer::zeros()})),
+        sgd({users.variable()}, {.learning_rate = 1}),
         // About a millisecond of work, and one update on each parameter server.
         step([this] {
           const at::Tensor x = at::ones({400, 400});
@@ -42,6 +45,7 @@ class WorkerLossTest : public ::testing::Test {
           b.assign_add(at::mm(x, x).slice(0, 0, 2).select(1, 0).div(400));
           const at::Tensor rows = at::embedding(table.tensor(), row_ids);
           table.scatter_add(row_ids, rows.mul(0).add(1));
+          sgd.minimize(users.lookup(keys).sum());
         }) {}
 
   std::uint64_t completed() const {
@@ -76,6 +80,9 @@ class WorkerLossTest : public ::testing::Test {
     EXPECT_TRUE(b.read().eq(count).all().item<bool>()) << b.read();
     const at::Tensor expected = at::zeros({100, 2}).index_fill(0, row_ids, count);
     EXPECT_TRUE(at::equal(table.read(), expected)) << table.read().index_select(0, row_ids);
+    const at::Tensor rows = users.lookup(keys).select(1, 1);
+    EXPECT_TRUE(at::equal(rows, at::tensor({-2.F, -1.F, -2.F, -1.F}).mul(count))) << rows;
+    EXPECT_EQ(users.size(), 3);
   }
 
   TestCluster cluster;
@@ -83,7 +90,10 @@ class WorkerLossTest : public ::testing::Test {
   ClusterCoordinator coordinator;
   Variable a, b;
   Variable table;  // a shard on each server
+  EmbeddingTable users;
+  SGD sgd;
   const at::Tensor row_ids = at::tensor({3, 97}, at::kLong);
+  const at::Tensor keys = at::tensor({1, 2, 1, -4}, at::kLong);
   Function step;
 };
 

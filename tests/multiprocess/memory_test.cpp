@@ -66,6 +66,27 @@ TEST_F(Memory, VariablesThatAreDroppedLeaveServersAndChief) {
   EXPECT_TRUE(await([&] { return resident_mib() < before + 150; })) << resident_mib();
 }
 
+// A program keeps the variables that it uses until the coordinator forgets it, here by join().
+TEST_F(Memory, ATableThatIsDroppedLeavesItsServersAndItsNameIsFree) {
+  ParameterServerStrategy strategy(cluster.resolver());
+  ClusterCoordinator coordinator(strategy);
+  const at::Tensor keys = torch::arange(10'000);
+  const EmbeddingTableOptions options{.dim = 16, .initializer = Initializer::zeros()};
+  for (int round = 0; round < 2; ++round) {
+    const EmbeddingTable table = strategy.embedding_table("users", options);
+    const Optimizer optimizer = SGD({table.variable()}, {.learning_rate = 1.0});
+    const Function step([=](at::Tensor rows) { optimizer.minimize(table.lookup(rows).sum()); });
+    EXPECT_EQ(table.size(), 0);
+    coordinator.schedule(step, keys);
+    coordinator.join();
+    EXPECT_EQ(table.size(), 10'000);
+    EXPECT_EQ(stored() + stored("ps:1"), 640'000U);
+    EXPECT_TRUE(table.lookup(keys).eq(-1).all().item<bool>());
+  }
+  coordinator.join();
+  EXPECT_TRUE(await([&] { return stored() + stored("ps:1") == 0; }));
+}
+
 // The optimizer has slots on the servers, and a new variable of the name must not meet them.
 TEST_F(Memory, ANewVariableOfANameMeetsNothingOfTheOldOne) {
   ParameterServerStrategy strategy(cluster.resolver());
