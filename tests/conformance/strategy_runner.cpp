@@ -33,11 +33,6 @@ std::string reason_to_skip(const Json& content) {
   const auto captures_dataset = [](const Json& step) { return step.value("captured", false); };
   if (is_any_step(content["steps"], captures_dataset))
     return "a dataset of the library is a description, so a function may capture one";
-  const auto is_per_worker = [](const Json& step) {
-    return step.value("do", "") == "per_worker_var";
-  };
-  if (is_any_step(content["steps"], is_per_worker))
-    return "the library has no variables with a copy on each worker yet";
   const auto is_of_servers = [](const Json& step) { return step.value("do", "") == "def_fn"; };
   const bool has_coordinator = is_any_step(content["steps"], is_of_servers);
   const auto needs_graph = [&](const Json& step) {

@@ -110,6 +110,12 @@ const Variable* Value::variable() const {
   return held == nullptr ? nullptr : &held->variable();
 }
 
+const PerWorkerVariable* Value::per_worker_variable() const {
+  if (kind != Kind::leaf || leaf.kind() != Nest::Kind::handle) return nullptr;
+  const auto* const held = dynamic_cast<const PerWorkerVariableLeaf*>(leaf.handle().get());
+  return held == nullptr ? nullptr : &held->variable();
+}
+
 std::size_t num_components(const Value& value) {
   std::size_t count = 0;
   count_components(value, count);

@@ -15,6 +15,7 @@
 
 #include "cohort/core/nest.h"
 #include "cohort/input/per_replica.h"
+#include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/variable/variable.h"
 #include "tests/conformance/json.h"
@@ -31,6 +32,17 @@ class VariableLeaf final : public Handle {
 
  private:
   Variable variable_;
+};
+
+// The same of a variable with a copy for each worker.
+class PerWorkerVariableLeaf final : public Handle {
+ public:
+  explicit PerWorkerVariableLeaf(PerWorkerVariable variable) : variable_(std::move(variable)) {}
+  std::string_view handle_kind() const override { return "per-worker variable"; }
+  const PerWorkerVariable& variable() const { return variable_; }
+
+ private:
+  PerWorkerVariable variable_;
 };
 
 // A value type; copies share tensors.
@@ -55,6 +67,7 @@ struct Value {
   bool is_container() const;
   // nullptr for anything but a variable.
   const Variable* variable() const;
+  const PerWorkerVariable* per_worker_variable() const;
 };
 
 // How many components the distributed leaves have; 0 without such leaves.

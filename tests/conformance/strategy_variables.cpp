@@ -211,8 +211,8 @@ Value raw_handle(const Step& step) {
 // --- assignment ---------------------------------------------------------------------------------
 
 // `value`: a tensor or a number.
-template <class T>
-void assign_dense(const Variable& variable, const std::string& method, const T& value) {
+template <class Any, class T>
+void assign_dense(const Any& variable, const std::string& method, const T& value) {
   if (method == "assign") return variable.assign(value);
   if (method == "assign_add") return variable.assign_add(value);
   if (method == "assign_sub") return variable.assign_sub(value);
@@ -262,6 +262,12 @@ void assign_value(const Step& step, const Variable& variable, const Value& value
 // TensorFlow returns the new value, unless read_value is false; in cross-replica context it reads
 // all components for it.
 Value assign(const Step& step) {
+  const Value found = step.frame.find(step.text("var"));
+  if (const PerWorkerVariable* const own = found.per_worker_variable()) {
+    const at::Tensor value = tensor_from(step.test, step.value("value"));
+    assign_dense(*own, step.text_or("method", "assign"), value);
+    return {};
+  }
   const Variable variable = step.variable();
   assign_value(step, variable, step.value("value"));
   const std::string want = step.text_or("want", "");

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Scalar.h>
 
 #include <cstdint>
 #include <functional>
@@ -169,6 +170,53 @@ class COHORT_API EmbeddingTable {
   Variable variable_;
 };
 
+// --- variables with a copy for each worker -------------------------------------------------------
+
+// A variable of which each worker has a copy of its own, that nobody synchronizes, and the
+// coordinator another one (tf's experimental `per_worker_variable`); for counters and statistics.
+//
+//   const PerWorkerVariable seen = strategy.per_worker_variable("seen", at::zeros({}, at::kLong));
+//   const Function train([&](Iterator& batches) { …; seen.assign_add(1); });
+//   …
+//   coordinator.join();
+//   for (const at::Tensor& of_worker : seen.read_all()) …
+//
+// In a scheduled step the calls concern the copy of the worker that runs it; elsewhere, also in
+// ParameterServerStrategy::run(), that of the coordinator. The copies are rows of one variable on a
+// parameter server. So, other than in tf, a worker that is lost and returns has its copy as it was,
+// and an update counts once however often its closure is retried: the sum over all copies is exact.
+//
+// It is not trained, and no argument of functions: capture it. A file of all variables has it as
+// one variable with a row for each worker and a last one for the coordinator, so it fits strategies
+// with as many workers.
+//
+// A shared handle; thread-safe. Keep the strategy as long as its variables.
+class COHORT_API PerWorkerVariable {
+ public:
+  // `rows`: as per_worker_variable() makes it.
+  explicit PerWorkerVariable(Variable rows);
+
+  const std::string& name() const { return rows_.name(); }
+  // Of one copy.
+  const TensorSpec& spec() const { return spec_; }
+  // These use one copy, and throw as those of Variable do.
+  at::Tensor read() const;
+  void assign(const at::Tensor& value) const;
+  void assign_add(const at::Tensor& value) const;
+  void assign_sub(const at::Tensor& value) const;
+  void assign(const at::Scalar& number) const;
+  void assign_add(const at::Scalar& number) const;
+  void assign_sub(const at::Scalar& number) const;
+  // The values of all workers, by their index, read at one time; the initial value for a worker
+  // that has not assigned another one. Throws as Variable::read() does; failed_precondition inside
+  // a scheduled function.
+  std::vector<at::Tensor> read_all() const;
+
+ private:
+  Variable rows_;  // [workers + 1, the sizes of a copy]; the last row is the coordinator's
+  TensorSpec spec_;
+};
+
 // --- the strategy --------------------------------------------------------------------------------
 
 // Which server gets the next variable, or the next shard of one.
@@ -218,6 +266,10 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // Makes a table on all parameter servers. Throws as variable() does; invalid_argument for an
   // option out of its range.
   EmbeddingTable embedding_table(std::string name, const EmbeddingTableOptions& options);
+
+  // Makes a variable whose copies have this value. It is whole on one server. Throws as variable()
+  // does.
+  PerWorkerVariable per_worker_variable(std::string name, const at::Tensor& initial_value);
 
   // For the coordinator: the state that the strategy, the coordinator and all variables share. It
   // lives as long as one of them. The type is not public.

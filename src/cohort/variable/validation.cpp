@@ -1,7 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/variable/validation.h"
 
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/full.h>
+
+#include <cstdint>
+#include <exception>
+#include <string>
+#include <utility>
+
 #include "cohort/core/error.h"
+#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/hyperparameter.h"
 
 namespace cohort::variable {
@@ -49,6 +58,65 @@ void check_assign(internal::Effect::Kind kind, std::string_view name, const Tens
                ErrorCode::invalid_argument, "[variable.assign_sub] expected numbers, got ",
                got.to_string(), " (variable '", name,
                "'), which LibTorch does not subtract; assign(value.logical_xor(…))");
+}
+
+namespace {
+
+// Whether a value of the dtype can be exactly this integer.
+bool is_in_range(std::int64_t number, at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kByte:
+      return std::in_range<std::uint8_t>(number);
+    case at::kChar:
+      return std::in_range<std::int8_t>(number);
+    case at::kShort:
+      return std::in_range<std::int16_t>(number);
+    case at::kInt:
+      return std::in_range<std::int32_t>(number);
+    default:
+      return true;
+  }
+}
+
+// As TensorFlow converts numbers of the host: never from a fraction to an integer, and between
+// truth values and numbers not at all.
+bool converts_to(const at::Scalar& number, at::ScalarType dtype) {
+  if (number.isBoolean() || dtype == at::kBool) return number.isBoolean() && dtype == at::kBool;
+  if (at::isComplexType(dtype)) return true;
+  if (number.isIntegral(/*includeBool=*/false) && at::isIntegralType(dtype, false))
+    return is_in_range(number.toLong(), dtype);
+  return !number.isComplex() && at::isFloatingType(dtype);
+}
+
+std::string text_of(const at::Scalar& number) {
+  if (number.isBoolean()) return number.toBool() ? "true" : "false";
+  if (number.isComplex()) return "a complex number";
+  return number.isIntegral(false) ? std::to_string(number.toLong())
+                                  : std::to_string(number.toDouble());
+}
+
+}  // namespace
+
+at::Tensor number_value(internal::Effect::Kind kind, std::string_view name, const TensorSpec& spec,
+                        const at::Scalar& number) {
+  const std::string call = call_name(kind);
+  COHORT_CHECK(spec.sizes->empty(), ErrorCode::invalid_argument, "[", call, "] expected ",
+               spec.to_string(), ", got a single number (variable '", name,
+               "'); assign a tensor, for example at::full(sizes, number)");
+  const auto refuse = [&] {
+    internal::throw_error(ErrorCode::invalid_argument, "[", call, "] expected a number that ",
+                          dtype_name(spec.dtype), " can hold without a cast, got ", text_of(number),
+                          " (variable '", name, "'); cast it before");
+  };
+  if (!converts_to(number, spec.dtype)) refuse();
+  try {
+    return at::full({}, number, at::TensorOptions(spec.dtype));
+  } catch (const Error&) {
+    throw;
+  } catch (const std::exception&) {
+    refuse();  // a finite number would become infinite
+  }
+  COHORT_ASSERT(false);
 }
 
 std::vector<double> values_of(std::span<const at::Tensor> hyper) {

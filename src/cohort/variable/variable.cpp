@@ -2,19 +2,14 @@
 #include "cohort/variable/variable.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/full.h>
 
-#include <cstdint>
-#include <exception>
-#include <string>
-#include <string_view>
 #include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
-#include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/read_cache.h"
+#include "cohort/variable/validation.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -28,63 +23,8 @@ void write_one(const Variable& variable, Effect::Kind kind, const at::Tensor& va
   write_values({&write, 1});
 }
 
-// Whether a value of the dtype can be exactly this integer.
-bool is_in_range(std::int64_t number, at::ScalarType dtype) {
-  switch (dtype) {
-    case at::kByte:
-      return std::in_range<std::uint8_t>(number);
-    case at::kChar:
-      return std::in_range<std::int8_t>(number);
-    case at::kShort:
-      return std::in_range<std::int16_t>(number);
-    case at::kInt:
-      return std::in_range<std::int32_t>(number);
-    default:
-      return true;
-  }
-}
-
-// As TensorFlow converts numbers of the host: never from a fraction to an integer, and between
-// truth values and numbers not at all.
-bool converts_to(const at::Scalar& number, at::ScalarType dtype) {
-  if (number.isBoolean() || dtype == at::kBool) return number.isBoolean() && dtype == at::kBool;
-  if (at::isComplexType(dtype)) return true;
-  if (number.isIntegral(/*includeBool=*/false) && at::isIntegralType(dtype, false))
-    return is_in_range(number.toLong(), dtype);
-  return !number.isComplex() && at::isFloatingType(dtype);
-}
-
-std::string text_of(const at::Scalar& number) {
-  if (number.isBoolean()) return number.toBool() ? "true" : "false";
-  if (number.isComplex()) return "a complex number";
-  return number.isIntegral(false) ? std::to_string(number.toLong())
-                                  : std::to_string(number.toDouble());
-}
-
-at::Tensor tensor_of(const Variable& variable, const at::Scalar& number, std::string_view call) {
-  const TensorSpec& spec = variable.spec();
-  COHORT_CHECK(spec.sizes->empty(), ErrorCode::invalid_argument, "[variable.", call, "] expected ",
-               spec.to_string(), ", got a single number (variable '", variable.name(),
-               "'); assign a tensor, for example at::full(sizes, number)");
-  const auto refuse = [&] {
-    internal::throw_error(ErrorCode::invalid_argument, "[variable.", call,
-                          "] expected a number that ", dtype_name(spec.dtype),
-                          " can hold without a cast, got ", text_of(number), " (variable '",
-                          variable.name(), "'); cast it before");
-  };
-  if (!converts_to(number, spec.dtype)) refuse();
-  try {
-    return at::full({}, number, at::TensorOptions(spec.dtype));
-  } catch (const Error&) {
-    throw;
-  } catch (const std::exception&) {
-    refuse();  // a finite number would become infinite
-  }
-  COHORT_ASSERT(false);
-}
-
 void assign_number(const Variable& variable, Effect::Kind kind, const at::Scalar& number) {
-  const at::Tensor value = tensor_of(variable, number, variable::effect_kind(kind).name);
+  const at::Tensor value = variable::number_value(kind, variable.name(), variable.spec(), number);
   write_one(variable, kind, value, {}, /*is_number=*/true);
 }
 
