@@ -151,8 +151,10 @@ class COHORT_API Variable {
   // makes the updates of the step so far, and then waits until the value, one number, is above 0;
   // it asks the variable's server every few milliseconds. So a program can hold steps back until it
   // assigns a flag. The worker runs no other closure meanwhile. If the closure is cancelled, the
-  // wait ends. Throws invalid_argument for a variable of several numbers or of strings;
-  // failed_precondition elsewhere: call read() in a loop there.
+  // wait ends. With CoordinatorOptions::run_eagerly, where no closure runs meanwhile, it throws
+  // deadline_exceeded if no other thread or task has assigned the flag within the progress timeout.
+  // Throws invalid_argument for a variable of several numbers or of strings; failed_precondition
+  // elsewhere: call read() in a loop there.
   void wait_until_positive() const;
   const std::shared_ptr<VariableImpl>& impl() const { return impl_; }
   bool operator==(const Variable& other) const { return impl_ == other.impl_; }

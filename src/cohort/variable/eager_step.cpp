@@ -11,8 +11,8 @@ thread_local EagerStep* step_here = nullptr;
 
 }  // namespace
 
-EagerStep::EagerStep(VariableTraffic& traffic, Kind kind)
-    : here_(step_here, this), kind_(kind), traffic_(traffic) {}
+EagerStep::EagerStep(VariableTraffic& traffic, Kind kind, Duration patience)
+    : here_(step_here, this), kind_(kind), traffic_(traffic), patience_(patience) {}
 EagerStep* EagerStep::current() { return step_here; }
 bool EagerStep::is_scheduled_here() {
   return step_here != nullptr && step_here->kind_ == Kind::scheduled;

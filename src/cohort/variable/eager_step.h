@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/export.h"
 #include "cohort/core/thread_value.h"
 #include "cohort/variable/variable.h"
@@ -28,8 +29,10 @@ struct VariableTraffic {
 class COHORT_API EagerStep {
  public:
   enum class Kind : std::uint8_t { scheduled, run };
-  // Counts in `traffic`, which outlives it, also where the step fails.
-  explicit EagerStep(VariableTraffic& traffic, Kind kind = Kind::scheduled);
+  // Counts in `traffic`, which outlives it, also where the step fails. `patience`: how long the
+  // step may wait for other tasks.
+  explicit EagerStep(VariableTraffic& traffic, Kind kind = Kind::scheduled,
+                     Duration patience = Duration::zero());
   // The step of this thread, or nullptr.
   static EagerStep* current();
   // Whether this thread runs a scheduled step.
@@ -41,6 +44,7 @@ class COHORT_API EagerStep {
   // Whether the stand-in differs in any bit from the value given to note().
   bool has_written(const VariableImpl& variable) const;
   VariableTraffic& traffic() const { return traffic_; }
+  Duration patience() const { return patience_; }
   // The rows that the step has looked up in a table.
   std::vector<VariableImpl::LookedUp>& lookups_of(const VariableImpl& table) {
     return lookups_[&table];
@@ -50,6 +54,7 @@ class COHORT_API EagerStep {
   const internal::ScopedValue<EagerStep*> here_;
   const Kind kind_;
   VariableTraffic& traffic_;
+  const Duration patience_;
   std::unordered_map<const VariableImpl*, at::Tensor> values_;
   std::unordered_map<const VariableImpl*, std::vector<VariableImpl::LookedUp>> lookups_;
 };

@@ -2,12 +2,17 @@
 #include "cohort/variable/variable.h"
 
 #include <ATen/core/TensorBody.h>
+#include <c10/core/GradMode.h>
 
+#include <chrono>
+#include <thread>
 #include <utility>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
 #include "cohort/function/variable_read.h"
+#include "cohort/variable/eager_step.h"
 #include "cohort/variable/read_cache.h"
 #include "cohort/variable/validation.h"
 #include "cohort/variable/variable_home.h"
@@ -26,6 +31,30 @@ void write_one(const Variable& variable, Effect::Kind kind, const at::Tensor& va
 void assign_number(const Variable& variable, Effect::Kind kind, const at::Scalar& number) {
   const at::Tensor value = variable::number_value(kind, variable.name(), variable.spec(), number);
   write_one(variable, kind, value, {}, /*is_number=*/true);
+}
+
+constexpr auto kPollPause = std::chrono::milliseconds(2);
+
+// The stand-in gets the value, so that later reads of the step have it.
+void wait_in_eager_step(const Variable& variable, EagerStep& step) {
+  const VariableImpl& impl = *variable.impl();
+  if (step.has_written(impl)) variable.assign(impl.copy());
+  const Deadline deadline = Deadline::after(step.patience());
+  at::Tensor value = read_values({&variable, 1})[0];
+  while (!value.gt(0).item<bool>()) {
+    COHORT_CHECK(
+        !deadline.has_expired(), ErrorCode::deadline_exceeded,
+        "[variable.wait_until_positive] expected another thread or task to make variable "
+        "'",
+        variable.name(),
+        "' positive; with CoordinatorOptions::run_eagerly no other closure runs meanwhile: "
+        "assign it before, or schedule this one later");
+    std::this_thread::sleep_for(kPollPause);
+    value = read_values({&variable, 1})[0];
+  }
+  const c10::NoGradGuard no_grad;
+  impl.tensor().detach().copy_(value);
+  step.note(impl, value);
 }
 
 }  // namespace
@@ -89,6 +118,8 @@ void Variable::wait_until_positive() const {
                "[variable.wait_until_positive] expected a variable of one number, got '", name(),
                "' ", spec().to_string());
   function::Trace* const trace = function::Trace::current();
+  if (trace == nullptr && EagerStep::is_scheduled_here())
+    return wait_in_eager_step(*this, *EagerStep::current());
   COHORT_CHECK(trace != nullptr && !trace->runs_here(), ErrorCode::failed_precondition,
                "[variable.wait_until_positive] expected a call in a function that workers run, got "
                "one in this process (variable '",

@@ -254,7 +254,7 @@ Nest EagerRuns::run_as(const Function& fn, const std::vector<Nest>& arguments, C
     const function::StepScope numbered(closure, fn.name());
     const StrategyScope scope = context_.strategy.scope();
     const HiddenGradients gradients(home.variables().variables());
-    EagerStep step(traffic_);
+    EagerStep step(traffic_, EagerStep::Kind::scheduled, context_.data_timeout);
     Nest result;
     home.run_with_stand_ins(step, "coordinator.run_eagerly",
                             [&]() COHORT_REQUIRES(context_.tracing) {
