@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Per-worker values, and the options of schedule(), with standard servers in other processes.
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <limits>
 #include <set>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -127,6 +131,146 @@ TEST(EagerSchedule, PassesPerWorkerValues) {
   const Function get([](at::Tensor value) { return value.add(current_worker_index()); });
   const RemoteValue value = coordinator.schedule(get, {.worker = 1}, own);
   EXPECT_EQ(value.fetch().tensor().item<std::int64_t>(), 7);
+}
+
+TEST_F(ScheduleOptionsTest, ManyAreScheduledAtOnce) {
+  const Function square([](at::Tensor x) { return x.mul(x); });
+  std::vector<std::vector<Nest>> calls;
+  for (std::int64_t i = 0; i < 500; ++i) calls.push_back({at::full({}, i, at::kLong)});
+  const std::vector<RemoteValue> values = coordinator.schedule_many(square, calls);
+  ASSERT_EQ(values.size(), calls.size());
+  for (std::int64_t i = 0; i < 500; ++i)
+    EXPECT_EQ(number_of(values[static_cast<std::size_t>(i)]), i * i);
+  EXPECT_TRUE(coordinator.schedule_many(square, {}).empty());
+  const Function index([] { return current_worker_index(); });
+  for (const RemoteValue& value : coordinator.schedule_many(index, {{}, {}, {}}, {.worker = 1}))
+    EXPECT_EQ(number_of(value), 1);
+  EXPECT_EQ(coordinator.statistics().traces, 2U);
+}
+
+TEST_F(ScheduleOptionsTest, OfManyAllAreScheduledOrNone) {
+  const Function square([](at::Tensor x) { return x.mul(x); });
+  EXPECT_THAT(
+      [&] {
+        coordinator.schedule_many(square, {{at::ones({})}, {}});
+      },
+      throws_error(ErrorCode::invalid_argument, "takes 1 arguments, got 0"));
+  coordinator.join();
+  for (const std::uint64_t closures : coordinator.statistics().closures) EXPECT_EQ(closures, 0U);
+}
+
+// A worker that waits for a flag.
+class DeadlineTest : public ScheduleOptionsTest {
+ protected:
+  void TearDown() override { open(); }
+  void open() { flag.assign(1); }
+  // Both workers wait for the flag.
+  void hold_workers() {
+    for (int worker = 0; worker < 2; ++worker) coordinator.schedule(wait, {.worker = worker});
+    await_begun(2);
+  }
+  void await_begun(float count) {
+    const Deadline deadline = Deadline::after(std::chrono::minutes(1));
+    while (begun.read().item<float>() < count && !deadline.has_expired()) std::this_thread::yield();
+    ASSERT_EQ(begun.read().item<float>(), count);
+  }
+
+  const Variable flag = strategy.variable("flag", at::zeros({}), {.is_trainable = false});
+  const Variable begun = strategy.variable("begun", at::zeros({}), {.is_trainable = false});
+  const Function wait{[this] {
+                        begun.assign_add(1);
+                        flag.wait_until_positive();
+                        return current_worker_index();
+                      },
+                      {.name = "wait"}};
+  const Function index{[] { return current_worker_index(); }};
+};
+
+TEST_F(DeadlineTest, AClosureThatRunsTooLongIsCancelledAndTheOthersGoOn) {
+  const RemoteValue late =
+      coordinator.schedule(wait, {.worker = 1, .deadline = std::chrono::milliseconds(300)});
+  std::vector<RemoteValue> others;
+  for (int i = 0; i < 20; ++i) others.push_back(coordinator.schedule(index, {.worker = i % 2}));
+  EXPECT_THAT([&] { late.fetch(); },
+              throws_error(ErrorCode::deadline_exceeded, "'wait' to end within 0.3 s"));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(number_of(others[static_cast<std::size_t>(i)]), i % 2);
+  EXPECT_THAT([&] { coordinator.join(); },
+              throws_error(ErrorCode::deadline_exceeded, "runs on worker:1"));
+  coordinator.join();
+  EXPECT_EQ(flag.read().item<float>(), 0) << "it was cancelled";
+}
+
+TEST_F(DeadlineTest, AClosureThatWaitsTooLongLeavesTheQueue) {
+  hold_workers();
+  cluster.kill("worker:1");
+  const RemoteValue late =
+      coordinator.schedule(index, {.worker = 1, .deadline = std::chrono::milliseconds(50)});
+  const RemoteValue other = coordinator.schedule(index, {.worker = 1});
+  EXPECT_THAT([&] { late.fetch(); }, throws_error(ErrorCode::deadline_exceeded, "a worker"));
+  EXPECT_FALSE(other.is_ready());
+  EXPECT_FALSE(coordinator.done()) << "its error is thrown when all have ended";
+  open();
+  cluster.restart("worker:1");
+  EXPECT_EQ(number_of(other), 1);
+  EXPECT_THAT([&] { coordinator.join(); }, throws_error(ErrorCode::deadline_exceeded, "a worker"));
+  coordinator.join();
+}
+
+TEST_F(DeadlineTest, AClosureThatEndsInTimeHasItsValue) {
+  const Duration hour = std::chrono::hours(1);
+  EXPECT_EQ(number_of(coordinator.schedule(index, {.worker = 0, .deadline = hour})), 0);
+  EXPECT_EQ(number_of(coordinator.schedule(index, {.worker = 1, .deadline = Duration::max()})), 1);
+  coordinator.join();
+  EXPECT_THAT([&] { coordinator.schedule(index, {.deadline = Duration::zero()}); },
+              throws_error(ErrorCode::invalid_argument, "ScheduleOptions::deadline above 0"));
+}
+
+// One closure at a time, so that the order is that of the queue.
+TEST(SchedulePriority, DecidesWhichOfThoseThatWaitRunsFirst) {
+  TestCluster cluster{{.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{strategy, {.in_flight_per_worker = 1}};
+  const Variable flag = strategy.variable("flag", at::zeros({}), {.is_trainable = false});
+  const Variable order = strategy.variable("order", at::zeros({}), {.is_trainable = false});
+  const Function wait([&] { flag.wait_until_positive(); });
+  const Function note([&](at::Tensor digit) { order.assign(order.read() * 10 + digit); });
+  coordinator.schedule(wait);
+  const std::vector<std::pair<int, int>> digits = {{1, 0}, {2, -3}, {3, 7}, {4, 0}, {5, 7}};
+  for (const auto& [digit, priority] : digits)
+    coordinator.schedule(note, {.priority = priority}, at::full({}, double(digit), at::kFloat));
+  flag.assign(1);
+  coordinator.join();
+  EXPECT_EQ(order.read().item<float>(), 35142);
+}
+
+// Regression: it threw failed_precondition.
+TEST(EagerSchedule, WaitsForAVariable) {
+  TestCluster cluster{{.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{strategy, {.run_eagerly = true}};
+  const Variable flag = strategy.variable("flag", at::zeros({}), {.is_trainable = false});
+  const Variable begun = strategy.variable("begun", at::zeros({}), {.is_trainable = false});
+  const Function step([&] {
+    begun.assign(1);
+    flag.wait_until_positive();
+    return flag.read();
+  });
+  const std::jthread other([&] {
+    const Deadline deadline = Deadline::after(std::chrono::minutes(1));
+    while (begun.read().item<float>() == 0 && !deadline.has_expired()) std::this_thread::yield();
+    flag.assign(7);
+  });
+  EXPECT_EQ(coordinator.schedule(step).fetch().tensor().item<float>(), 7);
+}
+
+TEST(EagerSchedule, DoesNotWaitForEver) {
+  TestCluster cluster{{.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  ClusterCoordinator coordinator{
+      strategy, {.progress_timeout = std::chrono::milliseconds(20), .run_eagerly = true}};
+  const Variable flag = strategy.variable("flag", at::zeros({}), {.is_trainable = false});
+  const RemoteValue value = coordinator.schedule(Function([&] { flag.wait_until_positive(); }));
+  EXPECT_THAT([&] { value.fetch(); }, throws_error(ErrorCode::deadline_exceeded, "'flag'"));
 }
 
 }  // namespace

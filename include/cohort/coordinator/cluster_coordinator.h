@@ -102,6 +102,17 @@ struct ScheduleOptions {
   // Only this worker runs the closure; if it is lost, the closure waits until it returns. Such
   // closures do not count for CoordinatorOptions::queue_capacity. Unset: any worker.
   std::optional<int> worker = {};
+  // A closure with a higher priority is sent before others that wait too; of equal ones, the first
+  // scheduled goes first. A worker runs what it has received in that order, so a closure may
+  // still run after CoordinatorOptions::in_flight_per_worker earlier ones.
+  std::int32_t priority = 0;
+  // How long the closure may take from schedule() on; above 0. One that has not ended then throws
+  // deadline_exceeded from fetch(), which names it and its worker, and the others go on; when all
+  // have ended, join() and done() throw the first such error, unless they or schedule() have thrown
+  // another one. A closure that waits then leaves the queue. One that runs is cancelled: it ends
+  // before its next operator, and join() waits for that; its updates may have been made. Ignored
+  // with run_eagerly, where a debugger may hold a step.
+  std::optional<Duration> deadline = {};
   // Arguments may be RemoteValues, also inside of nests: schedule() waits for their results, as
   // fetch() does, and sends these. Otherwise it refuses them (invalid_argument), since each costs a
   // way over the coordinator.
@@ -248,6 +259,12 @@ class COHORT_API ClusterCoordinator {
   }
   RemoteValue schedule_nests(const Function& fn, std::vector<Nest> arguments,
                              const ScheduleOptions& options = {});
+
+  // Calls schedule() for each list of arguments, in this order, with one lock and one wake-up for
+  // all, so it is cheaper than many calls. Throws as schedule() does; if it refuses arguments, it
+  // has queued none. If it throws an error of earlier closures, those of this call are cancelled.
+  std::vector<RemoteValue> schedule_many(const Function& fn, std::vector<std::vector<Nest>> calls,
+                                         const ScheduleOptions& options = {});
 
   // Waits until all scheduled closures have ended. Throws the first application error, once;
   // deadline_exceeded if no closure ends for CoordinatorOptions::progress_timeout, naming the

@@ -197,7 +197,7 @@ class COHORT_API PerWorkerVariable {
   explicit PerWorkerVariable(Variable rows);
 
   const std::string& name() const { return rows_.name(); }
-  // Of one copy.
+  // The spec of one copy.
   const TensorSpec& spec() const { return spec_; }
   // These use one copy, and throw as those of Variable do.
   at::Tensor read() const;

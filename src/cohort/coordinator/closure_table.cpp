@@ -2,6 +2,7 @@
 #include "cohort/coordinator/closure_table.h"
 
 #include <algorithm>
+#include <iterator>
 #include <string>
 #include <utility>
 
@@ -9,6 +10,8 @@ namespace cohort::coordinator::internal {
 namespace {
 
 constexpr std::size_t kFirstEntries = 16;
+// Fewer withdrawn closures than this stay in the queues until they come first.
+constexpr std::size_t kWithdrawnMax = 1024;
 // Ids further apart than this are a caller's mistake, not a long queue.
 constexpr std::uint64_t kSpanMax = std::uint64_t{1} << 30;
 
@@ -27,21 +30,15 @@ Verdict stopped_before() {
                 "schedule before it is destroyed")};
 }
 
-Error no_longer_wanted() {
-  return Error(ErrorCode::cancelled,
-               "[coordinator.run_epoch] cancelled because its epoch was given up",
-               ErrorCause::cancelled_by_job);
-}
-
 }  // namespace
 
 ClosureTable::ClosureTable(std::size_t capacity, std::size_t workers)
     : capacity_(capacity), own_(workers), resources_(workers), entries_(kFirstEntries) {}
 
-Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure) {
+Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure, std::int32_t priority) {
   if (is_stopped_) return stopped_before();
   COHORT_ASSERT(closure >= next_ && !error_);
-  accept(closure);
+  accept(closure, priority);
   Entry& put = entry(closure);
   put.worker = worker;
   put.is_own = true;
@@ -49,44 +46,64 @@ Verdict ClosureTable::put_on(WorkerId worker, ClosureId closure) {
   return {};
 }
 
-bool ClosureTable::withdraw(ClosureId closure, Actions& actions) {
+bool ClosureTable::withdraw(ClosureId closure, const Error& why, Actions& actions) {
   if (!is_known(closure)) return false;
   Entry& withdrawn = entry(closure);
   const Phase phase = withdrawn.phase;
-  if (!withdrawn.is_own || phase == Phase::retired) return false;
+  if (phase == Phase::retired) return false;
   const bool was_withdrawn = std::exchange(withdrawn.is_withdrawn, true);
   if (phase == Phase::running) {
+    withdrawn_.emplace(closure, why);
     if (!was_withdrawn && !is_cancelling_)
       actions.push_back({Action::Kind::cancel, closure, withdrawn.worker, {}});
     return false;
   }
-  if (phase == Phase::held) {
-    --held_;
-  } else {
-    own_[withdrawn.worker].erase(closure);
-    --own_count_;
-  }
-  fail(closure, no_longer_wanted(), actions);
+  phase == Phase::held ? void(--held_) : leave_queue(closure);
+  fail(closure, why, actions);
+  wake_putters(actions);
   settle(actions);
   return phase == Phase::held;
 }
 
+bool ClosureTable::expire(ClosureId closure, const Error& late, Actions& actions) {
+  if (!is_known(closure) || entry(closure).phase == Phase::retired) return false;
+  if (!late_error_) late_error_ = late;
+  return withdraw(closure, late, actions);
+}
+
+// Searches the queue of no level: what stays there is left out when it comes first.
+void ClosureTable::leave_queue(ClosureId closure) {
+  const Entry& left = entry(closure);
+  if (left.is_own) {
+    own_[left.worker].erase({left.priority, closure});
+    --own_count_;
+    return;
+  }
+  --waiting_;
+  if (levels_[left.priority].retried.erase(closure) > 0) return;
+  if (++withdrawn_count_ <= std::max(kWithdrawnMax, waiting_)) return;
+  for (auto& [priority, level] : levels_)
+    std::erase_if(level.queue, [&](ClosureId each) { return each == closure || !is_queued(each); });
+  withdrawn_count_ = 0;
+}
+
 void ClosureTable::enqueue_own(ClosureId closure) {
-  own_[entry(closure).worker].insert(closure);
+  const Entry& put = entry(closure);
+  own_[put.worker].insert({put.priority, closure});
   ++own_count_;
 }
 
 std::optional<ClosureId> ClosureTable::take_own(WorkerId worker) {
-  std::set<ClosureId>& own = own_[worker];
+  std::set<Own>& own = own_[worker];
   if (own.empty()) return std::nullopt;
-  const ClosureId closure = *own.begin();
+  const ClosureId closure = own.begin()->closure;
   own.erase(own.begin());
   --own_count_;
   start(closure, worker);
   return closure;
 }
 
-Verdict ClosureTable::put(ClosureId closure, Actions& actions) {
+Verdict ClosureTable::put(ClosureId closure, Actions& actions, std::int32_t priority) {
   if (is_stopped_) return stopped_before();
   if (closure < next_) return put_again(closure, actions);
   // Another caller is about to raise the error; this closure is put after that.
@@ -95,8 +112,9 @@ Verdict ClosureTable::put(ClosureId closure, Actions& actions) {
     has_putters_ = true;
     return wait();
   }
-  accept(closure);
-  queue_.push_back(closure);
+  accept(closure, priority);
+  levels_[priority].queue.push_back(closure);
+  ++waiting_;
   if (!error_) return {};
   Verdict verdict = cancel_all_and_raise(actions);
   if (verdict.kind == Verdict::Kind::wait) unanswered_.push_back(closure);
@@ -116,12 +134,13 @@ Verdict ClosureTable::put_again(ClosureId closure, Actions& actions) {
 
 Verdict ClosureTable::join(Actions& actions) {
   if (error_) return cancel_all_and_raise(actions);
-  return queued() + in_flight() == 0 ? Verdict{} : wait();
+  if (queued() + in_flight() > 0) return wait();
+  return late_error_ ? Verdict{Verdict::Kind::raise, std::exchange(late_error_, {})} : Verdict{};
 }
 
 Verdict ClosureTable::done(Actions& actions) {
   if (error_) return cancel_all_and_raise(actions);
-  return {queued() + in_flight() == 0 ? Verdict::Kind::proceed : Verdict::Kind::no, {}};
+  return queued() + in_flight() == 0 ? join(actions) : Verdict{Verdict::Kind::no, {}};
 }
 
 void ClosureTable::put_resource(WorkerId worker, ClosureId closure) {
@@ -136,21 +155,39 @@ std::optional<ClosureId> ClosureTable::get(WorkerId worker, Actions& actions) {
   return closure;
 }
 
-std::optional<ClosureId> ClosureTable::take(WorkerId worker, Actions& actions) {
-  ClosureId closure = 0;
-  if (!retried_.empty()) {
-    closure = retried_.top();
-    retried_.pop();
-  } else if (!queue_.empty()) {
-    closure = queue_.front();
-    queue_.pop_front();
-  } else {
-    return std::nullopt;
+// The level of the closure that is taken next; there is one. Only level 0 stays when it is empty.
+ClosureTable::Levels::iterator ClosureTable::first_level() {
+  for (auto level = levels_.begin();;) {
+    COHORT_ASSERT(level != levels_.end());
+    std::deque<ClosureId>& queue = level->second.queue;
+    for (; !queue.empty() && !is_queued(queue.front()); queue.pop_front()) --withdrawn_count_;
+    if (!queue.empty() || !level->second.retried.empty()) return level;
+    level = level->first == 0 ? std::next(level) : levels_.erase(level);
   }
+}
+
+std::int32_t ClosureTable::waiting_priority() { return first_level()->first; }
+
+std::optional<ClosureId> ClosureTable::take(WorkerId worker, Actions& actions) {
+  if (waiting_ == 0) return std::nullopt;
+  auto& [queue, retried] = first_level()->second;
+  ClosureId closure = 0;
+  if (!retried.empty()) {
+    closure = *retried.begin();
+    retried.erase(retried.begin());
+  } else {
+    closure = queue.front();
+    queue.pop_front();
+  }
+  --waiting_;
   start(closure, worker);
-  // Does not wake a waiting put for every free slot, which would cost a thread switch per closure.
-  if (has_putters_ && queued_for_any() < capacity_ - capacity_ / 16) wake(actions);
+  wake_putters(actions);
   return closure;
+}
+
+// Does not wake a waiting put for every free slot, which would cost a thread switch per closure.
+void ClosureTable::wake_putters(Actions& actions) {
+  if (has_putters_ && waiting_ < capacity_ - capacity_ / 16) wake(actions);
 }
 
 void ClosureTable::start(ClosureId closure, WorkerId worker) {
@@ -173,15 +210,15 @@ void ClosureTable::put_back(ClosureId closure, Place place, Actions& actions) {
   if (error_) {
     fail(closure, cancelled_by(*error_), actions);
   } else if (returned.is_withdrawn) {
-    fail(closure, no_longer_wanted(), actions);
+    fail(closure, Error(withdrawn_.at(closure)), actions);
   } else {
     returned.phase = Phase::queued;
     if (returned.is_own) {
       enqueue_own(closure);
-    } else if (place == Place::front) {
-      retried_.push(closure);
     } else {
-      queue_.push_back(closure);
+      Level& level = levels_[returned.priority];
+      place == Place::front ? void(level.retried.insert(closure)) : level.queue.push_back(closure);
+      ++waiting_;
     }
   }
   settle(actions);
@@ -220,13 +257,14 @@ void ClosureTable::stop(Actions& actions) {
     }
     fail(closure, stopped, actions);
   }
-  queue_.clear();
-  retried_ = {};
-  for (std::set<ClosureId>& own : own_) own.clear();
+  levels_.clear();
+  waiting_ = withdrawn_count_ = 0;
+  for (std::set<Own>& own : own_) own.clear();
   own_count_ = 0;
   for (std::deque<ClosureId>& own : resources_) own.clear();
   running_ = held_ = 0;
   error_.reset();
+  late_error_.reset();
   is_cancelling_ = false;
   is_stopped_ = true;
   wake(actions);
@@ -262,12 +300,12 @@ void ClosureTable::settle(Actions& actions) {
   if (queued() + in_flight() == 0) wake(actions);
 }
 
-void ClosureTable::accept(ClosureId closure) {
+void ClosureTable::accept(ClosureId closure, std::int32_t priority) {
   if (base_ == next_) base_ = next_ = closure;
   COHORT_CHECK(closure - base_ < kSpanMax, ErrorCode::invalid_argument,
                "[coordinator.put] expected a closure id near ", next_, ", got ", closure);
   grow_to(static_cast<std::size_t>(closure - base_) + 1);
-  entry(closure) = {.phase = Phase::queued};
+  entry(closure) = {.priority = priority, .phase = Phase::queued};
   next_ = closure + 1;  // skipped ids were never put: ids outside base_ and next_ count as retired
 }
 
@@ -284,6 +322,7 @@ void ClosureTable::grow_to(std::size_t span) {
 
 void ClosureTable::retire(ClosureId closure) {
   entry(closure).phase = Phase::retired;
+  if (entry(closure).is_withdrawn) withdrawn_.erase(closure);
   while (base_ < next_ && entry(base_).phase == Phase::retired) ++base_;
 }
 
@@ -303,6 +342,7 @@ Verdict ClosureTable::cancel_all_and_raise(Actions& actions) {
   drain(actions);
   Verdict verdict{Verdict::Kind::raise, std::move(error_)};
   error_.reset();
+  late_error_.reset();
   is_cancelling_ = false;
   wake(actions);
   return verdict;
@@ -326,11 +366,15 @@ void ClosureTable::start_cancelling(Actions& actions) {
 void ClosureTable::drain(Actions& actions) {
   if (queued() == 0) return;
   const Error cancelled = cancelled_by(*error_);
-  for (; !retried_.empty(); retried_.pop()) fail(retried_.top(), cancelled, actions);
-  for (const ClosureId closure : queue_) fail(closure, cancelled, actions);
-  queue_.clear();
-  for (std::set<ClosureId>& own : own_) {
-    for (const ClosureId closure : own) fail(closure, cancelled, actions);
+  for (const auto& [priority, level] : levels_) {
+    for (const ClosureId closure : level.retried) fail(closure, cancelled, actions);
+    for (const ClosureId closure : level.queue)
+      if (is_queued(closure)) fail(closure, cancelled, actions);
+  }
+  levels_.clear();
+  waiting_ = withdrawn_count_ = 0;
+  for (std::set<Own>& own : own_) {
+    for (const auto& [priority, closure] : own) fail(closure, cancelled, actions);
     own.clear();
   }
   own_count_ = 0;

@@ -105,6 +105,12 @@ RemoteValue ClusterCoordinator::schedule_nests(const Function& fn, std::vector<N
   return runtime_->schedule(fn, std::move(arguments), options);
 }
 
+std::vector<RemoteValue> ClusterCoordinator::schedule_many(const Function& fn,
+                                                           std::vector<std::vector<Nest>> calls,
+                                                           const ScheduleOptions& options) {
+  return runtime_->schedule_many(fn, std::move(calls), options);
+}
+
 void ClusterCoordinator::join() { runtime_->join(std::nullopt); }
 bool ClusterCoordinator::join(Duration timeout) { return runtime_->join(timeout); }
 bool ClusterCoordinator::done() { return runtime_->done(); }

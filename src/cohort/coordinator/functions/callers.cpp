@@ -54,26 +54,41 @@ class Callers::Turn {
   bool has_come_ = false;
 };
 
-void Callers::put(PendingClosure&& pending) {
+void Callers::put(std::span<PendingClosure> pending) {
   const Turn turn(*this, Deadline());
-  NewClosure closure{.pending = pending};
+  std::size_t next = 0;
+  std::optional<NewClosure> closure;
+  const auto put_all = [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
+    for (; next < pending.size(); ++next, closure.reset()) {
+      PendingClosure& one = pending[next];
+      if (!closure)
+        closure.emplace(
+            NewClosure{.pending = one, .priority = one.priority, .deadline = one.deadline});
+      Verdict verdict = scheduler_.put(*closure, actions);
+      if (verdict.kind != Verdict::Kind::proceed) return verdict;
+    }
+    return Verdict{};
+  };
   try {
-    settle({.call = "schedule", .last = Flush::batched},
-           [&](Actions& actions)
-               COHORT_REQUIRES(runtime_lock) { return scheduler_.put(closure, actions); });
+    settle({.call = "schedule", .last = Flush::batched}, put_all);
   } catch (...) {
     const RuntimeLock lock(context_);
-    scheduler_.forget_refused(closure);
+    if (closure) scheduler_.forget_refused(*closure);
     throw;
   }
 }
 
-void Callers::put_on(std::uint32_t worker, PendingClosure&& pending) {
+void Callers::put_on(std::uint32_t worker, std::span<PendingClosure> pending) {
   const Turn turn(*this, Deadline());
+  std::size_t next = 0;
   settle({.call = "schedule", .last = Flush::batched},
          [&](Actions& actions) COHORT_REQUIRES(runtime_lock) {
            if (scheduler_.queue().has_error()) return scheduler_.done(actions);
-           return scheduler_.put_on(worker, std::move(pending), actions);
+           for (; next < pending.size(); ++next) {
+             Verdict verdict = scheduler_.put_on(worker, std::move(pending[next]), actions);
+             if (verdict.kind != Verdict::Kind::proceed) return verdict;
+           }
+           return Verdict{};
          });
 }
 

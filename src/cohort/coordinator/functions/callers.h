@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string_view>
 
 #include "cohort/coordinator/datasets/dataset_programs.h"
@@ -38,10 +39,11 @@ class Callers {
         functions_(functions),
         datasets_(datasets) {}
 
-  // Schedules a closure. Waits while the queue is full. Throws the queue's error.
-  void put(PendingClosure&& pending);
-  // The same for a closure that only `worker` may run; the queue is never full for it.
-  void put_on(std::uint32_t worker, PendingClosure&& pending);
+  // Schedules closures, in this order. Waits while the queue is full. If it throws the queue's
+  // error, those that it had not scheduled yet are dropped.
+  void put(std::span<PendingClosure> pending);
+  // The same for closures that only `worker` may run; the queue is never full for them.
+  void put_on(std::uint32_t worker, std::span<PendingClosure> pending);
   // Returns false if `timeout` has passed. Throws deadline_exceeded, with a timeout or without, if
   // nothing has ended for the data timeout.
   bool join(std::optional<Duration> timeout);

@@ -16,6 +16,12 @@ namespace {
 using internal::ClosureTable;
 using internal::WorkerLoads;
 
+Error no_longer_wanted() {
+  return Error(ErrorCode::cancelled,
+               "[coordinator.run_epoch] cancelled because its epoch was given up",
+               ErrorCause::cancelled_by_job);
+}
+
 Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& last) {
   return Error(last.code(),
                "[coordinator.retry] closure " + std::to_string(closure) + " was started " +
@@ -97,12 +103,19 @@ struct ClosureQueue::State {
     }
   }
 
+  bool takes_own(WorkerId worker) {
+    if (table.queued_for_any() == 0) return true;
+    const std::int32_t own = table.own_priority(worker);
+    const std::int32_t any = table.waiting_priority();
+    return own == any ? had_own[worker] == 0 : own > any;
+  }
+
   // A worker takes its own closures and those of any worker in turn, since an epoch always has own
   // closures queued.
   void dispatch_own(Actions& actions) {
     for (WorkerId worker = 0; worker < loads.size(); ++worker) {
       while (table.has_own(worker) && loads.has_slot(worker)) {
-        const bool is_own = had_own[worker] == 0 || table.queued_for_any() == 0;
+        const bool is_own = takes_own(worker);
         const std::optional<ClosureId> closure =
             is_own ? table.take_own(worker) : table.take(worker, actions);
         loads.add(worker);
@@ -215,9 +228,9 @@ ClosureQueue::ClosureQueue(QueueOptions options, std::size_t workers) {
 
 ClosureQueue::~ClosureQueue() = default;
 
-Verdict ClosureQueue::put(ClosureId closure, Actions& actions) {
+Verdict ClosureQueue::put(ClosureId closure, Actions& actions, std::int32_t priority) {
   if (state_->must_trace()) return {Verdict::Kind::trace, {}};
-  return state_->answer(state_->table.put(closure, actions), actions);
+  return state_->answer(state_->table.put(closure, actions, priority), actions);
 }
 
 Verdict ClosureQueue::join(Actions& actions) {
@@ -230,15 +243,21 @@ Verdict ClosureQueue::done(Actions& actions) {
   return state_->answer(state_->table.done(actions), actions);
 }
 
-Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, Actions& actions) {
+Verdict ClosureQueue::put_on(WorkerId worker, ClosureId closure, Actions& actions,
+                             std::int32_t priority) {
   COHORT_ASSERT(worker < state_->loads.size());
-  const Verdict verdict = state_->table.put_on(worker, closure);
+  const Verdict verdict = state_->table.put_on(worker, closure, priority);
   state_->dispatch(actions);
   return verdict;
 }
 
 void ClosureQueue::withdraw(ClosureId closure, Actions& actions) {
-  if (state_->table.withdraw(closure, actions)) state_->forget_held(closure);
+  if (state_->table.withdraw(closure, no_longer_wanted(), actions)) state_->forget_held(closure);
+  state_->dispatch(actions);
+}
+
+void ClosureQueue::expire(ClosureId closure, const Error& late, Actions& actions) {
+  if (state_->table.expire(closure, late, actions)) state_->forget_held(closure);
   state_->dispatch(actions);
 }
 

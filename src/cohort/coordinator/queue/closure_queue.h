@@ -86,20 +86,25 @@ class COHORT_API ClosureQueue {
   // whatever the verdict.
   // schedule: waits while the queue is full. If an error is set, it cancels everything, including
   // `closure`, and raises. Ids grow from call to call: one caller at a time may be in schedule
-  // (tf's put/wait lock).
-  Verdict put(ClosureId closure, Actions& actions);
+  // (tf's put/wait lock). A closure with a higher priority runs before others that wait too.
+  Verdict put(ClosureId closure, Actions& actions, std::int32_t priority = 0);
   // join: waits until nothing is queued or in flight, or an error is set.
   Verdict join(Actions& actions);
   Verdict done(Actions& actions);
   // A closure that only `worker` may run: if it is retried or the worker is lost, it waits for that
-  // worker. A worker takes such closures in id order, in turn with those that any worker may run.
+  // worker. A worker takes such closures in id order, in turn with those of the same priority that
+  // any worker may run.
   // Ids grow over put() and put_on() together. The capacity does not count. Call it only while
   // !has_error().
-  Verdict put_on(WorkerId worker, ClosureId closure, Actions& actions);
-  // A closure of put_on() ends as cancelled: at once if it does not run, otherwise when its worker
-  // has cancelled it or it would be retried. No caller is asked to trace for it any more.
+  Verdict put_on(WorkerId worker, ClosureId closure, Actions& actions, std::int32_t priority = 0);
+  // A closure ends as cancelled: at once if it does not run, otherwise when its worker has
+  // cancelled it or it would be retried. No caller is asked to trace for it any more.
   void withdraw(ClosureId closure, Actions& actions);
-  // Whether the next call of put, join or done raises an error.
+  // The same for a closure whose deadline has passed: it ends with `late`, unless it still ends
+  // well or with an error of its own. The others go on; when all have ended, join or done raises
+  // the first such error, unless another one was raised before.
+  void expire(ClosureId closure, const Error& late, Actions& actions);
+  // Whether the next call of put, join or done raises an error, before all closures have ended.
   bool has_error() const;
   // The error of a parameter server for which the last closure that ended runs again; nullopt if
   // that one has ended well.

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <limits>
 #include <random>
 
 #include "cohort/coordinator/queue/naive_queue.h"
@@ -107,7 +108,8 @@ class FuzzRun {
     if (pick(1000) == 0) return stop();
     const std::size_t dice = pick(100);
     if (dice < 5) return put_on(static_cast<WorkerId>(pick(workers_)));
-    if (dice < 7) return withdraw(one_to_withdraw());
+    if (dice < 6) return withdraw(one_to_withdraw());
+    if (dice < 7) return expire(one_to_withdraw());
     if (dice < 30) return put();
     if (dice < 34) return join();
     if (dice < 38) return done();
@@ -171,8 +173,9 @@ class FuzzRun {
   void put() {
     // Gaps between ids are allowed.
     if (!is_putting_) next_ += pick(10) == 0 ? pick(4) : 0;
-    const std::string verdict = outcome_of(queue_.put(next_, actions_));
-    EXPECT_EQ(verdict, model_.put(next_));
+    if (!is_putting_) priority_ = random_priority();
+    const std::string verdict = outcome_of(queue_.put(next_, actions_, priority_));
+    EXPECT_EQ(verdict, model_.put(next_, priority_));
     if (verdict == "wait") {
       is_putting_ = is_put_waiting_ = true;
       if (was_cancelled_with(next_)) observer_.accepted(next_);
@@ -186,8 +189,9 @@ class FuzzRun {
 
   void put_on(WorkerId worker) {
     if (is_putting_ || queue_.has_error()) return;
-    const std::string verdict = outcome_of(queue_.put_on(worker, next_, actions_));
-    EXPECT_EQ(verdict, model_.put_on(worker, next_));
+    const std::int32_t priority = random_priority();
+    const std::string verdict = outcome_of(queue_.put_on(worker, next_, actions_, priority));
+    EXPECT_EQ(verdict, model_.put_on(worker, next_, priority));
     if (verdict != "raise stopped") observer_.accepted(next_++);
     check("put_on");
   }
@@ -202,6 +206,19 @@ class FuzzRun {
     queue_.withdraw(closure, actions_);
     model_.withdraw(closure);
     check("withdraw");
+  }
+
+  void expire(ClosureId closure) {
+    const Error late(ErrorCode::deadline_exceeded, "late " + std::to_string(closure));
+    queue_.expire(closure, late, actions_);
+    model_.expire(closure, late);
+    check("expire");
+  }
+
+  // Mostly the usual one.
+  std::int32_t random_priority() {
+    return one_of<std::int32_t>({0, 0, 0, 0, 1, -1, std::numeric_limits<std::int32_t>::min(),
+                                 std::numeric_limits<std::int32_t>::max()});
   }
 
   // A put may wait although its closure was accepted: the watermark does not show it, the count
@@ -324,7 +341,8 @@ class FuzzRun {
   TimePoint now_;
   Actions actions_;
   ClosureId next_ = 0;
-  bool is_putting_ = false;  // put(next_) was told to wait
+  std::int32_t priority_ = 0;  // of the put that was told to wait
+  bool is_putting_ = false;    // put(next_) was told to wait
   bool is_put_waiting_ = false;
   bool is_join_waiting_ = false;
 };

@@ -2,6 +2,10 @@
 // Carries out the queue's decisions.
 #include "cohort/coordinator/queue/closure_scheduler.h"
 
+#include <sstream>
+#include <string>
+#include <utility>
+
 #include "cohort/coordinator/runtime/coordinator_options.h"
 
 namespace cohort::coordinator {
@@ -51,8 +55,10 @@ Verdict ClosureScheduler::put(NewClosure& closure, Actions& actions) {
     pending_.renumber(closure.id, id);
     closure.id = id;
   }
-  const Verdict verdict = queue_.put(closure.id, actions);
-  closure.is_accepted = closure.is_accepted || queue_.has_accepted(closure.id);
+  const Verdict verdict = queue_.put(closure.id, actions, closure.priority);
+  const bool was_accepted =
+      std::exchange(closure.is_accepted, closure.is_accepted || queue_.has_accepted(closure.id));
+  if (closure.is_accepted && !was_accepted) watch_deadline(closure.id, closure.deadline);
   return verdict;
 }
 
@@ -61,10 +67,50 @@ void ClosureScheduler::forget_refused(const NewClosure& closure) {
 }
 
 Verdict ClosureScheduler::put_on(std::uint32_t worker, PendingClosure&& pending, Actions& actions) {
+  const std::optional<ClosureDeadline> deadline = pending.deadline;
+  const std::int32_t priority = pending.priority;
   const ClosureId id = add(std::move(pending));
-  Verdict verdict = queue_.put_on(worker, id, actions);
-  if (verdict.kind != Verdict::Kind::proceed) pending_.erase(id);
+  Verdict verdict = queue_.put_on(worker, id, actions, priority);
+  verdict.kind == Verdict::Kind::proceed ? watch_deadline(id, deadline) : pending_.erase(id);
   return verdict;
+}
+
+void ClosureScheduler::watch_deadline(ClosureId closure,
+                                      const std::optional<ClosureDeadline>& deadline) {
+  if (!deadline) return;
+  const bool is_first = deadline->at < deadlines_.first();
+  deadlines_.add(closure, deadline->at);
+  if (is_first) context_.deadlines_changed.notify_all();
+}
+
+Error ClosureScheduler::missed_deadline(ClosureId closure, const PendingClosure& pending) const {
+  const std::string worker = "worker:" + std::to_string(pending.worker);
+  const bool is_running = queue_.is_running(closure, pending.worker);
+  std::ostringstream text;
+  text << "[coordinator.schedule] expected closure " << closure << " of '"
+       << pending.function->name() << "' to end within " << seconds_of(pending.deadline->after)
+       << " s of its schedule(), got no end: it "
+       << (is_running                  ? "runs on " + worker + ", which cancels it"
+           : pending.waits_for_program ? "waits for a trace, with an element of " + worker
+                                       : "waits for a worker")
+       << "; raise ScheduleOptions::deadline, or schedule less at a time";
+  Error error(ErrorCode::deadline_exceeded, text.str(), ErrorCause::application);
+  return is_running ? std::move(error).at(worker) : error;
+}
+
+void ClosureScheduler::expire(TimePoint now) {
+  const std::vector<ClosureId> passed = deadlines_.take_passed(now);
+  if (passed.empty()) return;
+  Actions actions = take_actions();
+  for (const ClosureId closure : passed) {
+    PendingClosure* const pending = pending_.find(closure);
+    COHORT_ASSERT(pending != nullptr);
+    const Error error = missed_deadline(closure, *pending);
+    if (const std::shared_ptr<RemoteState> result = pending->result.lock()) result->fail(error);
+    queue_.expire(closure, error, actions);
+  }
+  carry_out(std::move(actions));
+  context_.changed.notify_all();
 }
 
 void ClosureScheduler::withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions) {
@@ -171,6 +217,7 @@ void ClosureScheduler::resolve(ClosureId closure, const std::optional<Error>& er
   const auto found = pending_.locate(closure);
   if (found == pending_.end()) return;
   PendingClosure& pending = found->second;
+  if (pending.deadline) deadlines_.erase(closure, pending.deadline->at);
   context_.last_progress = now;
   if (!pending.in_epoch.is_end) {
     context_.count_end(error, now);
@@ -212,6 +259,7 @@ void ClosureScheduler::drop_refused(const Actions& refused) {
 PendingClosures::Map ClosureScheduler::end_all(const Error& error) {
   for (std::uint32_t worker = 0; worker < pool_.size(); ++worker) drop_unsent(worker);
   PendingClosures::Map ended = pending_.take_all();
+  deadlines_.clear();
   for (auto& [id, pending] : ended) pending.abandon(error);
   Actions ignored;
   queue_.stop(ignored);

@@ -24,11 +24,14 @@ namespace cohort::coordinator {
 // A closure that a caller puts into the queue.
 struct NewClosure {
   PendingClosure& pending;  // until it has an id
+  std::int32_t priority = 0;
+  std::optional<ClosureDeadline> deadline = {};
   ClosureId id = 0;
   bool is_accepted = false;
 };
 
-// Thread-safe.
+// Thread-safe. Many methods because the events of callers, workers and time all change the closures
+// that it owns.
 class ClosureScheduler {
  public:
   // All must outlive the scheduler.
@@ -52,6 +55,10 @@ class ClosureScheduler {
   enum class Steps : std::uint8_t { all, unsent };
   void withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions)
       COHORT_REQUIRES(runtime_lock);
+  const ClosureDeadlines& deadlines() const COHORT_REQUIRES(runtime_lock) { return deadlines_; }
+  // Ends the closures whose deadlines have passed. Their results have the error at once; those that
+  // run are cancelled, and stay in flight until their workers have ended them.
+  void expire(TimePoint now) COHORT_REQUIRES(runtime_lock);
   // The program that `closure` waits for was traced, or failed with `error`. Carries out the
   // actions itself.
   void end_trace(ClosureId closure, std::optional<Error> error) COHORT_REQUIRES(runtime_lock);
@@ -86,6 +93,10 @@ class ClosureScheduler {
       COHORT_REQUIRES(runtime_lock);
   void resolve(ClosureId closure, const std::optional<Error>& error, TimePoint now)
       COHORT_REQUIRES(runtime_lock);
+  void watch_deadline(ClosureId closure, const std::optional<ClosureDeadline>& deadline)
+      COHORT_REQUIRES(runtime_lock);
+  Error missed_deadline(ClosureId closure, const PendingClosure& pending) const
+      COHORT_REQUIRES(runtime_lock);
   void drop_refused(const Actions& refused) COHORT_REQUIRES(runtime_lock);
   void drop_unsent(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   // Returns the error with which the connection must end if the report is impossible.
@@ -97,6 +108,7 @@ class ClosureScheduler {
   OpenEpochs& epochs_;
   ClosureQueue queue_ COHORT_GUARDED_BY(runtime_lock);
   PendingClosures pending_ COHORT_GUARDED_BY(runtime_lock);
+  ClosureDeadlines deadlines_ COHORT_GUARDED_BY(runtime_lock);
   ClosureSender sender_;
   Actions spare_actions_ COHORT_GUARDED_BY(runtime_lock);
   int fetchers_ COHORT_GUARDED_BY(runtime_lock) = 0;

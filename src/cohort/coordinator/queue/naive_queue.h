@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/coordinator/failure_policy.h"
+#include "cohort/coordinator/queue/naive_policy.h"
 #include "cohort/coordinator/queue/queue_script.h"
 
 namespace cohort::coordinator::internal {
@@ -26,6 +26,8 @@ class NaiveQueue {
     std::optional<WorkerId> worker;
     std::optional<WorkerId> own;  // the only worker that may run it
     bool is_withdrawn = false;
+    ErrorCode reason = ErrorCode::cancelled;  // with which it fails if it is withdrawn
+    std::int32_t priority = 0;
     std::uint32_t starts = 0;
     // The smaller rank runs first: at the tail it is a running number, at the front minus infinity
     // and the id.
@@ -38,11 +40,12 @@ class NaiveQueue {
     bool had_own = false;  // whether its last closure was its own
   };
 
-  NaiveQueue(QueueOptions options, std::size_t workers) : options_(options), workers_(workers) {
+  NaiveQueue(QueueOptions options, std::size_t workers)
+      : options_(options), workers_(workers), policy_(options.failures, workers) {
     for (Worker& worker : workers_) worker.limit = options.in_flight_per_worker;
   }
 
-  std::string put(ClosureId id) {
+  std::string put(ClosureId id, std::int32_t priority = 0) {
     if (!error_ && count(Where::parked) > 0) return "trace";
     if (is_stopped_) return "raise stopped";
     const bool is_again = unanswered_.count(id) > 0;
@@ -50,6 +53,7 @@ class NaiveQueue {
       if (is_cancelling_ && count(Where::running) > 0) return "wait";
       if (!error_ && is_full()) return "wait";
       closures_[id].rank = {true, ++ticks_};
+      closures_[id].priority = priority;
     }
     if (!error_) {
       unanswered_.erase(id);
@@ -61,25 +65,32 @@ class NaiveQueue {
     return verdict;
   }
 
-  std::string put_on(WorkerId worker, ClosureId id) {
+  std::string put_on(WorkerId worker, ClosureId id, std::int32_t priority = 0) {
     if (is_stopped_) return "raise stopped";
     closures_[id].own = worker;
+    closures_[id].priority = priority;
     dispatch();
     return "proceed";
   }
-  void withdraw(ClosureId id) {
+  void withdraw(ClosureId id, ErrorCode reason = ErrorCode::cancelled) {
     const auto found = closures_.find(id);
-    if (found == closures_.end() || !found->second.own) return;
+    if (found == closures_.end()) return;
     Closure& closure = found->second;
+    if (!closure.is_withdrawn) closure.reason = reason;
     const std::string name = std::to_string(id);
     const bool is_first = !std::exchange(closure.is_withdrawn, true);
-    if (closure.where == Where::running) {
-      if (is_first && !is_cancelling_)
-        say("cancel " + name + " on " + std::to_string(*closure.worker));
-    } else if (closure.where != Where::gone) {
-      finish(id, "fail " + name + " cancelled");
-    }
+    const bool is_running = closure.where == Where::running;
+    if (is_running && is_first && !is_cancelling_)
+      say("cancel " + name + " on " + std::to_string(*closure.worker));
+    if (!is_running && closure.where != Where::gone)
+      finish(id, "fail " + name + " " + std::string(name_of(reason)));
     dispatch();
+  }
+  void expire(ClosureId id, const Error& late) {
+    const auto found = closures_.find(id);
+    if (found == closures_.end() || found->second.where == Where::gone) return;
+    if (!late_) late_ = late;
+    withdraw(id, late.code());
   }
   bool has_error() const { return error_.has_value(); }
 
@@ -152,6 +163,7 @@ class NaiveQueue {
       if (c.where != Where::gone) finish(id, "fail " + name + " cancelled");
     }
     error_.reset();
+    late_.reset();
     is_cancelling_ = false;
     is_stopped_ = true;
   }
@@ -209,7 +221,9 @@ class NaiveQueue {
   std::string ask(const std::string& otherwise) {
     if (error_) return cancel_and_raise();
     if (count(Where::parked) > 0) return "trace";
-    return in_flight() + count(Where::queued) > 0 ? otherwise : "proceed";
+    if (in_flight() + count(Where::queued) > 0) return otherwise;
+    const std::optional<Error> late = std::exchange(late_, std::nullopt);
+    return late ? "raise " + late->message() : "proceed";
   }
 
   std::string cancel_and_raise() {
@@ -226,6 +240,7 @@ class NaiveQueue {
     if (count(Where::running) > 0) return "wait";
     const std::string verdict = "raise " + error_->message();
     error_.reset();
+    late_.reset();
     is_cancelling_ = false;
     return verdict;
   }
@@ -254,7 +269,8 @@ class NaiveQueue {
 
   void put_back(ClosureId id, bool to_front) {
     if (error_ || closures_[id].is_withdrawn) {
-      finish(id, "fail " + std::to_string(id) + " cancelled");
+      const ErrorCode reason = error_ ? ErrorCode::cancelled : closures_[id].reason;
+      finish(id, "fail " + std::to_string(id) + " " + std::string(name_of(reason)));
     } else {
       Closure& closure = closures_[id];
       closure.where = Where::queued;
@@ -284,42 +300,17 @@ class NaiveQueue {
     after();
   }
 
-  // The classes of failure for the errors of the fuzzer, in the order of the policy's rows.
   void failed(ClosureId id, WorkerId worker, const Error& error, TimePoint now) {
-    const ErrorCode code = error.code();
-    const bool is_users = error.cause() == ErrorCause::application;
-    const bool is_lost = code == ErrorCode::unavailable || code == ErrorCode::aborted;
-    const bool is_ps = !is_users && is_lost && error.origin().rfind("ps", 0) == 0;
-    const bool is_worker = !is_users && (is_lost || code == ErrorCode::cancelled) &&
-                           error.origin().rfind("worker", 0) == 0;
-    const bool is_timeout = !is_users && code == ErrorCode::deadline_exceeded;
-    if (is_ps && is_ignored(ps_reports_[error.origin()], options_.failures.ps_failures_max,
-                            options_.failures.same_event, now)) {
-      retry(id, false, error);
-    } else if (is_timeout && is_ignored(timeouts_, timeouts_max(), Duration::zero(), now)) {
-      retry(id, false, error);
-    } else if (code == ErrorCode::cancelled && error.cause() == ErrorCause::cancelled_by_job) {
-      retry(id, false, error);
-    } else if (is_worker) {
-      lose(worker, error);
-    } else {
-      application(id, is_ps ? as_ps_unavailable(error, worker) : error,
-                  is_ps ? error.origin() : "");
+    switch (policy_.decide(error, now)) {
+      case NaivePolicy::Then::again:
+        return retry(id, false, error);
+      case NaivePolicy::Then::lose_worker:
+        return lose(worker, error);
+      case NaivePolicy::Then::fail_of_ps:
+        return application(id, as_ps_unavailable(error, worker), error.origin());
+      case NaivePolicy::Then::fail:
+        return application(id, error);
     }
-  }
-
-  int timeouts_max() const {
-    const int max = options_.failures.timeouts_max;
-    return max == -1 ? static_cast<int>(workers_.size() / 10) : max;
-  }
-
-  // `counted`: every report that was counted, however old.
-  bool is_ignored(std::vector<TimePoint>& counted, int max, Duration same_event, TimePoint now) {
-    if (counted.empty() || now - counted.back() >= same_event) counted.push_back(now);
-    const auto recent = std::count_if(counted.begin(), counted.end(), [&](TimePoint t) {
-      return now - t <= options_.failures.window;
-    });
-    return recent < max;
   }
 
   std::size_t load(WorkerId worker) const {
@@ -348,8 +339,8 @@ class NaiveQueue {
         const std::vector<ClosureId> own = queued_for(worker);
         if (own.empty()) break;
         const std::vector<ClosureId> others = queued_for({});
-        const bool is_own = !workers_[worker].had_own || others.empty();
-        start_queued(is_own ? own.front() : first_of(others), worker);
+        const bool is_own = others.empty() || takes_own(worker, first_of(own), first_of(others));
+        start_queued(first_of(is_own ? own : others), worker);
         workers_[worker].had_own = is_own;
       }
     }
@@ -374,9 +365,17 @@ class NaiveQueue {
     return queued;
   }
   ClosureId first_of(const std::vector<ClosureId>& queued) const {
-    return *std::min_element(queued.begin(), queued.end(), [&](ClosureId a, ClosureId b) {
-      return closures_.at(a).rank < closures_.at(b).rank;
-    });
+    const auto key = [&](ClosureId id) {
+      const Closure& closure = closures_.at(id);
+      return std::pair(~closure.priority, closure.own ? std::pair(false, id) : closure.rank);
+    };
+    return *std::min_element(queued.begin(), queued.end(),
+                             [&](ClosureId a, ClosureId b) { return key(a) < key(b); });
+  }
+  bool takes_own(WorkerId worker, ClosureId own, ClosureId other) const {
+    const std::int32_t more = closures_.at(other).priority;
+    const std::int32_t mine = closures_.at(own).priority;
+    return mine == more ? !workers_[worker].had_own : mine > more;
   }
   void start_queued(ClosureId id, WorkerId worker) {
     ++closures_[id].starts;
@@ -389,11 +388,11 @@ class NaiveQueue {
   std::set<ClosureId> unanswered_;
   std::optional<Error> error_;
   std::string lost_ps_;  // of error_
+  std::optional<Error> late_;
   bool is_cancelling_ = false;
   std::uint64_t ticks_ = 0;
   bool is_stopped_ = false;
-  std::map<std::string, std::vector<TimePoint>> ps_reports_;
-  std::vector<TimePoint> timeouts_;
+  NaivePolicy policy_;
   Lines lines_;
 };
 

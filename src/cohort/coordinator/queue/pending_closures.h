@@ -15,6 +15,7 @@
 #include "cohort/coordinator/epochs/epoch_run.h"
 #include "cohort/coordinator/functions/kept_arguments.h"
 #include "cohort/coordinator/functions/step_function.h"
+#include "cohort/coordinator/queue/closure_deadlines.h"
 #include "cohort/coordinator/queue/closure_queue.h"
 #include "cohort/coordinator/runtime/remote_state.h"
 #include "cohort/core/error.h"
@@ -42,6 +43,8 @@ struct PendingClosure {
   bool is_retried = false;  // an earlier attempt may have pushed its updates
   std::uint32_t runs = 0;   // attempts that may have pushed updates
   EpochPlace in_epoch;
+  std::int32_t priority = 0;
+  std::optional<ClosureDeadline> deadline = {};
 
   // Captures the hyperparameters of an epoch's step when it is first sent, since waiting steps may
   // never run, and other closures may be sent before them. Returns false, and sets the epoch's

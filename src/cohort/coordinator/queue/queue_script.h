@@ -73,7 +73,9 @@ class QueueScript {
     for (WorkerId worker = 0; worker < workers; ++worker) ready(worker);
   }
 
-  Lines put(ClosureId closure) { return asked(queue_.put(closure, actions_)); }
+  Lines put(ClosureId closure, std::int32_t priority = 0) {
+    return asked(queue_.put(closure, actions_, priority));
+  }
   Lines put_all(std::vector<ClosureId> closures) {
     Lines lines;
     for (const ClosureId closure : closures) {
@@ -81,10 +83,14 @@ class QueueScript {
     }
     return lines;
   }
-  Lines put_on(WorkerId worker, ClosureId closure) {
-    return asked(queue_.put_on(worker, closure, actions_));
+  Lines put_on(WorkerId worker, ClosureId closure, std::int32_t priority = 0) {
+    return asked(queue_.put_on(worker, closure, actions_, priority));
   }
   Lines withdraw(ClosureId closure) { return (queue_.withdraw(closure, actions_), taken()); }
+  Lines expire(ClosureId closure) {
+    const Error late(ErrorCode::deadline_exceeded, "late " + std::to_string(closure));
+    return (queue_.expire(closure, late, actions_), taken());
+  }
   Lines join() { return asked(queue_.join(actions_)); }
   Lines done() { return asked(queue_.done(actions_)); }
   // The verdict of the last call.

@@ -29,6 +29,11 @@ void check_memory(const Function& fn, const std::vector<at::Tensor>& arguments) 
                " bytes; pass less, or let the step compute it");
 }
 
+// Counted from now on.
+Deadline deadline_of(const ScheduleOptions& how) {
+  return how.deadline ? Deadline::after(*how.deadline) : Deadline();
+}
+
 // Waits for the results of remote values among the arguments, and puts them in their places.
 void fetch_remote_values(std::vector<Nest>& arguments) {
   for (Nest& argument : arguments) {
@@ -42,26 +47,29 @@ void fetch_remote_values(std::vector<Nest>& arguments) {
 
 }  // namespace
 
-RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments,
-                              const ScheduleOptions& how) {
+void Runtime::check_schedule(const Function& fn, std::span<const std::vector<Nest>> calls,
+                             const ScheduleOptions& how) const {
   check_outside_step("schedule");
-  COHORT_CHECK(fn.state()->registered_name.empty() ? fn.state()->arity == arguments.size() : true,
-               ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
-               fn.state()->arity, " arguments, got ", arguments.size());
+  for (const std::vector<Nest>& arguments : calls) {
+    COHORT_CHECK(!fn.state()->registered_name.empty() || fn.state()->arity == arguments.size(),
+                 ErrorCode::invalid_argument, "[coordinator.schedule] '", fn.name(), "' takes ",
+                 fn.state()->arity, " arguments, got ", arguments.size());
+  }
   context_->check_running("schedule");
   const int workers = static_cast<int>(context_->connection.num_workers());
   COHORT_CHECK(!how.worker || (*how.worker >= 0 && *how.worker < workers),
                ErrorCode::invalid_argument,
                "[coordinator.schedule] expected ScheduleOptions::worker from 0 to ", workers - 1,
                ", got ", how.worker.value_or(0));
-  if (how.moves_remote_values) fetch_remote_values(arguments);
+  COHORT_CHECK(!how.deadline || *how.deadline > Duration::zero(), ErrorCode::invalid_argument,
+               "[coordinator.schedule] expected a ScheduleOptions::deadline above 0, got ",
+               seconds_of(how.deadline.value_or(Duration::zero())), " s");
+}
+
+PendingClosure Runtime::new_closure(const Function& fn, std::vector<Nest>& arguments,
+                                    const ScheduleOptions& how,
+                                    const std::shared_ptr<RemoteState>& result) {
   function::BoundArguments bound = prepare_arguments(*this, *context_->home, fn, arguments);
-  const auto result = std::make_shared<RemoteState>(weak_from_this());
-  if (options().run_eagerly) {
-    eager_.raise_error();
-    eager_.run(fn, arguments, static_cast<std::uint32_t>(how.worker.value_or(0)), *result);
-    return RemoteValue(result);
-  }
   check_memory(fn, bound.tensors);
   PendingClosure pending;
   try {
@@ -76,12 +84,64 @@ RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments,
   pending.captured_at = hyperparameter_time();
   pending.captured = pending.function->captured(pending.counted);
   pending.result = result;
-  if (how.worker) {
-    callers_.put_on(static_cast<std::uint32_t>(*how.worker), std::move(pending));
-  } else {
-    callers_.put(std::move(pending));
+  pending.priority = how.priority;
+  return pending;
+}
+
+void Runtime::put(std::span<PendingClosure> closures, const ScheduleOptions& how,
+                  Deadline deadline) {
+  if (how.deadline) {
+    deadline_watch_.start();
+    for (PendingClosure& closure : closures)
+      closure.deadline = {.at = deadline.time(), .after = *how.deadline};
   }
+  if (how.worker) {
+    callers_.put_on(static_cast<std::uint32_t>(*how.worker), closures);
+  } else {
+    callers_.put(closures);
+  }
+}
+
+RemoteValue Runtime::schedule(const Function& fn, std::vector<Nest> arguments,
+                              const ScheduleOptions& how) {
+  const Deadline deadline = deadline_of(how);
+  check_schedule(fn, {&arguments, 1}, how);
+  if (how.moves_remote_values) fetch_remote_values(arguments);
+  const auto result = std::make_shared<RemoteState>(weak_from_this());
+  if (options().run_eagerly) {
+    prepare_arguments(*this, *context_->home, fn, arguments);
+    eager_.raise_error();
+    eager_.run(fn, arguments, static_cast<std::uint32_t>(how.worker.value_or(0)), *result);
+    return RemoteValue(result);
+  }
+  PendingClosure closure = new_closure(fn, arguments, how, result);
+  put({&closure, 1}, how, deadline);
   return RemoteValue(result);
+}
+
+std::vector<RemoteValue> Runtime::schedule_many(const Function& fn,
+                                                std::vector<std::vector<Nest>> calls,
+                                                const ScheduleOptions& how) {
+  const Deadline deadline = deadline_of(how);
+  check_schedule(fn, calls, how);
+  std::vector<RemoteValue> results;
+  results.reserve(calls.size());
+  if (options().run_eagerly) {
+    for (std::vector<Nest>& arguments : calls)
+      results.push_back(schedule(fn, std::move(arguments), how));
+    return results;
+  }
+  std::vector<PendingClosure> closures;
+  closures.reserve(calls.size());
+  for (std::vector<Nest>& arguments : calls) {
+    if (how.moves_remote_values) fetch_remote_values(arguments);
+    const auto result = std::make_shared<RemoteState>(weak_from_this());
+    closures.push_back(new_closure(fn, arguments, how, result));
+    results.emplace_back(result);
+    arguments.clear();
+  }
+  put(closures, how, deadline);
+  return results;
 }
 
 bool Runtime::join(std::optional<Duration> timeout) {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@
 #include "cohort/coordinator/functions/eager_runs.h"
 #include "cohort/coordinator/functions/function_publisher.h"
 #include "cohort/coordinator/queue/closure_scheduler.h"
+#include "cohort/coordinator/queue/deadline_watch.h"
 #include "cohort/coordinator/runtime/runtime_context.h"
 #include "cohort/coordinator/workers/health_listener.h"
 #include "cohort/coordinator/workers/worker_pool.h"
@@ -47,6 +49,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   DistributedDatasets& datasets() { return datasets_; }
   RemoteValue schedule(const Function& fn, std::vector<Nest> arguments,
                        const ScheduleOptions& how = {});
+  std::vector<RemoteValue> schedule_many(const Function& fn, std::vector<std::vector<Nest>> calls,
+                                         const ScheduleOptions& how);
   // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();
@@ -87,6 +91,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
       COHORT_REQUIRES(runtime_lock);
   void flush() override { scheduler_.flush(); }
 
+  void check_schedule(const Function& fn, std::span<const std::vector<Nest>> calls,
+                      const ScheduleOptions& how) const;
+  PendingClosure new_closure(const Function& fn, std::vector<Nest>& arguments,
+                             const ScheduleOptions& how,
+                             const std::shared_ptr<RemoteState>& result);
+  void put(std::span<PendingClosure> closures, const ScheduleOptions& how, Deadline deadline);
   void on_frame(std::uint32_t worker, std::uint64_t connection, rpc::Frame frame);
   void on_replaced(const Error& error);
   void warn_of_unfinished_work() COHORT_REQUIRES(runtime_lock);
@@ -100,6 +110,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   DatasetPrograms dataset_programs_;
   FunctionPublisher functions_;
   ClosureScheduler scheduler_;
+  DeadlineWatch deadline_watch_;
   Callers callers_;
   EpochScheduler epochs_;
   std::unique_ptr<internal::HealthListener> listener_;

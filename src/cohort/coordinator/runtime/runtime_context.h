@@ -59,8 +59,9 @@ struct RuntimeContext : public std::enable_shared_from_this<RuntimeContext> {
 
   Mutex mutex;  // locked by RuntimeLock
   Condition changed;
-  Condition stopped;  // for threads that must not wake at every end of a closure
-  Mutex tracing;      // held while the user's function runs; never locked by workers' threads
+  Condition stopped;            // for threads that must not wake at every end of a closure
+  Condition deadlines_changed;  // a closure has an earlier deadline than all others
+  Mutex tracing;  // held while the user's function runs; never locked by workers' threads
 
   std::atomic<bool> is_stopping{false};
   std::optional<Error> replaced;  // written once, before is_replaced

@@ -19,6 +19,7 @@ Runtime::Runtime(ParameterServerStrategy& strategy, CoordinatorOptions options,
       dataset_programs_(*context_, pool_, iterators_),
       functions_(*context_, pool_, dataset_programs_),
       scheduler_(*context_, pool_, open_epochs_),
+      deadline_watch_(*context_, scheduler_),
       callers_(*context_, pool_, scheduler_, functions_, dataset_programs_),
       epochs_(*context_, open_epochs_, scheduler_, functions_, callers_) {
   context_->on_replaced = [this](const Error& error) { on_replaced(error); };
@@ -62,6 +63,7 @@ void Runtime::stop() noexcept {
               "[coordinator.destroy] the coordinator was destroyed before the closure ended"));
   }
   pool_.stop();
+  deadline_watch_.stop();
 }
 
 // Warns of closures for which no call has waited, and whose loss would otherwise go unnoticed.
