@@ -10,13 +10,13 @@
 namespace cohort::function {
 namespace {
 
-constexpr std::int64_t kRows = 5000;
+constexpr std::int64_t kTableRows = 5000;
 
 // A program with one gradient of an embedding, which a call takes as its second value.
 class SparseGradients : public ::testing::Test {
  protected:
   struct Case {
-    std::int64_t rows = kRows;
+    std::int64_t rows = kTableRows;
     std::int64_t padding = -1;
     bool by_frequency = false;
     at::ScalarType ids = at::kLong;
