@@ -150,8 +150,13 @@ struct CoordinatorOptions {
   // The bytes of the arguments of all closures that have not ended, since they are kept for
   // retries; 0: no limit. A closure with more is let in when no other one has arguments.
   std::int64_t queue_bytes = std::int64_t{1} << 30;
-  // Closures that a worker has at a time. 0: as many as keep it busy for about a millisecond, at
-  // least 4 and at most 128.
+  // How many closures a worker runs at once, up to 64; useful if steps mostly wait for parameter
+  // servers or data. LibTorch's threads of the worker are divided among them. Draws from one
+  // iterator keep the order of the closures; reads and updates of variables have no order, as if
+  // they were those of different workers. Registered functions must be thread-safe.
+  std::int64_t closures_per_worker = 1;
+  // Closures that a worker has at a time, at least closures_per_worker. 0: as many as keep it busy
+  // for about a millisecond, at least 4 and at most 128.
   std::int64_t in_flight_per_worker = 0;
   // If one parameter server fails this often within transient_window, the coordinator throws the
   // last error; before that, it retries the closures that failed. 1 or less: it throws the first
@@ -244,7 +249,8 @@ class COHORT_API ClusterCoordinator {
   // - deadline_exceeded, as join() does, if it waits and no closure ends for the progress timeout.
   // - resource_exhausted if its arguments are larger than the memory of this host.
   //
-  // Closures of different workers run in any order. A worker runs its closures in the order of
+  // Closures of different workers run in any order, and so do those that a worker runs at once
+  // (CoordinatorOptions::closures_per_worker). Otherwise a worker runs its closures in the order of
   // schedule(), except that a closure whose element needs another trace runs after those that the
   // worker has received already. If the order matters, call join() or fetch() in between. During an
   // epoch, a worker alternates between steps of the epoch and other closures.

@@ -150,7 +150,8 @@ class COHORT_API Variable {
   // Only inside a function that ClusterCoordinator::schedule() traces: at this place its worker
   // makes the updates of the step so far, and then waits until the value, one number, is above 0;
   // it asks the variable's server every few milliseconds. So a program can hold steps back until it
-  // assigns a flag. The worker runs no other closure meanwhile. If the closure is cancelled, the
+  // assigns a flag. The worker runs no other closure meanwhile, unless
+  // CoordinatorOptions::closures_per_worker lets it. If the closure is cancelled, the
   // wait ends. With CoordinatorOptions::run_eagerly, where no closure runs meanwhile, it throws
   // deadline_exceeded if no other thread or task has assigned the flag within the progress timeout.
   // Throws invalid_argument for a variable of several numbers or of strings; failed_precondition

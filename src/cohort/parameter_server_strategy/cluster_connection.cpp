@@ -158,7 +158,14 @@ rpc::ConnectionOptions ClusterConnection::options_for(const Task& task, std::uin
 rpc::Connection ClusterConnection::connect_to(const Task& task,
                                               const rpc::ConnectionOptions& options) {
   rpc::Connection made = rpc::connect_task(options);
-  if (task.is_worker) made.control->set_membership(servers_->membership(), options.deadline);
+  if (task.is_worker) {
+    rpc::Membership membership = servers_->membership();
+    {
+      const Lock lock(mutex_);
+      membership.closures_at_once = handlers_.closures_at_once;
+    }
+    made.control->set_membership(membership, options.deadline);
+  }
   const Lock lock(mutex_);
   met_.insert(task.name);
   start_order_ = std::max(start_order_, made.start_order);

@@ -36,6 +36,7 @@ class COHORT_API ClusterConnection {
     std::function<void(std::uint32_t worker, std::uint64_t epoch, const Error& reason)> on_lost;
     // Called when the connection to a parameter server ends; ps() reconnects.
     std::function<void(const Error& reason)> on_ps_lost;
+    std::uint32_t closures_at_once = 1;  // of each worker
   };
 
   ClusterConnection(ClusterSpec spec, std::string self_task, ClusterOptions options);

@@ -24,6 +24,8 @@ struct Member {
 struct Membership {
   std::uint64_t epoch = 1;
   std::vector<Member> servers;
+  // How many closures the worker that gets this runs at once; 0 counts as 1.
+  std::uint32_t closures_at_once = 1;
 };
 
 // Rows of a variable that are on one server. A variable that is not sharded is one slice.

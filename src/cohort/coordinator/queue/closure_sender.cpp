@@ -15,7 +15,8 @@ namespace cohort::coordinator {
 ClosureSender::Lane& ClosureSender::lane(std::uint32_t worker) {
   while (lanes_.size() <= worker) {
     lanes_.emplace_back().window =
-        internal::InFlightWindow(static_cast<std::size_t>(context_.options.in_flight_per_worker));
+        internal::InFlightWindow(static_cast<std::size_t>(context_.options.in_flight_per_worker),
+                                 static_cast<std::size_t>(context_.options.closures_per_worker));
   }
   return lanes_[worker];
 }

@@ -25,7 +25,7 @@ void InFlightWindow::adapt() {
   if (ended_ == 0) return;
   const auto each = std::max(Duration(1), busy_ / static_cast<Duration::rep>(ended_));
   const auto wanted = static_cast<std::size_t>(kWorkMax / each);
-  size_ = std::clamp(std::clamp(wanted, size_ / 2, size_ * 2), kSizeMin, kSizeMax);
+  size_ = std::clamp(std::clamp(wanted, size_ / 2, size_ * 2), least_, std::max(least_, kSizeMax));
   ended_ = 0;
   busy_ = Duration::zero();
 }

@@ -3,6 +3,7 @@
 // (docs/decisions/0004-the-window-follows-the-work.md).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 
 #include "cohort/core/clock.h"
@@ -24,8 +25,10 @@ class COHORT_API InFlightWindow {
   // The window above the least size holds about this much of the worker's time.
   static constexpr Duration kWorkMax = std::chrono::milliseconds(1);
 
-  // `fixed`: a constant size; 0: automatic.
-  explicit InFlightWindow(std::size_t fixed = 0) : fixed_(fixed) {}
+  // `fixed`: a constant size; 0: automatic, with room for twice as many closures as the worker runs
+  // at once.
+  explicit InFlightWindow(std::size_t fixed = 0, std::size_t at_once = 1)
+      : fixed_(fixed), least_(std::max(kSizeMin, 2 * at_once)), size_(least_) {}
 
   std::size_t size() const { return fixed_ != 0 ? fixed_ : size_; }
   std::size_t in_flight() const { return in_flight_; }
@@ -34,21 +37,22 @@ class COHORT_API InFlightWindow {
   // are so short that a message for each costs more than a worker that is idle until its next
   // message.
   bool can_wait(std::size_t unsent) const {
-    const std::size_t reserve = size_ >= kSizeOfShort ? 1 : kSizeMin;
-    return size_ > kSizeMin && unsent < kUnsentMax && in_flight_ >= unsent + reserve;
+    const std::size_t reserve = least_ == kSizeMin && size_ >= kSizeOfShort ? 1 : least_;
+    return size_ > least_ && unsent < kUnsentMax && in_flight_ >= unsent + reserve;
   }
 
   void sent(TimePoint now);
   // This many closures were reported together.
   void ended(std::size_t count, TimePoint now);
   // The worker was lost: its new process is measured from the start.
-  void reset() { *this = InFlightWindow(fixed_); }
+  void reset() { *this = InFlightWindow(fixed_, least_ / 2); }
 
  private:
   void adapt();
 
   std::size_t fixed_;
-  std::size_t size_ = kSizeMin;  // the automatic size, also if it is fixed
+  std::size_t least_;
+  std::size_t size_;  // the automatic size, also if it is fixed
   std::size_t in_flight_ = 0;
   TimePoint since_{};  // the last report, or the first closure sent to an idle worker
   // Since the last adapt().

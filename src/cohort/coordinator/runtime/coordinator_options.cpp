@@ -19,6 +19,7 @@ namespace {
 // Closures that are in flight together report one lost connection of a parameter server several
 // times.
 constexpr auto kSameEvent = std::chrono::seconds(1);
+constexpr std::int64_t kClosuresAtOnceMax = 64;
 
 std::optional<int> number_of_environment(const char* name) {
   const char* text = std::getenv(name);
@@ -65,6 +66,11 @@ CoordinatorOptions checked(CoordinatorOptions options) {
   expect(options.queue_bytes >= 0, "queue_bytes", ">= 0", options.queue_bytes);
   expect(options.in_flight_per_worker >= 0, "in_flight_per_worker", ">= 0",
          options.in_flight_per_worker);
+  expect(options.closures_per_worker >= 1 && options.closures_per_worker <= kClosuresAtOnceMax,
+         "closures_per_worker", "from 1 to 64", options.closures_per_worker);
+  expect(options.in_flight_per_worker == 0 ||
+             options.in_flight_per_worker >= options.closures_per_worker,
+         "in_flight_per_worker", "0 or at least closures_per_worker", options.in_flight_per_worker);
   expect(options.max_traces_per_dataset_function >= 0, "max_traces_per_dataset_function", ">= 0",
          options.max_traces_per_dataset_function);
   expect(options.max_traces_per_step >= 0, "max_traces_per_step", ">= 0",

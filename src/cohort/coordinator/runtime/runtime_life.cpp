@@ -43,6 +43,7 @@ void Runtime::start() {
   handlers.on_ps_lost = [self](const Error& reason) {
     if (const auto runtime = self.lock()) runtime->context_->end_if_replaced(reason);
   };
+  handlers.closures_at_once = static_cast<std::uint32_t>(options().closures_per_worker);
   context_->home->set_forget_functions([self] {
     if (const auto runtime = self.lock()) runtime->functions_.forget_unused();
   });

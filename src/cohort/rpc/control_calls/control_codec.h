@@ -128,7 +128,7 @@ void fields(Codec& codec, Member& member) {
 
 template <class Codec>
 void fields(Codec& codec, Membership& membership) {
-  codec(membership.epoch, membership.servers);
+  codec(membership.epoch, membership.servers, membership.closures_at_once);
 }
 
 template <class Codec>

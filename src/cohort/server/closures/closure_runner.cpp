@@ -2,14 +2,19 @@
 #include "cohort/server/closures/closure_runner.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cohort/core/log.h"
 #include "cohort/core/start_thread.h"
 #include "cohort/data/element.h"
 #include "cohort/function/step_scope.h"
+#include "cohort/replicas/compute_share.h"
 #include "cohort/server/closures/program_host.h"
 
 namespace cohort::server {
+
+using cohort::internal::ComputeShare;
+
 namespace {
 
 // Short closures may run for this long on the thread of their channel, which reads nothing then.
@@ -55,6 +60,16 @@ std::uint64_t rows_of(const WorkerFunction& function, const std::vector<Fields>&
 
 }  // namespace
 
+// Costs nothing while there is one thread.
+void ClosureRunner::Start::next() {
+  if (!is_held_ || runner_ == nullptr || runner_->has_one_thread_.load(std::memory_order_relaxed))
+    return;
+  is_held_ = false;
+  const Lock lock(runner_->mutex_);
+  runner_->is_starting_ = false;
+  if (!runner_->inbox_.empty() && runner_->may_start()) runner_->changed_.notify_all();
+}
+
 ClosureRunner::Counts ClosureRunner::counts() const {
   Counts counts{.ended_well = open_->ended_well,
                 .failed = open_->failed,
@@ -81,46 +96,68 @@ std::shared_ptr<ClosureRunner> ClosureRunner::start(Options options,
                                                     std::shared_ptr<ClosureTables> tables) {
   const std::shared_ptr<ClosureRunner> runner(
       new ClosureRunner(std::move(options), std::move(tables)));
-  runner->thread_ = start_thread("to run closures", [runner] {
-    runner->loop();
-    runner->note_end();
-  });
+  const Lock lock(runner->mutex_);
+  runner->add_threads();
   return runner;
 }
 
+// Without end(), this is a thread of the runner.
 ClosureRunner::~ClosureRunner() {
-  if (thread_.joinable()) thread_.detach();  // without end(), this is the runner's own thread
+  for (std::thread& thread : threads_) thread.detach();
+}
+
+void ClosureRunner::add_threads() {
+  newest_.resize(std::max(newest_.size(), at_once_));
+  threads_.reserve(at_once_);
+  while (threads_.size() < at_once_) {
+    threads_.push_back(
+        start_thread("to run closures", [runner = shared_from_this(), number = threads_.size()] {
+          runner->loop(number);
+          runner->note_end();
+        }));
+    ++num_alive_;
+  }
+  has_one_thread_.store(threads_.size() == 1, std::memory_order_relaxed);
+}
+
+void ClosureRunner::set_closures_at_once(std::size_t count) {
+  const Lock lock(mutex_);
+  if (is_stopping_ || count == at_once_) return;
+  const std::size_t before = std::exchange(at_once_, count);
+  try {
+    add_threads();
+  } catch (...) {
+    at_once_ = before;
+    has_one_thread_.store(threads_.size() == 1, std::memory_order_relaxed);
+    throw;
+  }
+  changed_.notify_all();
 }
 
 bool ClosureRunner::end(Deadline deadline) noexcept {
-  if (!thread_.joinable()) {
-    const Lock lock(mutex_);
-    return has_ended_;
-  }
+  std::vector<std::thread> threads;
   bool is_left = false;
   {
     const Lock lock(mutex_);
+    threads.swap(threads_);
+    if (threads.empty()) return num_alive_ == 0;
     is_stopping_ = true;
     inbox_.clear();
     changed_.notify_all();
-    is_left_ = is_left =
-        !changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return has_ended_; });
-    if (is_left) ++threads_left;
+    is_left_ = is_left = !changed_.wait(
+        mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return num_alive_ == 0; });
+    threads_left += static_cast<int>(num_alive_);
   }
-  if (!is_left) {
-    thread_.join();
-    return true;
-  }
-  log_warn("a closure does not end: its thread is left behind");
-  thread_.detach();
-  return false;
+  if (is_left) log_warn("a closure does not end: its thread is left behind");
+  for (std::thread& thread : threads) is_left ? thread.detach() : thread.join();
+  return !is_left;
 }
 
 int ClosureRunner::left_behind() noexcept { return threads_left; }
 
 void ClosureRunner::note_end() {
   const Lock lock(mutex_);
-  has_ended_ = true;
+  --num_alive_;
   if (is_left_) --threads_left;
   changed_.notify_all();
 }
@@ -134,7 +171,7 @@ void ClosureRunner::enqueue(rpc::RunBatch batch, const std::shared_ptr<Completio
       inbox_.push_back({std::move(batch.closures[i]), batch.low_watermark, sender});
     last_sender_ = sender;
   }
-  changed_.notify_one();
+  has_one_thread_ ? changed_.notify_one() : changed_.notify_all();
 }
 
 // Runs the first closures of the batch on this thread, while they are brief and the time limit is
@@ -145,8 +182,9 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
   if (calls.empty() || !functions_.is_brief(calls.front().function_id)) return 0;
   {
     const Lock lock(mutex_);
-    if (is_running_ || is_stopping_ || !inbox_.empty()) return 0;
-    is_running_ = true;
+    if (at_once_ > 1 || num_running_ > 0 || is_stopping_ || !inbox_.empty()) return 0;
+    num_running_ = 1;
+    is_starting_ = true;
     last_sender_ = sender;
     open_->count.add(1);  // one for the whole batch, so that drain() waits for it
   }
@@ -157,13 +195,15 @@ std::size_t ClosureRunner::run_brief(rpc::RunBatch& batch,
     const bool more_follow = done + 1 < calls.size();
     Item item{std::move(calls[done++]), batch.low_watermark, sender};
     const std::shared_ptr<RunningClosure> running = running_closure(item);
-    run(std::move(item), running, more_follow);
+    Start start(nullptr);
+    run({.item = std::move(item), .running = running, .more_follow = more_follow}, start);
   } while (done < calls.size() && !end.has_expired() &&
            functions_.is_brief(calls[done].function_id));
   {
     const Lock lock(mutex_);
-    is_running_ = false;
-    if (!inbox_.empty()) changed_.notify_one();
+    num_running_ = 0;
+    is_starting_ = false;
+    if (!inbox_.empty()) changed_.notify_all();
   }
   open_->count.add(-1);
   return done;
@@ -194,8 +234,9 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
                                             [&](const Item& i) { return !is_named(i); });
     std::move(kept, inbox_.end(), std::back_inserter(cancelled));
     inbox_.erase(kept, inbox_.end());
-    if (newest_ && std::find(closures.begin(), closures.end(), newest_->id) != closures.end())
-      newest_->cancel();
+    cancel_running([&](const RunningClosure& running) {
+      return std::find(closures.begin(), closures.end(), running.id) != closures.end();
+    });
   }
   for (Item& item : cancelled) {
     item.sender->end(
@@ -203,38 +244,55 @@ void ClosureRunner::cancel(const std::vector<std::uint64_t>& closures) {
   }
 }
 
-void ClosureRunner::loop() {
-  Item item;
-  bool more_follow = false;
-  while (const std::shared_ptr<RunningClosure> running = take(item, more_follow)) {
-    run(std::move(item), running, more_follow);
+template <class Is>
+void ClosureRunner::cancel_running(const Is& is_meant) {
+  for (const std::shared_ptr<RunningClosure>& running : newest_)
+    if (running && is_meant(*running)) running->cancel();
+}
+
+void ClosureRunner::loop(std::size_t thread) {
+  while (std::optional<Taken> taken = take(thread)) {
+    std::optional<ComputeShare> products;
+    std::optional<ComputeShare::OfThread> operators;
+    if (taken->at_once > 1) {
+      const int share = ComputeShare::of_replica(static_cast<int>(taken->at_once));
+      products.emplace(share);
+      operators.emplace(share);
+    }
+    Start start(this);
+    run(std::move(*taken), start);
     const Lock lock(mutex_);
-    is_running_ = false;
+    --num_running_;
+    if (start.is_held()) is_starting_ = false;
+    if (!has_one_thread_ && !inbox_.empty()) changed_.notify_all();
   }
 }
 
 void ClosureRunner::drop(const std::shared_ptr<CompletionSender>& sender) {
   const Lock lock(mutex_);
   std::erase_if(inbox_, [&](const Item& item) { return item.sender == sender; });
-  if (newest_ && newest_->sender == sender) newest_->cancel();
+  cancel_running([&](const RunningClosure& running) { return running.sender == sender; });
 }
 
-// Returns nullptr if the runner stops.
-std::shared_ptr<RunningClosure> ClosureRunner::take(Item& item, bool& more_follow) {
+// Returns nothing if the runner stops.
+std::optional<ClosureRunner::Taken> ClosureRunner::take(std::size_t thread) {
   while (true) {
     const Deadline next_late = client_.give_up_late(Clock::system().now());
     const Lock lock(mutex_);
-    const bool is_woken = changed_.wait(mutex_, next_late, [this]() COHORT_REQUIRES(mutex_) {
-      return is_stopping_ || (!is_running_ && !inbox_.empty());
+    const bool is_woken = changed_.wait(mutex_, next_late, [&]() COHORT_REQUIRES(mutex_) {
+      return is_stopping_ || (thread < at_once_ && may_start() && !inbox_.empty());
     });
     if (!is_woken) continue;
-    if (is_stopping_) return nullptr;
-    is_running_ = true;
-    item = std::move(inbox_.front());
+    if (is_stopping_) return std::nullopt;
+    ++num_running_;
+    is_starting_ = true;
+    Taken taken{.item = std::move(inbox_.front()), .at_once = at_once_};
     inbox_.pop_front();
-    more_follow = !inbox_.empty();
+    // With several threads, the next end may be that of a closure that has started before.
+    taken.more_follow = !inbox_.empty() && has_one_thread_;
     open_->count.add(1);  // under the lock, so that drain() counts it
-    return newest_ = running_closure(item);
+    newest_[thread] = taken.running = running_closure(taken.item);
+    return taken;
   }
 }
 
@@ -247,8 +305,8 @@ std::shared_ptr<RunningClosure> ClosureRunner::running_closure(const Item& item)
   return running;
 }
 
-void ClosureRunner::run(Item item, const std::shared_ptr<RunningClosure>& running,
-                        bool more_follow) {
+void ClosureRunner::run(Taken taken, Start& start) {
+  auto& [item, running, more_follow, at_once] = taken;
   try {
     const std::shared_ptr<const WorkerFunction> function = functions_.find(item.call.function_id);
     const function::StepScope step(item.call.closure_id, function->name);
@@ -257,11 +315,12 @@ void ClosureRunner::run(Item item, const std::shared_ptr<RunningClosure>& runnin
     // depend on user code, on the data and on other tasks.
     if (!function->is_self_contained || !function->was_short) item.sender->flush();
     if (function->registered) {
+      start.next();
       running->end.tensors =
           call_registered(*function, std::move(item.call.inputs), options_.worker_index);
       check_can_travel(running->end.tensors, *function);
     } else {
-      run_program(item, *function, running);
+      run_program(item, *function, running, start);
     }
     function->was_short = Clock::system().now() - running->started < kShortClosure;
   } catch (...) {
@@ -278,7 +337,7 @@ void ClosureRunner::run(Item item, const std::shared_ptr<RunningClosure>& runnin
 }
 
 void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
-                                const std::shared_ptr<RunningClosure>& running) {
+                                const std::shared_ptr<RunningClosure>& running, Start& start) {
   std::optional<Draws> drawn = draws_.draw(item.call, function, *running);
   if (!drawn) {
     running->end.status = rpc::ClosureEnd::Status::end_of_data;
@@ -298,6 +357,7 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
     draws_.park(item.call.closure_id, std::move(draws), item.low_watermark);
     return;
   }
+  start.next();
   const WorkerProgram& program = **fitting;
   ProgramHost host(
       client_, program, program.places(tables_->placement), std::move(draws), running,

@@ -210,6 +210,26 @@ TEST_F(ClosureRunnerTest, AProgramTakesItsInputsAndLeavesWhatOnlyOthersHave) {
   EXPECT_EQ(ends_of(1), 1);
 }
 
+TEST_F(ClosureRunnerTest, SeveralRunAtOnceIfTheCoordinatorAsksForIt) {
+  runner_->set_closures_at_once(2);
+  enqueue({kBlocked, kEcho, kConstant, kEcho});
+  wait_for_ends(3);
+  EXPECT_EQ(ends_of(1), 0);
+  gate().set(true);
+  wait_for_ends(4);
+}
+
+TEST_F(ClosureRunnerTest, EveryClosureEndsOnceHoweverManyRunAtOnce) {
+  constexpr std::uint64_t kBatches = 200;
+  for (std::uint64_t i = 0; i < kBatches; ++i) {
+    runner_->set_closures_at_once(1 + i % 4);
+    enqueue({kEcho, kConstant, kConstant, kEcho});
+  }
+  wait_for_ends(4 * kBatches);
+  for (std::uint64_t closure = 1; closure <= 4 * kBatches; ++closure)
+    EXPECT_EQ(ends_of(closure), 1) << closure;
+}
+
 TEST_F(ClosureRunnerTest, EveryClosureEndsOnceWhereverItRuns) {
   constexpr std::uint64_t kBatches = 300;
   for (std::uint64_t i = 0; i < kBatches; ++i)

@@ -3,7 +3,9 @@
 // Session.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
+#include <cstddef>
 #include <memory>
 #include <string>
 
@@ -53,6 +55,7 @@ class Session final : public rpc::CoordinatorSession {
                const std::shared_ptr<CompletionSender>& sender);
   void set_membership(const rpc::Membership& membership) override {
     tables_->servers->set(membership);
+    runner_->set_closures_at_once(std::max<std::size_t>(1, membership.closures_at_once));
   }
   void place_variables(const rpc::Placement& placement) override;
   void register_function(const rpc::FunctionBody& body) override { tables_->functions.put(body); }
