@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/optimizers.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/messages.h"
@@ -85,7 +86,13 @@ class BrokenFramesTest : public ::testing::Test {
     count = strategy->variable("count", at::zeros({}, at::kDouble));
     weights = strategy->variable("weights", at::zeros({kWeights}));
     table = strategy->variable("table", at::zeros({kRows, 3}));
-    step = Function([this](const at::Tensor& by) {
+    ones.emplace(strategy->embedding_table("ones", {.dim = 3, .initializer = Initializer::ones()}));
+    users.emplace(
+        strategy->embedding_table("users", {.dim = 3, .initializer = Initializer::zeros()}));
+    const SGD sgd({users->variable()}, {.learning_rate = 1});
+    step = Function([this, sgd](const at::Tensor& by) {
+      // Subtracts rows that are ones, so that any other number that arrives is seen in the sums.
+      sgd.minimize(users->lookup(keys).mul(ones->lookup(keys).detach()).sum());
       const at::Tensor zero = count->tensor().mul(0).to(at::kFloat).add(weights->tensor().mul(0));
       const at::Tensor first = zero.slice(0, 0, 3).add(1);
       count->assign_add(at::ones({}, at::kDouble));
@@ -154,6 +161,9 @@ class BrokenFramesTest : public ::testing::Test {
     EXPECT_TRUE(values.eq(scheduled).all().item<bool>()) << values.slice(0, 0, 3);
     const at::Tensor expected = at::zeros({kRows, 3}).index_fill(0, row_ids, scheduled);
     EXPECT_TRUE(at::equal(table->read(), expected)) << table->read().index_select(0, row_ids);
+    const at::Tensor rows = users->lookup(keys).select(1, 2);
+    EXPECT_TRUE(at::equal(rows, at::tensor({-2.F, -1.F, -2.F, -1.F}).mul(scheduled))) << rows;
+    EXPECT_EQ(users->size(), 3);
   }
   std::string what(const Fault& fault, const ProxiedTask& task) const {
     return to_string(fault) + " at " + task.task() + "; " + seed.text();
@@ -166,6 +176,8 @@ class BrokenFramesTest : public ::testing::Test {
   std::unique_ptr<ParameterServerStrategy> strategy;
   std::unique_ptr<ClusterCoordinator> coordinator;
   std::optional<Variable> count, weights, table;
+  std::optional<EmbeddingTable> ones, users;
+  const at::Tensor keys = at::tensor({5L, -9'000'000'000'000'000'000L, 5L, 77L}, at::kLong);
   const at::Tensor row_ids = at::tensor({7, 450, 899}, at::kLong);
   Function step = Function::registered("none");
   double scheduled = 0;
