@@ -161,9 +161,8 @@ cohort::Dataset parsed(const cohort::Dataset& records, std::int64_t batch) {
 cohort::Dataset training_data(const Options& options) {
   const auto files = cohort::Dataset::list_files({options.folder + "/train-*.tfrecord"},
                                                  {.seed = options["--seed"]});
-  return parsed(
-      cohort::Dataset::tf_record(files).shuffle(20'000, {.seed = options["--seed"]}).repeat(),
-      options["--batch"]);
+  return parsed(cohort::Dataset::tf_record(files).shuffle(20'000, {.seed = options["--seed"]}),
+                options["--batch"]);
 }
 cohort::Dataset held_out(const Options& options) {
   return parsed(
@@ -263,27 +262,35 @@ struct Recommender {
 
 // --- training ------------------------------------------------------------------------------------
 
+cohort::ProgressBar progress(const Options& options) {
+  return cohort::ProgressBar(
+      {.steps = options["--epochs"] * options["--clicks"] / options["--batch"],
+       .examples_per_step = options["--batch"]});
+}
+
+// An epoch uses each click once, also if a worker is lost and returns. Clicks that are used twice
+// lower the AUC of all others, since the rows of rare keys then fit these few clicks too well.
 void train_on_servers(const Options& options, cohort::ClusterCoordinator& coordinator,
-                      const Recommender& recommender, std::int64_t steps) {
-  const auto batches = coordinator.distribute_dataset(training_data(options)).iterator();
+                      const Recommender& recommender) {
+  const cohort::PerWorkerDataset data = coordinator.distribute_dataset(training_data(options));
   const cohort::Function step(
       [&](cohort::Iterator& it) { return recommender.train(it.get_next()); });
-  cohort::ProgressBar bar({.steps = steps, .examples_per_step = options["--batch"]});
-  std::vector<cohort::RemoteValue> losses;
-  for (std::int64_t i = 0; i < steps; ++i) losses.push_back(coordinator.schedule(step, batches));
-  for (std::size_t done = 0; !coordinator.join(std::chrono::milliseconds(100));) {
-    while (done < losses.size() && losses[done].is_ready()) ++done;
-    bar.show(static_cast<std::int64_t>(done));
-  }
+  cohort::ProgressBar bar = progress(options);
+  std::int64_t done = 0;
+  const auto show = [&](const cohort::EpochStep&) { bar.show(++done); };
+  for (std::int64_t epoch = 0; epoch < options["--epochs"]; ++epoch)
+    coordinator.run_epoch(step, data, {.on_step = show});
 }
 void train_in_one_process(const Options& options, cohort::OneDeviceStrategy& strategy,
-                          const Recommender& recommender, std::int64_t steps) {
-  cohort::ProgressBar bar({.steps = steps, .examples_per_step = options["--batch"]});
+                          const Recommender& recommender) {
+  const cohort::DistributedDataset data = strategy.distribute_dataset(training_data(options));
+  cohort::ProgressBar bar = progress(options);
   std::int64_t done = 0;
-  for (const auto& batch : strategy.distribute_dataset(training_data(options))) {
-    if (done == steps) return;
-    strategy.run([&](const cohort::Nest& nest) { return recommender.train(nest); }, batch);
-    bar.show(++done);
+  for (std::int64_t epoch = 0; epoch < options["--epochs"]; ++epoch) {
+    for (const auto& batch : data) {
+      strategy.run([&](const cohort::Nest& nest) { return recommender.train(nest); }, batch);
+      bar.show(++done);
+    }
   }
 }
 
@@ -291,13 +298,11 @@ template <class Strategy, class Train>
 int train_and_evaluate(const Options& options, Strategy& strategy, const Train& train) {
   const double best = write_log(options);
   const Recommender recommender(strategy, options["--rows"]);
-  const std::int64_t batch = options["--batch"];
-  const std::int64_t steps =
-      std::max<std::int64_t>(1, options["--epochs"] * options["--clicks"] / batch);
   const auto start = std::chrono::steady_clock::now();
-  train(recommender, steps);
+  train(recommender);
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-  std::printf("%.0f examples a second; ", static_cast<double>(steps * batch) / took.count());
+  std::printf("%.0f examples a second; ",
+              static_cast<double>(options["--epochs"] * options["--clicks"]) / took.count());
   std::printf("AUC of the model behind the log %.4f\n", best);
   std::printf("AUC %.4f\n", recommender.evaluate(held_out(options)));
   return 0;
@@ -311,8 +316,8 @@ int main(int argc, char** argv) {
     if (!options.has_servers) {
       cohort::OneDeviceStrategy strategy;
       torch::manual_seed(static_cast<std::uint64_t>(options["--seed"]));
-      return train_and_evaluate(options, strategy, [&](const Recommender& model, auto steps) {
-        train_in_one_process(options, strategy, model, steps);
+      return train_and_evaluate(options, strategy, [&](const Recommender& model) {
+        train_in_one_process(options, strategy, model);
       });
     }
     const cohort::TfConfigResolver resolver;
@@ -320,8 +325,8 @@ int main(int argc, char** argv) {
     cohort::ParameterServerStrategy strategy(
         resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options["--seed"])}});
     cohort::ClusterCoordinator coordinator(strategy);
-    return train_and_evaluate(options, strategy, [&](const Recommender& model, auto steps) {
-      train_on_servers(options, coordinator, model, steps);
+    return train_and_evaluate(options, strategy, [&](const Recommender& model) {
+      train_on_servers(options, coordinator, model);
     });
   });
 }

@@ -33,10 +33,10 @@ class ExampleProjects : public testing::LeavesNoProcess {
   }
   inline static const Words kSmallLog = {"--clicks", "50000", "--users", "2000",
                                          "--items",  "500",   "--batch", "128"};
-  // The standard error of the AUC of 5000 held-out clicks is 0.007, so that of the difference
-  // between two models is at most 0.01; seven runs differed by 0.008 at most, those with a lost
-  // worker by the most. A model that learns nothing from ids has an AUC of about 0.6, not 0.77.
-  static constexpr double kAucTolerance = 0.02;
+  // Six runs on servers, half of them with a lost worker, differed from one process by 0.0013 at
+  // most: the clicks are the same, but workers compute from values that are a few steps old. A model
+  // that learns nothing from ids has an AUC of about 0.6, not 0.77.
+  static constexpr double kAucTolerance = 0.005;
   static testing::RunningProgram clicks_on_servers(const std::string& folder,
                                                    const Words& launch_words) {
     std::filesystem::create_directories(folder);
@@ -111,10 +111,9 @@ TEST_F(ExampleProjects, ARecommenderOnServersIsAsGoodAsInOneProcess) {
   EXPECT_NEAR(accuracy(program.out(), "AUC"), alone, kAucTolerance) << program.out();
 }
 
-// The other worker makes all steps that are left.
 TEST_F(ExampleProjects, ARecommenderThatLosesAWorkerIsAsGoodAsInOneProcess) {
-  auto program =
-      clicks_on_servers(::testing::TempDir() + "clicks_kill", {"--kill", "worker:1@50%"});
+  auto program = clicks_on_servers(::testing::TempDir() + "clicks_kill",
+                                   {"--kill", "worker:1@50%", "--restart", "1"});
   EXPECT_EQ(program.wait().to_string(), "exit code 0") << program.err();
   EXPECT_NE(program.err().find("killed worker:1"), std::string::npos) << program.err();
   EXPECT_NE(program.err().find("lost worker:1"), std::string::npos) << program.err();
