@@ -34,8 +34,7 @@ class ExampleProjects : public testing::LeavesNoProcess {
   inline static const Words kSmallLog = {"--clicks", "50000", "--users", "2000",
                                          "--items",  "500",   "--batch", "128"};
   // Six runs on servers, half of them with a lost worker, differed from one process by 0.0013 at
-  // most: the clicks are the same, but workers compute from values that are a few steps old. A model
-  // that learns nothing from ids has an AUC of about 0.6, not 0.77.
+  // most: the clicks are the same, but workers compute from values that are a few steps old.
   static constexpr double kAucTolerance = 0.005;
   static testing::RunningProgram clicks_on_servers(const std::string& folder,
                                                    const Words& launch_words) {
