@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tables of rows by key on parameter servers have the numbers of ordinary variables.
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -10,12 +11,15 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/saved_values.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::TestCluster;
 using testing::throws_error;
 
@@ -160,6 +164,67 @@ TEST_F(EmbeddingTables, MoveToAnotherNumberOfServersInRecords) {
   }
 }
 
+TEST_F(EmbeddingTables, ErasedKeysHaveTheirFirstRowsAgain) {
+  ParameterServerStrategy strategy(cluster.resolver(), with_seed());
+  ClusterCoordinator coordinator(strategy);
+  const EmbeddingTable table = strategy.embedding_table("users", options());
+  const Adagrad optimizer({table.variable()}, {.learning_rate = 0.5});
+  const Function step([&](at::Tensor keys) { optimizer.minimize(table.lookup(keys).sum()); });
+  const auto train = [&] {
+    coordinator.schedule(step, torch::arange(100));
+    coordinator.join();
+    return table.lookup(torch::arange(100));
+  };
+  const at::Tensor first = table.lookup(torch::arange(100)), once = train(), twice = train();
+  const at::Tensor gone = torch::tensor({{3, 50}, {99, 3}}, torch::kLong);
+  table.erase(gone);
+  table.erase(torch::arange(500, 600));
+  table.erase(torch::empty({0}, torch::kLong));
+  EXPECT_EQ(table.size(), 97);
+  const at::Tensor ids = gone.flatten();
+  const at::Tensor expected = twice.index_copy(0, ids, first.index_select(0, ids));
+  EXPECT_TRUE(torch::equal(table.lookup(torch::arange(100)), expected));
+  EXPECT_TRUE(torch::equal(train().index_select(0, ids), once.index_select(0, ids)));
+  EXPECT_EQ(table.size(), 100);
+  EXPECT_THAT([&] { table.erase(torch::ones({2})); },
+              throws_error(ErrorCode::invalid_argument, "[table.erase] expected keys of int64"));
+  EXPECT_THAT([&] { table.erase(keys_of({std::numeric_limits<std::int64_t>::min()})); },
+              throws_error(ErrorCode::invalid_argument, "stands for no key"));
+  const Function erases([&] { table.erase(ids); });
+  EXPECT_THAT([&] { coordinator.schedule(erases); },
+              throws_error(ErrorCode::failed_precondition, "make it between two steps"));
+  EXPECT_THAT([&] { strategy.run([&] { table.erase(ids); }); },
+              throws_error(ErrorCode::failed_precondition, "(table 'users')"));
+  EXPECT_EQ(table.size(), 100);
+}
+
+// The error of a step names the id, the variable and the step.
+TEST_F(EmbeddingTables, AnIdThatIsNoRowIsNamed) {
+  ParameterServerStrategy strategy(cluster.resolver(), {.partitioner = FixedShardsPartitioner(2)});
+  ClusterCoordinator coordinator(strategy);
+  const Variable rows = strategy.variable("items", torch::zeros({kRows, kWidth}));
+  const auto read = [&](at::Tensor ids) { return torch::embedding(rows.tensor(), ids).sum(); };
+  const Function step(read, {.name = "rank items"});
+  const auto run = [&](std::int64_t id) {
+    coordinator.schedule(step, keys_of({7, id}));
+    coordinator.join();
+  };
+  const auto expect_named = [&](std::int64_t id) {
+    try {
+      run(id);
+      FAIL() << "expected an error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), ErrorCode::invalid_argument);
+      const std::string number = std::to_string(id);
+      EXPECT_THAT(error.what(), HasSubstr("of the 500 rows of variable 'items', got " + number));
+      EXPECT_THAT(error.what(), HasSubstr("'rank items'"));
+    }
+  };
+  expect_named(-1);  // while it is traced
+  run(499);
+  expect_named(500);
+}
+
 TEST_F(EmbeddingTables, RefuseWhatTheyCannotDo) {
   ParameterServerStrategy strategy(cluster.resolver(), with_seed());
   ClusterCoordinator coordinator(strategy);
@@ -185,6 +250,12 @@ TEST_F(EmbeddingTables, RefuseWhatTheyCannotDo) {
               throws_error(ErrorCode::invalid_argument, "stands for no key"));
   EXPECT_THAT([&] { table.variable().read(); },
               throws_error(ErrorCode::unimplemented, "got table 'users'"));
+  const testing::TemporaryFolder folder;
+  EXPECT_THAT(
+      [&] {
+        save_values(folder.file("values"), {{"users", table.variable()}});
+      },
+      throws_error(ErrorCode::unimplemented, "got table 'users', which has rows by key"));
   const SGD optimizer({table.variable()}, {.learning_rate = 1});
   const Function step([&](at::Tensor keys) { optimizer.minimize(table.lookup(keys).sum()); });
   coordinator.schedule(step, none);

@@ -16,6 +16,39 @@ std::string message_of(const std::exception& error) {
   return torch_error != nullptr ? text_of_torch_error(*torch_error) : error.what();
 }
 
+// The position of the first id that is no row; -1 if there is none. It runs no operator, which
+// would be recorded.
+template <class Id>
+std::int64_t wrong_position(const at::Tensor& ids, std::int64_t rows) {
+  const auto* const all = ids.data_ptr<Id>();
+  for (std::int64_t i = 0; i < ids.numel(); ++i)
+    if (all[i] < 0 || all[i] >= rows) return i;
+  return -1;
+}
+
+// Says which id is no row of `table`, where an operator that reads rows fails: LibTorch does not.
+std::string wrong_id(std::string_view op, std::span<const c10::IValue> arguments,
+                     const TracedVariable* table) {
+  std::size_t at = 0;
+  if (op == "aten::embedding") at = 1;
+  if (op == "aten::index_select") at = 2;
+  if (at == 0 || table == nullptr || arguments.size() <= at || !arguments[at].isTensor()) return {};
+  const at::Tensor& ids = arguments[at].toTensor();
+  const bool are_wide = ids.defined() && ids.scalar_type() == at::kLong;
+  const bool are_ids = ids.defined() && ids.is_cpu() && ids.is_contiguous() &&
+                       (are_wide || ids.scalar_type() == at::kInt);
+  const std::int64_t dim = at == 2 ? arguments[1].toInt() : 0;
+  if (!are_ids || dim != 0) return {};
+  const std::int64_t rows = arguments[0].toTensor().size(0);
+  const std::int64_t wrong =
+      are_wide ? wrong_position<std::int64_t>(ids, rows) : wrong_position<std::int32_t>(ids, rows);
+  if (wrong < 0) return {};
+  const std::int64_t id =
+      are_wide ? ids.data_ptr<std::int64_t>()[wrong] : ids.data_ptr<std::int32_t>()[wrong];
+  return "; expected ids of the " + std::to_string(rows) + " rows of variable '" + table->name +
+         "', got " + std::to_string(id) + " at position " + std::to_string(wrong);
+}
+
 }  // namespace
 
 bool OpFailure::explains(const std::exception& error) const {
@@ -51,8 +84,11 @@ void Recorder::note_failure(const c10::OperatorHandle& op, Arguments arguments,
   // The operators around the one that threw throw the same exception.
   if (op_failure_ && op_failure_->message == message) return;
   std::string text = "[function.trace] '" + op.operator_name().name + "' failed: " + message +
-                     " (with " + tensors_among(op.schema(), arguments) + ")" + hint_of_op() +
-                     position();
+                     " (with " + tensors_among(op.schema(), arguments) + ")";
+  if (!arguments.empty() && arguments[0].isTensor()) {
+    text += wrong_id(op.operator_name().name, arguments, variable_at(arguments[0].toTensor()));
+  }
+  text += hint_of_op() + position();
   op_failure_ = OpFailure{std::move(message), std::move(text), CallStack::here(outermost_frame_)};
 }
 
