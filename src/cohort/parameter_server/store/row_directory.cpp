@@ -238,11 +238,19 @@ void RowDirectory::make_room(std::size_t count, std::span<const std::int64_t> ke
   index_.find_all(keys, [](std::size_t, Entry* entry) {
     if (entry != nullptr && has_row(*entry)) entry->use |= kInUse;
   });
-  for (std::size_t evicted = 0; evicted < count;)
-    evicted += evict_from(next_part_++ % index_.num_parts());
-  index_.find_all(keys, [](std::size_t, Entry* entry) {
-    if (entry != nullptr) entry->use &= kUseMax;
-  });
+  const auto unmark = [&] {
+    index_.find_all(keys, [](std::size_t, Entry* entry) {
+      if (entry != nullptr) entry->use &= kUseMax;
+    });
+  };
+  try {
+    for (std::size_t evicted = 0; evicted < count;)
+      evicted += evict_from(next_part_++ % index_.num_parts());
+  } catch (...) {  // no memory
+    unmark();
+    throw;
+  }
+  unmark();
 }
 
 // Evicts the rows of one part that were used least. Frequencies of the others are halved, so that a
