@@ -15,9 +15,11 @@ int main(int argc, char** argv) {
     const cohort::Function worker_fn(
         [](cohort::Iterator& iterator) { return iterator.next<at::Tensor>(); });
 
-    // Gets the InputContext itself, so it needs no distribute_datasets_from_function().
-    const auto per_worker_dataset_fn = [](const cohort::InputContext&) {
-      return cohort::Dataset::from_tensor_slices(torch::tensor({3, 3, 3}));
+    // It may also get the InputContext itself, and return the dataset.
+    const auto per_worker_dataset_fn = [&] {
+      return strategy.distribute_datasets_from_function([](const cohort::InputContext&) {
+        return cohort::Dataset::from_tensor_slices(torch::tensor({3, 3, 3}));
+      });
     };
 
     const cohort::PerWorkerDataset per_worker_dataset =

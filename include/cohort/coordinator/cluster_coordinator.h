@@ -291,6 +291,9 @@ class COHORT_API ClusterCoordinator {
   // c10::Error that fn throws becomes an Error; other exceptions pass unchanged. Elements may have
   // any shapes (see PerWorkerDataset).
   PerWorkerDataset create_per_worker_dataset(const std::function<Dataset(const InputContext&)>& fn);
+  // The same for a function that returns such a function, as distribute_datasets_from_function() of
+  // ParameterServerStrategy does. It is called once.
+  PerWorkerDataset create_per_worker_dataset(const std::function<DatasetFunction()>& fn);
   // Every worker reads the whole dataset, so each element is used once on every worker; if the
   // dataset ends, this is logged once. distribute_dataset() gives each worker a part instead.
   PerWorkerDataset create_per_worker_dataset(const Dataset& dataset);

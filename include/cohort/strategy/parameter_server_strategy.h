@@ -267,6 +267,20 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // option out of its range.
   EmbeddingTable embedding_table(std::string name, const EmbeddingTableOptions& options);
 
+  // What a dataset function of ClusterCoordinator::create_per_worker_dataset() may return, as tf's
+  // programs do:
+  //
+  //   const auto data = coordinator.create_per_worker_dataset([&] {
+  //     return strategy.distribute_datasets_from_function(make);
+  //   });
+  //
+  // Calls nothing and returns `fn`, which the coordinator calls once for each worker: a dataset
+  // whose elements are the worker's, one for each step. Other than the result of a synchronous
+  // strategy, it cannot be iterated here. Throws invalid_argument if `fn` is empty, or options
+  // contradict each other; those of replicas have no effect, since a worker has one.
+  DatasetFunction distribute_datasets_from_function(DatasetFunction fn,
+                                                    const InputOptions& options = {}) const;
+
   // Makes a variable whose copies have this value. It is whole on one server. Throws as variable()
   // does.
   PerWorkerVariable per_worker_variable(std::string name, const at::Tensor& initial_value);

@@ -131,6 +131,18 @@ PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
   return {runtime_->datasets().ship(datasets_of(*this, fn)), runtime_->shared_from_this()};
 }
 
+PerWorkerDataset ClusterCoordinator::create_per_worker_dataset(
+    const std::function<DatasetFunction()>& fn) {
+  DatasetFunction make;
+  return create_per_worker_dataset([&](const InputContext& worker) {
+    if (make == nullptr) make = fn();
+    COHORT_CHECK(make != nullptr, ErrorCode::invalid_argument,
+                 "[coordinator.create_per_worker_dataset] expected a function that returns a "
+                 "function which makes a dataset, got an empty one");
+    return make(worker);
+  });
+}
+
 PerWorkerValue ClusterCoordinator::create_per_worker_value(const Function& fn) {
   coordinator::check_outside_step("create_per_worker_value");
   const auto datasets = datasets_of(*this, [&](const InputContext& worker) {

@@ -73,6 +73,35 @@ TEST_F(CoordinatorTest, WorkersGetDatasetsWhoseFunctionsHaveState) {
   coordinator.create_per_worker_dataset([&](const InputContext&) { return data; });
 }
 
+// Spec 5.6: a dataset function may return a distributed dataset, or be one.
+TEST_F(CoordinatorTest, DatasetFunctionsMayBeThoseOfTheStrategy) {
+  ClusterCoordinator coordinator(strategy());
+  std::vector<std::int64_t> workers;
+  const auto make = [&](const InputContext& worker) {
+    workers.push_back(worker.input_pipeline_id);
+    return Dataset::range(3);
+  };
+  int calls = 0;
+  coordinator.create_per_worker_dataset([&] {
+    ++calls;
+    return strategy().distribute_datasets_from_function(make);
+  });
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(workers, std::vector<std::int64_t>{0});
+  coordinator.create_per_worker_dataset(strategy().distribute_datasets_from_function(make));
+  EXPECT_EQ(workers.size(), 2U);
+  EXPECT_THAT([&] { strategy().distribute_datasets_from_function({}); },
+              throws_error(ErrorCode::invalid_argument, "expected a function, got an empty one"));
+  EXPECT_THAT([&] { coordinator.create_per_worker_dataset([] { return DatasetFunction(); }); },
+              throws_error(ErrorCode::invalid_argument, "got an empty one"));
+  EXPECT_THAT(
+      [&] {
+        strategy().distribute_datasets_from_function(
+            make, {.fetch_to_device = true, .place_dataset_on_device = true});
+      },
+      throws_error(ErrorCode::invalid_argument, "place_dataset_on_device"));
+}
+
 TEST_F(CoordinatorTest, IteratorsOfACoordinatorThatHasEndedAreRefusedAndReleased) {
   std::optional<ClusterCoordinator> coordinator(strategy());
   const auto old = coordinator->create_per_worker_dataset(Dataset::range(3)).iterator();

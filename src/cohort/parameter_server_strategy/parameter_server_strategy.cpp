@@ -43,6 +43,15 @@ std::shared_ptr<const input::InputHost> ParameterServerStrategy::input_host() {
                         "other values to ClusterCoordinator::schedule() as arguments");
 }
 
+DatasetFunction ParameterServerStrategy::distribute_datasets_from_function(
+    DatasetFunction fn, const InputOptions& options) const {
+  COHORT_CHECK(
+      fn != nullptr, ErrorCode::invalid_argument,
+      "[strategy.distribute_datasets_from_function] expected a function, got an empty one");
+  options.validate();
+  return fn;
+}
+
 void ParameterServerStrategy::run_replicas(const std::function<void(ReplicaContext&)>& body) {
   if (function::Trace::current() != nullptr || EagerStep::current() != nullptr)
     return internal::in_replica_context(*this, 0, body);
