@@ -21,18 +21,18 @@ using testing::run_workers;
 using testing::Tensors;
 using testing::text_of;
 
-// So many that a traced step makes gradients sparse which would be dense.
-constexpr std::int64_t kRows = 5000;
+// So many rows that a traced step makes gradients sparse which would be dense.
+constexpr std::int64_t kWords = 5000;
 
 struct Words : torch::nn::Module {
   explicit Words(bool is_sparse)
       : words(register_module(
             "words",
-            torch::nn::Embedding(torch::nn::EmbeddingOptions(kRows, 3).sparse(is_sparse)))),
+            torch::nn::Embedding(torch::nn::EmbeddingOptions(kWords, 3).sparse(is_sparse)))),
         bags(register_module(
             "bags",
             torch::nn::EmbeddingBag(
-                torch::nn::EmbeddingBagOptions(kRows, 3).mode(torch::kSum).sparse(is_sparse)))) {}
+                torch::nn::EmbeddingBagOptions(kWords, 3).mode(torch::kSum).sparse(is_sparse)))) {}
   at::Tensor forward(const at::Tensor& ids) { return words(ids).sum(1).tanh() * (bags(ids) + 1); }
   torch::nn::Embedding words;
   torch::nn::EmbeddingBag bags;
