@@ -23,7 +23,7 @@ class TwoWorkers {
   const std::string& store() const { return store_; }
   // Makes the environment's TF_CONFIG that of a cluster.
   void use_cluster(std::size_t cluster) const;
-  // Of worker 0: waits until the other one has ended.
+  // Worker 0 waits until the other one has ended.
   void wait() const;
 
  private:

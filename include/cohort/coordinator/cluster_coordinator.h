@@ -226,7 +226,8 @@ struct CoordinatorStatistics {
 // is destroyed, the coordinator ends, cancels the closures that have not ended, and logs a warning.
 // That takes a few seconds if it is just trying to reach a lost worker. Afterwards the strategy may
 // get another coordinator. The strategy must outlive the coordinator. Calls inside a scheduled
-// function throw failed_precondition. Thread-safe.
+// function throw failed_precondition. Thread-safe. Many methods because programs use all that
+// workers do through it, as in tf.
 class COHORT_API ClusterCoordinator {
  public:
   // Connects to every task. Throws unavailable, naming the missing tasks, if some do not answer

@@ -176,10 +176,11 @@ class COHORT_API EmbeddingTable {
 // coordinator another one (tf's experimental `per_worker_variable`); for counters and statistics.
 //
 //   const PerWorkerVariable seen = strategy.per_worker_variable("seen", at::zeros({}, at::kLong));
-//   const Function train([&](Iterator& batches) { …; seen.assign_add(1); });
-//   …
+//   const Function count([&] { seen.assign_add(1); });
+//   coordinator.schedule(count);
 //   coordinator.join();
-//   for (const at::Tensor& of_worker : seen.read_all()) …
+//   std::int64_t all = 0;
+//   for (const at::Tensor& of_worker : seen.read_all()) all += of_worker.item<std::int64_t>();
 //
 // In a scheduled step the calls concern the copy of the worker that runs it; elsewhere, also in
 // ParameterServerStrategy::run(), that of the coordinator. The copies are rows of one variable on a
@@ -267,11 +268,13 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // option out of its range.
   EmbeddingTable embedding_table(std::string name, const EmbeddingTableOptions& options);
 
-  // What a dataset function of ClusterCoordinator::create_per_worker_dataset() may return, as tf's
-  // programs do:
+  // A dataset function of ClusterCoordinator::create_per_worker_dataset() may return the result, as
+  // in tf's programs:
   //
-  //   const auto data = coordinator.create_per_worker_dataset([&] {
-  //     return strategy.distribute_datasets_from_function(make);
+  //   const auto per_worker = coordinator.create_per_worker_dataset([&] {
+  //     return strategy.distribute_datasets_from_function([](const InputContext& worker) {
+  //       return Dataset::range(100).shard(worker);
+  //     });
   //   });
   //
   // Calls nothing and returns `fn`, which the coordinator calls once for each worker: a dataset

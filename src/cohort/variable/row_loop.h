@@ -12,7 +12,7 @@ namespace cohort::variable {
 // cache, and without this the loop waits for each one.
 inline constexpr std::size_t kRowsAhead = 16;
 inline constexpr std::size_t kCacheLine = 64;
-// Of a longer row only the beginning is loaded early; the processor guesses the rest.
+// A longer row is loaded early in part: the processor guesses the rest.
 inline constexpr std::size_t kEarlyBytes = 4 * kCacheLine;
 
 inline void load_early(const std::byte* row, std::size_t bytes) {

@@ -35,9 +35,9 @@ class AdagradRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[3] >= kLeastNormal && hyper[4] == 0.0;
   }
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     const double decayed = next_rate(slots[1], hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(decayed);

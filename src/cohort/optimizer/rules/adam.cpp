@@ -34,9 +34,9 @@ class AdamRule final : public ElementRule {
     if (kAmsgrad) add_slot("max_exp_avg_sq");
   }
 
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     const Step step = next_step(slots[2], hyper);
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(step.rate);

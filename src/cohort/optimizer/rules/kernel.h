@@ -54,14 +54,14 @@ class FlushDenormals {
 inline constexpr std::int64_t kParallelElements = std::int64_t{1} << 20;
 
 // Which elements of a value and its slots an update changes: all, or those of some rows.
-class Elements {
+class UpdatedElements {
  public:
-  static Elements all_of(const at::Tensor& value) { return Elements(value.numel()); }
+  static UpdatedElements all_of(const at::Tensor& value) { return UpdatedElements(value.numel()); }
   // `row_ids`: int64 [n], each row once.
-  static Elements of_rows(const at::Tensor& value, std::span<const at::Tensor> slots,
-                          const at::Tensor& row_ids) {
-    if (value.numel() == 0 || row_ids.numel() == 0) return Elements(0);
-    Elements elements(value.numel() / value.size(0));
+  static UpdatedElements of_rows(const at::Tensor& value, std::span<const at::Tensor> slots,
+                                 const at::Tensor& row_ids) {
+    if (value.numel() == 0 || row_ids.numel() == 0) return UpdatedElements(0);
+    UpdatedElements elements(value.numel() / value.size(0));
     elements.row_ids_ = row_ids.data_ptr<std::int64_t>();
     elements.num_rows_ = row_ids.numel();
     elements.load_early_from(value);
@@ -88,7 +88,7 @@ class Elements {
     std::size_t row_bytes;
   };
 
-  explicit Elements(std::int64_t count) : count_(count) {}
+  explicit UpdatedElements(std::int64_t count) : count_(count) {}
   void load_early_from(const at::Tensor& tensor) {
     if (num_tables_ == tables_.size()) return;
     tables_[num_tables_++] = {static_cast<const std::byte*>(tensor.data_ptr()),
@@ -171,7 +171,8 @@ class ElementRule : public variable::UpdateRule {
   void update(at::Tensor& new_value, const at::Tensor& value, std::span<at::Tensor> slots,
               const at::Tensor& gradient, std::span<const double> hyper) const final {
     if (value.is_cpu())
-      return update_on_cpu(Elements::all_of(value), new_value, value, slots, gradient, hyper);
+      return update_on_cpu(UpdatedElements::all_of(value), new_value, value, slots, gradient,
+                           hyper);
     const at::AutoDispatchBelowADInplaceOrView raw;  // as the loop: autograd knows nothing of it
     update_anywhere(new_value, value, slots, gradient, hyper);
   }
@@ -179,9 +180,10 @@ class ElementRule : public variable::UpdateRule {
                    const at::Tensor& gradient, std::span<const double> hyper) const final {
     if (!value.is_cpu())
       return variable::UpdateRule::update_rows(value, slots, row_ids, gradient, hyper);
-    update_on_cpu(Elements::of_rows(value, slots, row_ids), value, value, slots, gradient, hyper);
+    update_on_cpu(UpdatedElements::of_rows(value, slots, row_ids), value, value, slots, gradient,
+                  hyper);
   }
-  virtual void update_on_cpu(const Elements& elements, at::Tensor& new_value,
+  virtual void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
                              const at::Tensor& value, std::span<at::Tensor> slots,
                              const at::Tensor& gradient, std::span<const double> hyper) const = 0;
   virtual void update_anywhere(at::Tensor& new_value, const at::Tensor& value,

@@ -33,9 +33,9 @@ class RMSpropRule final : public ElementRule {
     if (kHasMomentum) add_slot("momentum_buffer");
   }
 
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     if (has_paused(hyper)) {
       without_momentum().update_on_cpu(elements, new_value, value, other_slots(slots), gradient,
                                        hyper.first(4));

@@ -22,8 +22,8 @@ class SGDRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] == 0.0;
   }
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor>, const at::Tensor& gradient,
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor>, const at::Tensor& gradient,
                      std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
@@ -67,9 +67,9 @@ class MomentumRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] == 0.0 && hyper[2] == 0.0;
   }
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     if (hyper[1] == 0.0) {
       the<SGDRule>().update_on_cpu(elements, new_value, value, {}, gradient,
                                    without_momentum(hyper));

@@ -27,9 +27,9 @@ class TensorflowRMSpropRule final : public ElementRule {
     return {at::ones_like(variable.detach())};
   }
 
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T alpha = static_cast<T>(hyper[1]), rest = static_cast<T>(1.0 - hyper[1]);
@@ -68,9 +68,9 @@ class TensorflowAdagradRule final : public ElementRule {
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {
     return hyper[1] >= kLeastNormal;
   }
-  void update_on_cpu(const Elements& elements, at::Tensor& new_value, const at::Tensor& value,
-                     std::span<at::Tensor> slots, const at::Tensor& gradient,
-                     std::span<const double> hyper) const override {
+  void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
+                     const at::Tensor& value, std::span<at::Tensor> slots,
+                     const at::Tensor& gradient, std::span<const double> hyper) const override {
     with_element_type(value, name(), [&]<class T>(T) {
       const T rate = static_cast<T>(hyper[0]);
       const T* p = value.data_ptr<T>();

@@ -268,8 +268,8 @@ class ApplyCall final : public StepCall {
            "')";
   }
 
-  // Other rules change all rows, lazy_rows concerns gradients that the function itself makes sparse,
-  // and on a GPU rows are added in another order than in a dense gradient.
+  // Other rules change all rows, lazy_rows concerns gradients that the function itself makes
+  // sparse, and on a GPU rows are added in another order than in a dense gradient.
   bool takes_rows(std::size_t value) const override {
     const auto place = std::ranges::find(places_, std::optional(value)) - places_.begin();
     const Variable& variable = variables_.at(static_cast<std::size_t>(place));
