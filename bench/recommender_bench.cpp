@@ -124,7 +124,8 @@ class Replicas {
   Replicas(std::int64_t rows, bool is_sparse, SynchronousStrategy& strategy, bool is_traced = false)
       : strategy_(strategy),
         is_traced_(is_traced),
-        model_(strategy_.replicate([&] { return Recommender(rows, is_sparse); })),
+        model_(strategy_.replicate([&] { return Recommender(rows, is_sparse); },
+                                   {.name = name_of(rows, is_sparse, is_traced)})),
         optimizer_(model_.parameters(), {.learning_rate = kRate}),
         examples_(rows) {}
 
@@ -135,6 +136,10 @@ class Replicas {
   }
 
  private:
+  // Each model of a strategy has another one.
+  static std::string name_of(std::int64_t rows, bool is_sparse, bool is_traced) {
+    return std::to_string(rows) + (is_sparse ? " sparse" : " dense") + (is_traced ? " traced" : "");
+  }
   void step() {
     const std::int64_t own = kBatch / strategy_.num_replicas_in_sync();
     const auto local = static_cast<std::int64_t>(strategy_.devices().size());
