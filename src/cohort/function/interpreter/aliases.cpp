@@ -79,4 +79,14 @@ void AliasClasses::mark_written(const Arg& arg, int position) {
   for_each_value(arg, [&](int id) { mark_written(id, position); });
 }
 
+AliasClasses aliases_of(const Program& program) {
+  AliasClasses classes(program.value_count);
+  for (std::size_t i = 0; i < program.ops.size(); ++i) {
+    const Op& op = program.ops[i];
+    const auto kernel = c10::Dispatcher::singleton().findSchema({op.name, op.overload});
+    if (kernel) classes.add(op, *kernel, static_cast<int>(i));
+  }
+  return classes;
+}
+
 }  // namespace cohort::function

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/function/tracer/row_tables.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
-
 #include <algorithm>
 #include <array>
 #include <functional>
@@ -63,15 +61,13 @@ const RowReader* row_reader(const Op& op) { return find_row(kReaders, op); }
 const RowGradient* row_gradient(const Op& op) { return find_row(kGradients, op); }
 
 RowTables::RowTables(const Program& program, std::span<const std::optional<TensorSpec>> specs)
-    : program_(program), specs_(specs), aliases_(program.value_count) {
+    : program_(program), specs_(specs), aliases_(aliases_of(program)) {
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     for (const Out& out : op(i).outs)
       for (const int id : out.ids)
         if (id != -1) makers_[id].push_back(i);
     for (const Arg& arg : op(i).args)
       for_each_value(arg, [&](int id) { takers_[id].push_back(i); });
-    const auto kernel = c10::Dispatcher::singleton().findSchema({op(i).name, op(i).overload});
-    if (kernel) aliases_.add(op(i), *kernel, static_cast<int>(i));
   }
 }
 

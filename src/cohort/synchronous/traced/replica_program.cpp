@@ -6,6 +6,8 @@
 #include <unordered_map>
 
 #include "cohort/core/error.h"
+#include "cohort/function/interpreter/aliases.h"
+#include "cohort/function/program/wire.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
@@ -148,6 +150,7 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
       handles_.push_back(tracing.variable(used.name));
       variables_.push_back(tracing.component_of(handles_.back()));
     }
+    note_written_by_operators();
   };
   try {
     const auto own = static_cast<int>(replica);
@@ -186,10 +189,21 @@ std::vector<Variable> ReplicaProgram::written_variables() const {
   return written;
 }
 
+void ReplicaProgram::note_written_by_operators() {
+  const function::Program program = function::decode_program(traced_.programs().back());
+  const function::AliasClasses memory = function::aliases_of(program);
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (memory.is_written(program.variables.at(i).id))
+      written_by_operators_.push_back(variables_[i]);
+  }
+}
+
 // Programs run below the part of LibTorch that counts writes. Autograd must detect it if a graph
-// that saved an old value is run backwards later.
+// that saved an old value is run backwards later. Calls count their own writes: workers compare
+// all values of a variable of which somebody else has written some.
 void ReplicaProgram::note_writes() const {
-  for (const at::Tensor& tensor : written_) tensor.unsafeGetTensorImpl()->bump_version();
+  for (const at::Tensor& tensor : written_by_operators_)
+    tensor.unsafeGetTensorImpl()->bump_version();
 }
 
 Nest ReplicaProgram::result_of(std::vector<at::Tensor> outputs,

@@ -63,6 +63,7 @@ class ReplicaProgram {
  private:
   class Tracing;
   Nest result_of(std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs) const;
+  void note_written_by_operators();
   void note_writes() const;
 
   const StepSettings mode_;
@@ -73,7 +74,8 @@ class ReplicaProgram {
   std::vector<GatherSizes> assumed_;
   std::vector<Variable> handles_;  // keep the variables alive
   std::vector<at::Tensor> variables_;
-  std::vector<at::Tensor> written_;  // those of the variables that the step writes
+  std::vector<at::Tensor> written_;               // those of the variables that the step writes
+  std::vector<at::Tensor> written_by_operators_;  // of these, not by calls alone
   // The results that are objects from outside of the step, or its arguments: their numbers among
   // the tensors of the result.
   std::vector<std::pair<std::size_t, TensorIdentity>> given_results_;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "cohort/optimizer/optimizers.h"
+#include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/workers/workers_fixture.h"
 
 namespace cohort {
@@ -44,6 +45,30 @@ void expect_no_errors(const std::vector<std::exception_ptr>& errors) {
 void add_in_place(const Variable& v, double number) {
   const c10::NoGradGuard no_grad;
   v.tensor().add_(number);
+}
+
+// Regression: a traced step counted the updates of its optimizer twice, so each step compared all
+// values, which takes as long as reading them.
+TEST(ComparedValues, AreThoseThatSomethingElseThanAnUpdateHasWritten) {
+  for (const WorkersOptions& options : ways()) {
+    for (const bool is_traced : {false, true}) {
+      expect_no_errors(run_workers(2, options, [&](auto& strategy) {
+        const Variable v = strategy.variable("v", at::zeros({4}));
+        const SGD sgd({v}, {.learning_rate = 1.0});
+        const auto update = [&] { sgd.minimize(v.tensor().sum()); };
+        const auto assign = [&] { v.assign(at::ones({4})); };
+        const auto traced_update = strategy.function(update),
+                   traced_assign = strategy.function(assign);
+        const auto is_doubted = [&] { return internal::target_of(v).variable.has_other_values(); };
+        for (int i = 0; i < 3; ++i) {
+          is_traced ? static_cast<void>(traced_update()) : static_cast<void>(strategy.run(update));
+          EXPECT_FALSE(is_doubted()) << "step " << i << (is_traced ? ", traced" : "");
+        }
+        is_traced ? static_cast<void>(traced_assign()) : static_cast<void>(strategy.run(assign));
+        EXPECT_TRUE(is_doubted()) << (is_traced ? "traced" : "");
+      }));
+    }
+  }
 }
 
 // Regression: a plan without a step was taken for one whose gradients are added.
