@@ -287,7 +287,7 @@ class RemoteRows {
     });
   }
   Tensors step(const RowStep& step) {
-    const auto& [one, two] = step.places;
+    const at::Tensor &one = step.places[0], &two = step.places[1];
     at::Tensor losses;
     if (step.kind == RowStep::Kind::run) {
       losses = cluster_.strategy.run(

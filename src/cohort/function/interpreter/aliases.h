@@ -38,7 +38,7 @@ class AliasClasses {
   std::vector<int> last_writes_;  // of a root: the position of an op, or -1
 };
 
-// Those of a whole program.
+// The same for a whole program.
 AliasClasses aliases_of(const Program& program);
 
 }  // namespace cohort::function

@@ -211,10 +211,9 @@ void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
   // Rows are changed on the CPU.
   const at::Tensor value =
       write.row_ids.defined() ? write.value : on_device(write.value, own.device());
-  const auto before = version_of(own);
+  const std::uint32_t before = version_of(own);
   variable::change_in_place(own, write_effect(write.kind, value, write.row_ids));
-  // In a program LibTorch counts no writes.
-  if (is_plain() || version_of(own) == before) tell_autograd(i);
+  if (is_plain() || version_of(own) == before) tell_autograd(i);  // programs count no writes
 }
 
 void MirroredVariable::check_write_all(Effect::Kind kind) const {

@@ -6,8 +6,7 @@
 #include <unordered_map>
 
 #include "cohort/core/error.h"
-#include "cohort/function/interpreter/aliases.h"
-#include "cohort/function/program/wire.h"
+#include "cohort/function/written_variables.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
@@ -190,12 +189,9 @@ std::vector<Variable> ReplicaProgram::written_variables() const {
 }
 
 void ReplicaProgram::note_written_by_operators() {
-  const function::Program program = function::decode_program(traced_.programs().back());
-  const function::AliasClasses memory = function::aliases_of(program);
-  for (std::size_t i = 0; i < variables_.size(); ++i) {
-    if (memory.is_written(program.variables.at(i).id))
-      written_by_operators_.push_back(variables_[i]);
-  }
+  const std::vector<bool> are_written = function::written_by_operators(traced_.programs().back());
+  for (std::size_t i = 0; i < variables_.size(); ++i)
+    if (are_written.at(i)) written_by_operators_.push_back(variables_[i]);
 }
 
 // Programs run below the part of LibTorch that counts writes. Autograd must detect it if a graph

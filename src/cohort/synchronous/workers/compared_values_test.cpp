@@ -57,8 +57,8 @@ TEST(ComparedValues, AreThoseThatSomethingElseThanAnUpdateHasWritten) {
         const SGD sgd({v}, {.learning_rate = 1.0});
         const auto update = [&] { sgd.minimize(v.tensor().sum()); };
         const auto assign = [&] { v.assign(at::ones({4})); };
-        const auto traced_update = strategy.function(update),
-                   traced_assign = strategy.function(assign);
+        const auto traced_update = strategy.function(update);
+        const auto traced_assign = strategy.function(assign);
         const auto is_doubted = [&] { return internal::target_of(v).variable.has_other_values(); };
         for (int i = 0; i < 3; ++i) {
           is_traced ? static_cast<void>(traced_update()) : static_cast<void>(strategy.run(update));
