@@ -19,16 +19,25 @@ inline void load_early(const std::byte* row, std::size_t bytes) {
   for (std::size_t at = 0; at < bytes; at += kCacheLine) __builtin_prefetch(row + at);
 }
 
+// Calls visit(i) for one i after the other, from `begin` to `end`, and load(i) some calls before.
+template <class Number, class Load, class Visit>
+void for_each_loaded_early(Number begin, Number end, const Load& load, const Visit& visit) {
+  constexpr auto kAhead = static_cast<Number>(kRowsAhead);
+  for (Number i = begin; i < end && i < begin + kAhead; ++i) load(i);
+  for (Number i = begin; i < end; ++i) {
+    if (i + kAhead < end) load(i + kAhead);
+    visit(i);
+  }
+}
+
 // Calls visit(row_of(i), i) for one i after the other, up to `count`. `row_of` returns where row i
 // begins, without reading it. A row has this many bytes.
 template <class RowOf, class Visit>
 void for_each_row(std::size_t count, std::size_t bytes, const RowOf& row_of, const Visit& visit) {
   const std::size_t loaded = std::min<std::size_t>(bytes, kEarlyBytes);
-  for (std::size_t i = 0; i < std::min(count, kRowsAhead); ++i) load_early(row_of(i), loaded);
-  for (std::size_t i = 0; i < count; ++i) {
-    if (i + kRowsAhead < count) load_early(row_of(i + kRowsAhead), loaded);
-    visit(row_of(i), i);
-  }
+  for_each_loaded_early(
+      std::size_t{0}, count, [&](std::size_t i) { load_early(row_of(i), loaded); },
+      [&](std::size_t i) { visit(row_of(i), i); });
 }
 
 // Calls copy(bytes). Rows of 16 numbers are common, and a copy of a size that the compiler knows

@@ -7,6 +7,7 @@
 #include "cohort/core/torch_error.h"
 #include "cohort/function/program/value_text.h"
 #include "cohort/function/tracer/recorder.h"
+#include "cohort/function/tracer/row_tables.h"
 
 namespace cohort::function {
 namespace {
@@ -27,19 +28,16 @@ std::int64_t wrong_position(const at::Tensor& ids, std::int64_t rows) {
 }
 
 // Says which id is no row of `table`, where an operator that reads rows fails: LibTorch does not.
-std::string wrong_id(std::string_view op, std::span<const c10::IValue> arguments,
+std::string wrong_id(const RowReader& reader, std::span<const c10::IValue> arguments,
                      const TracedVariable* table) {
-  std::size_t at = 0;
-  if (op == "aten::embedding") at = 1;
-  if (op == "aten::index_select") at = 2;
-  if (at == 0 || table == nullptr || arguments.size() <= at || !arguments[at].isTensor()) return {};
-  const at::Tensor& ids = arguments[at].toTensor();
+  if (table == nullptr || !arguments[reader.ids].isTensor()) return {};
+  const at::Tensor& ids = arguments[reader.ids].toTensor();
   const bool are_wide = ids.defined() && ids.scalar_type() == at::kLong;
   const bool are_ids = ids.defined() && ids.is_cpu() && ids.is_contiguous() &&
                        (are_wide || ids.scalar_type() == at::kInt);
-  const std::int64_t dim = at == 2 ? arguments[1].toInt() : 0;
+  const std::int64_t dim = reader.axis == kNoArgument ? 0 : arguments[reader.axis].toInt();
   if (!are_ids || dim != 0) return {};
-  const std::int64_t rows = arguments[0].toTensor().size(0);
+  const std::int64_t rows = arguments[reader.table].toTensor().size(0);
   const std::int64_t wrong =
       are_wide ? wrong_position<std::int64_t>(ids, rows) : wrong_position<std::int32_t>(ids, rows);
   if (wrong < 0) return {};
@@ -85,9 +83,10 @@ void Recorder::note_failure(const c10::OperatorHandle& op, Arguments arguments,
   if (op_failure_ && op_failure_->message == message) return;
   std::string text = "[function.trace] '" + op.operator_name().name + "' failed: " + message +
                      " (with " + tensors_among(op.schema(), arguments) + ")";
-  if (!arguments.empty() && arguments[0].isTensor()) {
-    text += wrong_id(op.operator_name().name, arguments, variable_at(arguments[0].toTensor()));
-  }
+  const RowReader* const reader =
+      row_reader(op.operator_name().name, op.operator_name().overload_name);
+  if (reader != nullptr && arguments[reader->table].isTensor())
+    text += wrong_id(*reader, arguments, variable_at(arguments[reader->table].toTensor()));
   text += hint_of_op() + position();
   op_failure_ = OpFailure{std::move(message), std::move(text), CallStack::here(outermost_frame_)};
 }

@@ -24,10 +24,11 @@ constexpr auto kGradients = std::to_array<RowGradient>({
 });
 
 template <class Table>
-const typename Table::value_type* find_row(const Table& table, const Op& op) {
-  const auto found = std::find_if(table.begin(), table.end(),
-                                  [&](const auto& row) { return row.name == op.name; });
-  return found == table.end() || !op.overload.empty() ? nullptr : &*found;
+const typename Table::value_type* find_row(const Table& table, std::string_view name,
+                                           std::string_view overload) {
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const auto& row) { return row.name == name; });
+  return found == table.end() || !overload.empty() ? nullptr : &*found;
 }
 
 bool is_value(const Op& op, std::size_t place) {
@@ -57,8 +58,11 @@ bool contains(const List& list, const Item& item) {
 
 }  // namespace
 
-const RowReader* row_reader(const Op& op) { return find_row(kReaders, op); }
-const RowGradient* row_gradient(const Op& op) { return find_row(kGradients, op); }
+const RowReader* row_reader(std::string_view name, std::string_view overload) {
+  return find_row(kReaders, name, overload);
+}
+const RowReader* row_reader(const Op& op) { return row_reader(op.name, op.overload); }
+const RowGradient* row_gradient(const Op& op) { return find_row(kGradients, op.name, op.overload); }
 
 RowTables::RowTables(const Program& program, std::span<const std::optional<TensorSpec>> specs)
     : program_(program), specs_(specs), aliases_(aliases_of(program)) {

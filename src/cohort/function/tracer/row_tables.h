@@ -37,6 +37,7 @@ struct RowGradient {
 };
 // nullptr for other operators.
 const RowReader* row_reader(const Op& op);
+const RowReader* row_reader(std::string_view name, std::string_view overload);
 const RowGradient* row_gradient(const Op& op);
 
 // A variable whose rows are gathered. Operators are named by their places in the program.

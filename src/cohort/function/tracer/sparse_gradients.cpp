@@ -11,15 +11,16 @@ namespace {
 // For a smaller table the rows cost as much as the dense gradient.
 constexpr std::int64_t kRowsMin = 4096;
 
-// The places of its arguments, which are those of aten::embedding_sparse_backward, too.
+// aten::embedding_sparse_backward has its arguments.
 constexpr std::string_view kDense = "aten::embedding_dense_backward";
-constexpr std::size_t kIds = 1, kRows = 2, kPadding = 3, kByFrequency = 4, kNumArguments = 5;
+constexpr std::size_t kByFrequency = 4, kNumArguments = 5;
 
 // A padding makes the number of rows depend on the ids, and the sparse operator cannot scale by
 // frequency.
 bool may_be_sparse(const Op& op, const std::vector<std::optional<TensorSpec>>& specs) {
-  if (op.name != kDense || !op.overload.empty() || op.args.size() != kNumArguments) return false;
-  const Arg &ids = op.args[kIds], &rows = op.args[kRows], &padding = op.args[kPadding];
+  const RowGradient* const row = row_gradient(op);
+  if (row == nullptr || row->name != kDense || op.args.size() != kNumArguments) return false;
+  const Arg &ids = op.args[row->ids], &rows = op.args[row->rows], &padding = op.args[row->padding];
   if (ids.kind != Arg::Kind::value || rows.kind != Arg::Kind::integer ||
       padding.kind != Arg::Kind::integer)
     return false;
@@ -39,11 +40,13 @@ bool takes(const Op& call, int value, const TakesRows& takes_rows) {
 
 void make_gradients_sparse(Program& program, std::vector<std::optional<TensorSpec>>& specs,
                            const TakesRows& takes_rows) {
+  const auto is_candidate = [&](const Op& op) { return may_be_sparse(op, specs); };
+  if (std::ranges::none_of(program.ops, is_candidate)) return;
   std::vector<std::size_t> sparse;
   const RowTables facts(program, specs);
   for (std::size_t i = 0; i < program.ops.size(); ++i) {
     const Op& op = program.ops[i];
-    if (!may_be_sparse(op, specs)) continue;
+    if (!is_candidate(op)) continue;
     const int gradient = op.outs.at(0).ids.at(0);
     const auto takers = facts.takers(gradient);
     const bool is_output = std::ranges::find(program.outputs, gradient) != program.outputs.end();

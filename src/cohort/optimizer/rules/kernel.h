@@ -111,12 +111,9 @@ class UpdatedElements {
     const std::int64_t grain = std::max<std::int64_t>(1, kParallelElements / count_);
     at::parallel_for(0, num_rows_, grain, [&](std::int64_t begin, std::int64_t end) {
       const FlushDenormals flush;
-      const auto ahead = static_cast<std::int64_t>(variable::kRowsAhead);
-      for (std::int64_t row = begin; row < std::min(end, begin + ahead); ++row) load_early(row);
-      for (std::int64_t row = begin; row < end; ++row) {
-        if (row + ahead < end) load_early(row + ahead);
-        for_range(row_ids_[row] * count_, row * count_, count_, fn);
-      }
+      variable::for_each_loaded_early(
+          begin, end, [&](std::int64_t row) { load_early(row); },
+          [&](std::int64_t row) { for_range(row_ids_[row] * count_, row * count_, count_, fn); });
     });
   }
   void load_early(std::int64_t row) const {

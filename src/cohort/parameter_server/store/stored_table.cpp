@@ -19,9 +19,7 @@
 namespace cohort::parameter_server {
 namespace {
 
-std::span<const std::int64_t> numbers_of(const at::Tensor& keys) {
-  return {keys.data_ptr<std::int64_t>(), static_cast<std::size_t>(keys.numel())};
-}
+using variable::numbers_of;
 
 template <class Number>
 at::Tensor tensor_of(const std::vector<Number>& numbers) {
