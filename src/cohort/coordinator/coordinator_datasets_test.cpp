@@ -33,8 +33,8 @@ TEST_F(CoordinatorDatasetsTest, WorkersGetDatasetsWhoseFunctionsHaveState) {
 TEST_F(CoordinatorDatasetsTest, DatasetFunctionsMayBeThoseOfTheStrategy) {
   ClusterCoordinator coordinator(strategy());
   std::vector<std::int64_t> workers;
-  const auto make = [&](const InputContext& worker) {
-    workers.push_back(worker.input_pipeline_id);
+  const auto make = [&](const InputContext& context) {
+    workers.push_back(context.input_pipeline_id);
     return Dataset::range(3);
   };
   int calls = 0;
