@@ -137,7 +137,7 @@ void ClosureScheduler::end_trace(ClosureId closure, std::optional<Error> error) 
 }
 
 void ClosureScheduler::carry_out(Actions actions) {
-  const TimePoint now = Clock::system().now();
+  const TimePoint now = actions.empty() ? TimePoint() : Clock::system().now();
   bool must_wake = false;
   const auto must_wake_callers = [this]() COHORT_REQUIRES(runtime_lock) {
     return fetchers_ > 0 ||

@@ -2,14 +2,13 @@
 // The calls of the coordinator's handles.
 #include "cohort/coordinator/runtime/runtime.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <utility>
 
 #include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/functions/scheduled_arguments.h"
 #include "cohort/core/error.h"
+#include "cohort/core/host_memory.h"
 
 namespace cohort::coordinator {
 namespace {
@@ -19,8 +18,7 @@ constexpr std::size_t kArgumentHandles = 2;
 
 // An expanded tensor may be larger than memory, as its copy would be.
 void check_memory(const Function& fn, const std::vector<at::Tensor>& arguments) {
-  const auto pages = static_cast<std::uint64_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
-  const std::uint64_t memory = pages * static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  const std::uint64_t memory = host_memory_bytes();
   std::uint64_t bytes = 0;
   for (const at::Tensor& argument : arguments) bytes += argument.nbytes();
   COHORT_CHECK(bytes <= memory, ErrorCode::resource_exhausted,

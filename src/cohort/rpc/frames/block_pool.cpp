@@ -2,7 +2,6 @@
 #include "cohort/rpc/frames/block_pool.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
@@ -15,6 +14,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/host_memory.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::rpc::internal {
@@ -140,9 +140,7 @@ class BlockPool {
  private:
   BlockPool() {
     idle_.reserve(kIdleBlocksMax);  // so that give_back() cannot throw
-    const auto pages = static_cast<std::size_t>(std::max(0L, sysconf(_SC_PHYS_PAGES)));
-    const auto page_bytes = static_cast<std::size_t>(std::max(0L, sysconf(_SC_PAGESIZE)));
-    idle_bytes_max_ = std::min(std::size_t{1} << 30, pages * page_bytes / 16);
+    idle_bytes_max_ = std::min(std::size_t{1} << 30, host_memory_bytes() / 16);
   }
 
   // The smallest that fits and of which at least half is used.
