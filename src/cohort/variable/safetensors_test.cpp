@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Files of saved values, byte by byte.
-#include "cohort/variable/saved/safetensors.h"
+#include "cohort/variable/safetensors.h"
 
 #include <ATen/ops/arange.h>
 #include <ATen/ops/full.h>

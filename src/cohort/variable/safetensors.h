@@ -8,8 +8,10 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/tensor_spec.h"
@@ -35,14 +37,19 @@ inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 // know. `path` is for messages.
 SavedTensors parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& path);
 
-// The tensors of a new file in the order of their bytes, and its JSON text, padded so that the
-// bytes are aligned. Throws invalid_argument for a key that is no UTF-8, "__metadata__", and a
-// dtype that the format does not have.
+// The JSON text of a new file that has the bytes of these tensors in this order, padded so that they
+// are aligned if none has larger elements than the one before. `checksums`: of the bytes of each
+// tensor, or none. Throws invalid_argument for a key that is no UTF-8, "__metadata__", and a dtype
+// that the format does not have.
+std::string header_text(std::span<const std::pair<std::string, TensorSpec>> in_order,
+                        const std::map<std::string, std::uint32_t>& checksums = {});
+
+// The tensors of a new file in the order of their bytes, and header_text() for them, whose errors
+// it throws.
 struct NewHeader {
   std::vector<std::string> order;
   std::string text;
 };
-// `checksums`: of the bytes of each tensor.
 NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
                       const std::map<std::string, std::uint32_t>& checksums = {});
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/saved/safetensors.h"
+#include "cohort/variable/safetensors.h"
 
 #include <algorithm>
 #include <array>
@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/variable/saved/strict_json.h"
+#include "cohort/variable/strict_json.h"
 
 namespace cohort::variable {
 namespace {
@@ -199,43 +199,45 @@ SavedTensors parse_header(std::string_view text, std::uint64_t data_bytes,
   return tensors;
 }
 
-NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
-                      const std::map<std::string, std::uint32_t>& checksums) {
-  NewHeader header;
-  std::map<std::string, SavedType> types;
-  for (const auto& [key, spec] : tensors) {
-    COHORT_CHECK(key != kMetadata, ErrorCode::invalid_argument,
-                 "[variable.save_values] expected a key of a variable, got '", key,
-                 "', which safetensors keeps for itself");
-    types.emplace(key, saved_type_of(key, spec));
-    header.order.push_back(key);
-  }
-  // The largest elements first, so that each tensor is aligned.
-  std::stable_sort(header.order.begin(), header.order.end(),
-                   [&](const std::string& a, const std::string& b) {
-                     return types.at(a).bytes > types.at(b).bytes;
-                   });
+std::string header_text(std::span<const std::pair<std::string, TensorSpec>> in_order,
+                        const std::map<std::string, std::uint32_t>& checksums) {
   Json json = {{kMetadata, {{"format", "pt"}}}};
   for (const auto& [key, checksum] : checksums)
     json[std::string(kMetadata)][std::string(kChecksum) + key] = std::to_string(checksum);
   std::uint64_t offset = 0;
-  for (const std::string& key : header.order) {
-    const TensorSpec& spec = tensors.at(key);
+  for (const auto& [key, spec] : in_order) {
+    COHORT_CHECK(key != kMetadata, ErrorCode::invalid_argument,
+                 "[variable.save_values] expected a key of a variable, got '", key,
+                 "', which safetensors keeps for itself");
     const auto end = offset + static_cast<std::uint64_t>(spec.byte_count());
-    json[key] = {
-        {"dtype", types.at(key).name}, {"shape", *spec.sizes}, {"data_offsets", {offset, end}}};
+    json[key] = {{"dtype", saved_type_of(key, spec).name},
+                 {"shape", *spec.sizes},
+                 {"data_offsets", {offset, end}}};
     offset = end;
   }
+  std::string text;
   try {
-    header.text = json.dump();
+    text = json.dump();
   } catch (const Json::type_error&) {
     internal::throw_error(ErrorCode::invalid_argument,
                           "[variable.save_values] expected keys of valid UTF-8, got others");
   }
-  header.text.append((kAlignment - header.text.size() % kAlignment) % kAlignment, ' ');
-  COHORT_CHECK(header.text.size() <= kHeaderBytesMax, ErrorCode::invalid_argument,
+  text.append((kAlignment - text.size() % kAlignment) % kAlignment, ' ');
+  COHORT_CHECK(text.size() <= kHeaderBytesMax, ErrorCode::invalid_argument,
                "[variable.save_values] expected a header of at most ", kHeaderBytesMax,
-               " bytes, got ", header.text.size(), "; save fewer variables in one file");
+               " bytes, got ", text.size(), "; save fewer variables in one file");
+  return text;
+}
+
+NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
+                      const std::map<std::string, std::uint32_t>& checksums) {
+  std::vector<std::pair<std::string, TensorSpec>> in_order(tensors.begin(), tensors.end());
+  // The largest elements first, so that each tensor is aligned.
+  std::stable_sort(in_order.begin(), in_order.end(), [&](const auto& a, const auto& b) {
+    return saved_type_of(a.first, a.second).bytes > saved_type_of(b.first, b.second).bytes;
+  });
+  NewHeader header{.order = {}, .text = header_text(in_order, checksums)};
+  for (const auto& [key, spec] : in_order) header.order.push_back(key);
   return header;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/variable/saved/strict_json.h"
+#include "cohort/variable/strict_json.h"
 
 #include <gtest/gtest.h>
 

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <map>
+#include <memory>
+#include <string>
+
+#include "cohort/checkpoint/format/manifest.h"
+#include "cohort/variable/safetensors_file.h"
+
+namespace cohort::checkpoint {
+
+// The text of a checkpoint's manifest. Throws not_found if there is no such folder; data_loss if the
+// folder has none.
+std::string manifest_text(const std::string& folder);
+
+// A checkpoint that is read. Every byte is compared with its checksum before it is used.
+// Thread-compatible.
+class FolderReader {
+ public:
+  explicit FolderReader(std::string folder);
+  const Manifest& manifest() const { return manifest_; }
+  const std::string& folder() const { return folder_; }
+
+  // A tensor of the manifest, or one part of it. Throws data_loss, naming the file, if it is not
+  // what was written.
+  at::Tensor read(const std::string& tensor);
+  at::Tensor read_part(const std::string& tensor, std::size_t part);
+  // Reads all, to check it.
+  void verify();
+
+ private:
+  // The file with the tensor, and where it is there.
+  struct Found {
+    const variable::SafetensorsFile& file;
+    const variable::SavedTensor& saved;
+  };
+  Found find(const std::string& tensor, const TensorEntry& entry);
+  void read_rows(const std::string& tensor, const TensorEntry& entry, const PartEntry& part,
+                 std::byte* to);
+
+  const std::string folder_;
+  const Manifest manifest_;
+  std::map<std::string, std::unique_ptr<variable::SafetensorsFile>> files_;
+};
+
+}  // namespace cohort::checkpoint

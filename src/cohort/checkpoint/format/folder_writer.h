@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint that appears whole or not at all: a folder with safetensors files and a manifest.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cohort/checkpoint/format/manifest.h"
+#include "cohort/checkpoint/format/tensor_file.h"
+
+namespace cohort::checkpoint {
+
+// A folder of this name beside the checkpoint's is one that was not finished: its writer has ended,
+// or writes still.
+inline constexpr std::string_view kPartialSuffix = ".partial-";
+
+// Writes under another name in the same folder, which it removes if it is not committed.
+// Thread-compatible.
+class FolderWriter {
+ public:
+  // Makes the folder above it if that does not exist. `header_room`: about how many bytes the names
+  // and shapes of all tensors have. Throws the errors of the file system, naming the file.
+  FolderWriter(std::string path, std::uint64_t header_room);
+  ~FolderWriter();
+  FolderWriter(const FolderWriter&) = delete;
+  FolderWriter& operator=(const FolderWriter&) = delete;
+
+  // Writes rows of the tensor `name`, which has this spec. All rows must be written once.
+  void write(const std::string& name, const TensorSpec& spec, std::int64_t first_row,
+             const at::Tensor& rows);
+  void write(const std::string& name, const at::Tensor& tensor) {
+    write(name, TensorSpec::of(tensor), 0, tensor);
+  }
+  // Appends rows to a tensor that has as many rows as are appended; `rows` may be empty.
+  void append(const std::string& name, const at::Tensor& rows);
+  // Waits until the disk has all, adds the tensors to the manifest, writes it, and gives the folder
+  // its name; one that has the name is replaced at that moment. If `check`, which is called before,
+  // throws, nothing is replaced. Call it once.
+  void commit(Manifest manifest, const std::function<void()>& check = {});
+
+ private:
+  struct Place {
+    TensorFile* file;
+    std::size_t tensor;
+  };
+
+  const std::string path_;
+  const std::uint64_t header_room_;
+  const std::string partial_path_;
+  std::map<std::string, std::unique_ptr<TensorFile>> files_;  // by name
+  std::map<std::string, Place> places_;                       // of tensors, by name
+  bool is_committed_ = false;
+};
+
+}  // namespace cohort::checkpoint
