@@ -81,6 +81,14 @@ bool ServerVariables::owns(const Variable& variable) const {
   return variable.impl()->home().get() == static_cast<const VariableHome*>(home_.get());
 }
 
+std::vector<Variable> ServerVariables::all() const {
+  std::vector<Variable> all;
+  for (const Variable& each : home_->variables().with_tables()) {
+    if (each.impl()->container() == nullptr) all.push_back(home_->handle_of(each));
+  }
+  return all;
+}
+
 std::vector<std::string> ServerVariables::devices_of(const Variable& variable) const {
   if (!owns(variable)) return {"CPU:0"};
   std::vector<std::string> devices;

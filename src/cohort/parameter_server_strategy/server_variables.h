@@ -56,6 +56,8 @@ class ServerVariables final : public internal::StrategyVariables {
                                          std::vector<internal::ModuleCopy> copies) override;
   int num_modules() const override { return 1; }
   bool owns(const Variable& variable) const override;
+  std::shared_ptr<VariableHome> home() const override { return home_; }
+  std::vector<Variable> all() const override;
   std::vector<Variable> components_of(const Variable& variable) const override {
     return {variable};
   }

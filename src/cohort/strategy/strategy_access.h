@@ -20,6 +20,9 @@ class StrategyAccess {
   }
   static StrategyWorkers* workers(Strategy& strategy) { return strategy.workers(); }
   static int num_local_replicas(const Strategy& strategy) { return strategy.num_local_replicas(); }
+  static const StrategyVariables* variables(const Strategy& strategy) {
+    return strategy.variables();
+  }
   static FunctionHost* functions(Strategy& strategy) { return strategy.functions(); }
   // Whether average_loss() has not warned of a global_batch_size before this call.
   static bool is_first_wrong_size(Strategy& strategy) {

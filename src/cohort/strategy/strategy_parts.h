@@ -7,10 +7,14 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "cohort/core/bytes.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/strategy/strategy.h"
@@ -35,6 +39,29 @@ class StrategyVariables {
   virtual ModuleVariables place_module(std::string_view name, std::vector<ModuleCopy> copies) = 0;
   virtual int num_modules() const = 0;
   virtual bool owns(const Variable& variable) const = 0;
+  // Who keeps their values.
+  virtual std::shared_ptr<VariableHome> home() const = 0;
+  // The replicas of all processes that have these variables and make the same calls.
+  virtual std::size_t replicas_in_sync() const { return 1; }
+  virtual int process() const { return 0; }  // the index of this one
+  // Calls `make` in each of these processes, and returns what all have made, the first process
+  // first. If one throws, all throw its error. `call`: for messages.
+  virtual std::vector<Bytes> exchange(std::string_view /*call*/,
+                                      const std::function<Bytes()>& make) const {
+    return {make()};
+  }
+  // Gives these tensors, which all processes have, the values that the first one has.
+  virtual void copy_from_first(std::string_view /*call*/,
+                               std::span<const at::Tensor> /*tensors*/) const {}
+  // Copies of the values that each replica of all processes has of the variables, for all of which
+  // the replicas have values of their own.
+  virtual std::vector<std::vector<at::Tensor>> values_of_replicas(
+      std::string_view /*call*/, std::span<const Variable> variables) const {
+    return std::vector<std::vector<at::Tensor>>(variables.size());
+  }
+  // Those that exist, tables among them, in an order that is the same in all workers. Not the
+  // shards of one that is divided.
+  virtual std::vector<Variable> all() const = 0;
   // The components of a variable and their devices; the variable itself if it has one value. Called
   // for variables of this strategy, and for others unless it updates only its own.
   virtual std::vector<Variable> components_of(const Variable& variable) const = 0;

@@ -122,4 +122,33 @@ std::vector<std::string> SynchronousVariables::devices_of(const Variable& variab
   return {devices[component->index() < devices.size() ? component->index() : 0]};
 }
 
+std::vector<Bytes> SynchronousVariables::exchange(std::string_view call,
+                                                  const std::function<Bytes()>& make) const {
+  if (!home_->has_workers()) return {make()};
+  return home_->workers()->exchange({.call = call, .combines = false},
+                                    [&]() -> StrategyWorkers::Message { return {{}, make()}; });
+}
+
+void SynchronousVariables::copy_from_first(std::string_view call,
+                                           std::span<const at::Tensor> tensors) const {
+  if (home_->has_workers())
+    home_->workers()->broadcast({.call = call, .combines = false}, tensors);
+}
+
+std::vector<std::vector<at::Tensor>> SynchronousVariables::values_of_replicas(
+    std::string_view call, std::span<const Variable> variables) const {
+  const auto own = [&] {
+    std::vector<std::vector<at::Tensor>> values;
+    for (const Variable& each : variables) {
+      const MirroredVariable& variable = target_of(each).variable;
+      values.emplace_back();
+      for (std::size_t i = 0; i < variable.size(); ++i)
+        values.back().push_back(variable.component(i).detach().cpu().clone());
+    }
+    return values;
+  };
+  if (!home_->has_workers() || variables.empty()) return own();
+  return home_->of_all_replicas(call, names_of(variables), own);
+}
+
 }  // namespace cohort::internal

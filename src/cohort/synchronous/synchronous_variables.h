@@ -44,6 +44,16 @@ class SynchronousVariables final : public StrategyVariables {
   ModuleVariables place_module(std::string_view name, std::vector<ModuleCopy> copies) override;
   int num_modules() const override { return static_cast<int>(home_->replicas()); }
   bool owns(const Variable& variable) const override;
+  std::shared_ptr<VariableHome> home() const override { return home_; }
+  std::vector<Variable> all() const override { return home_->variables(); }
+  std::size_t replicas_in_sync() const override { return home_->replicas_in_sync(); }
+  int process() const override { return home_->has_workers() ? home_->workers()->own() : 0; }
+  std::vector<Bytes> exchange(std::string_view call,
+                              const std::function<Bytes()>& make) const override;
+  void copy_from_first(std::string_view call,
+                       std::span<const at::Tensor> tensors) const override;
+  std::vector<std::vector<at::Tensor>> values_of_replicas(
+      std::string_view call, std::span<const Variable> variables) const override;
   std::vector<Variable> components_of(const Variable& variable) const override;
   std::vector<std::string> devices_of(const Variable& variable) const override;
 

@@ -98,6 +98,13 @@ std::vector<Variable> VariableTable::variables() const {
   return result;
 }
 
+std::vector<Variable> VariableTable::with_tables() const {
+  const Lock lock(mutex_);
+  std::vector<Variable> result;
+  for (const auto& entry : entries_) result.push_back(entry->variable);
+  return result;
+}
+
 std::function<const function::TracedVariable*(const void* storage)> VariableTable::lookup() const {
   return [this](const void* storage) -> const function::TracedVariable* {
     const EntryPtr entry = find_storage(storage);

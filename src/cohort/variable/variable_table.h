@@ -38,6 +38,7 @@ class COHORT_API VariableTable {
   // In the order they were added, without those of VariableImpl::is_table(), which have no value
   // that a step could read or write as a whole.
   std::vector<Variable> variables() const;
+  std::vector<Variable> with_tables() const;
 
   // Removes and returns the entries for which this is true. Entries that somebody has found and
   // still holds are not asked for. `is_unused` must not call the table.

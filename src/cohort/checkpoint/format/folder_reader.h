@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "cohort/checkpoint/format/manifest.h"
 #include "cohort/variable/safetensors_file.h"
@@ -22,6 +23,8 @@ std::string manifest_text(const std::string& folder);
 class FolderReader {
  public:
   explicit FolderReader(std::string folder);
+  FolderReader(std::string folder, Manifest manifest)
+      : folder_(std::move(folder)), manifest_(std::move(manifest)) {}
   const Manifest& manifest() const { return manifest_; }
   const std::string& folder() const { return folder_; }
 

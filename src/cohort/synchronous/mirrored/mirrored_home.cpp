@@ -191,10 +191,19 @@ void MirroredHome::export_state(std::span<const Variable> variables, const State
 void MirroredHome::import_state(const Variable& handle, const VariableRecord& record) {
   const auto [variable, component] = target_of(handle);
   const std::size_t given = record.values.size();
-  COHORT_CHECK(given == 1 || (!component && given == variable.size()), ErrorCode::invalid_argument,
+  const bool is_of_all = given > variable.size() && given == replicas_in_sync();
+  COHORT_CHECK(given == 1 || (!component && (given == variable.size() || is_of_all)),
+               ErrorCode::invalid_argument,
                "[variable.import_state] expected one value, or one for each of the ",
                variable.size(), " replicas of variable '", handle.name(), "', got ", given,
                "; export them without is_by_replica");
+  if (is_of_all) {
+    VariableRecord own = record;
+    own.values.assign(record.values.begin() + first_replica(),
+                      record.values.begin() + first_replica() + static_cast<std::ptrdiff_t>(variable.size()));
+    variable.take(own, /*may_keep=*/false);
+    return variable.doubt_values();
+  }
   const bool is_sum = given == 1 && variable.is_on_read() &&
                       variable.traits().aggregation == VariableAggregation::sum;
   if (component) {

@@ -120,6 +120,11 @@ class LocalHome final : public VariableHome {
     local_of(variable).take(record);
   }
 
+  void attach(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
+  std::vector<std::shared_ptr<AttachedState>> attached_states() const override {
+    return attached_.all();
+  }
+
   void write(std::span<const VariableWrite> writes) override {
     for (const VariableWrite& write : writes) local_of(write.variable).write(write);
   }
@@ -134,6 +139,9 @@ class LocalHome final : public VariableHome {
     for (std::size_t i = 0; i < updates.size(); ++i)
       local_of(updates[i].variable).apply(key, std::move(reserves[i]), hyper);
   }
+
+ private:
+  AttachedStates attached_;
 };
 
 std::shared_ptr<VariableHome> LocalVariable::home() const {

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+// Saves what belongs to a training, and restores it on any strategy and any number of replicas,
+// workers and parameter servers (tf.train.Checkpoint and tf.train.CheckpointManager).
+//
+//   cohort::Checkpoint checkpoint(strategy);  // its variables, optimizers and random numbers
+//   checkpoint.add("train", iterator).add("epoch", epoch);
+//   cohort::CheckpointManager manager(checkpoint, "checkpoints");
+//   std::int64_t step = manager.restore_latest().value_or(cohort::Restored{}).step;
+//   for (; step < steps; ++step) {
+//     train_step();
+//     if (step % 1000 == 0) manager.save(step);
+//   }
+//
+// docs/guide/checkpoints.md shows whole programs, docs/formats/checkpoint.md the files.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/export.h"
+#include "cohort/data/iterator.h"
+#include "cohort/input/distributed_dataset.h"
+#include "cohort/strategy/replicated.h"
+#include "cohort/strategy/strategy.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort {
+
+namespace checkpoint {
+class Contents;  // checkpoint/contents.h
+}
+
+// What Checkpoint::read() does with names. A value type.
+struct RestoreOptions {
+  // Variables that have another name in the checkpoint: from the name here to the name there. The
+  // slots of optimizers follow their variables.
+  std::map<std::string, std::string> names = {};
+  // This is before the names here and not before those of the checkpoint: {.prefix = "model/"}
+  // restores a checkpoint, or an exported file, that has "conv1.weight" into "model/conv1.weight".
+  std::string prefix = {};
+  // Whether variables, optimizers and values that the checkpoint does not have stay as they are.
+  // Otherwise they are an error, before anything is changed.
+  bool allow_missing = false;
+};
+
+// What was restored. A value type.
+struct COHORT_API Restored {
+  std::int64_t step = 0;              // that save() was given
+  std::string path = {};              // the folder
+  std::vector<std::string> used = {};     // names of what was restored, as the checkpoint has them
+  std::vector<std::string> unused = {};   // what it has and nobody took
+  std::vector<std::string> missing = {};  // what was wanted and it does not have
+
+  // Throws failed_precondition, with the names, if something is unused
+  // (tf's assert_consumed()).
+  void assert_consumed() const;
+};
+
+// A value of the program that is saved as JSON. Its functions are called on the thread that saves
+// or restores.
+struct SavedState {
+  std::function<std::string()> save;                      // returns a JSON text
+  std::function<void(const std::string& json)> restore;  // of this text
+};
+
+// What belongs together and is saved at once. It refers to what was added, which must live as long
+// as it is used. Thread-compatible.
+//
+// With several workers, all must make the same calls in the same order; the first one reads and
+// writes the files, so that only its folder counts, and all throw its errors.
+class COHORT_API Checkpoint {
+ public:
+  // Only what add() names: for a program without a strategy.
+  Checkpoint();
+  // Everything of the strategy that exists when it is saved or restored: all its variables, those
+  // of modules and tables among them, with the slots of optimizers; the optimizers' numbers of
+  // updates and hyperparameters; LibTorch's default generator of each worker, from which replicas
+  // get their random numbers.
+  explicit Checkpoint(Strategy& strategy);
+  ~Checkpoint();
+  Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
+
+  // These return the object itself. They throw already_exists for a name that was added before.
+  //
+  // A variable of no strategy, with its optimizers; it is named as it was made.
+  Checkpoint& add(const Variable& variable);
+  // The position in the data. After restore() the next step is the one after the last step that was
+  // returned before the save, also if the numbers of workers and replicas are others
+  // (DistributedIterator::restore()).
+  Checkpoint& add(std::string name, DistributedIterator& iterator);
+  // The number of the next pass: for a program that saves between two passes.
+  Checkpoint& add(std::string name, const DistributedDataset& dataset);
+  Checkpoint& add(std::string name, Iterator& iterator);
+  // A number or text of the program.
+  Checkpoint& add(std::string name, std::int64_t& value);
+  Checkpoint& add(std::string name, double& value);
+  Checkpoint& add(std::string name, std::string& value);
+  Checkpoint& add(std::string name, SavedState state);
+  // A module that no strategy has, such as a torch::nn module: its parameters and buffers are saved
+  // as "<name>/<path>", as replicate() names them.
+  template <class M>
+    requires requires(M& module) { internal::module_of(module).named_parameters(); }
+  Checkpoint& add(std::string name, M& module) {
+    std::vector<std::pair<std::string, at::Tensor>> tensors;
+    for (const internal::NamedTensor& each : internal::tensors_of(internal::module_of(module)))
+      tensors.emplace_back(name + "/" + each.name, each.tensor);
+    return add_tensors(std::move(tensors));
+  }
+
+  // Writes a folder with all of it (tf's write()), which appears whole or not at all: an old one of
+  // this name stays until then. `step`: for Restored::step.
+  // Throws failed_precondition in a replica or a step, and while closures of a coordinator wait or
+  // run (join() first); invalid_argument for a value that cannot be saved, such as a complex one,
+  // or text that is no JSON; not_found, permission_denied, resource_exhausted (a full disk) or
+  // failed_precondition, with the path; and what reading a variable throws.
+  void write(const std::string& path, std::int64_t step = 0) const;
+  // Restores from such a folder. All variables, optimizers and iterators must exist. A worker that
+  // has come back to a training keeps what the others have handed over, with a warning.
+  // Throws not_found if there is no such folder; data_loss, naming the file, if it is damaged or
+  // something else; unimplemented for one of a newer version; invalid_argument for a variable of
+  // another dtype or shape, with both; not_found for what is missing, unless allow_missing. In all
+  // these cases nothing was changed, unless a file was found damaged in its middle.
+  Restored read(const std::string& path, const RestoreOptions& options = {}) const;
+
+ private:
+  friend class CheckpointManager;
+  Checkpoint& add_tensors(std::vector<std::pair<std::string, at::Tensor>> tensors);
+
+  std::unique_ptr<checkpoint::Contents> contents_;
+};
+
+// Which checkpoints of a folder stay. A value type.
+struct CheckpointManagerOptions {
+  // The newest ones; older ones are removed after each save. 0: all stay (tf's None).
+  std::int64_t max_to_keep = 5;
+  // Beside those, one for each such time stays for ever (tf's keep_checkpoint_every_n_hours); zero:
+  // none.
+  Duration keep_every = Duration::zero();
+};
+
+// Keeps the checkpoints of one training in a folder, "step-<step>" for each. Thread-compatible. With
+// several workers, all make the same calls.
+class COHORT_API CheckpointManager {
+ public:
+  // Makes the folder, and removes what an ended process has left unfinished in it. `checkpoint`
+  // must outlive the manager. Throws failed_precondition if another manager uses the folder;
+  // invalid_argument for a path that is a file and for negative options; the errors of the file
+  // system.
+  CheckpointManager(const Checkpoint& checkpoint, std::string folder,
+                    CheckpointManagerOptions options = {});
+  ~CheckpointManager();
+  CheckpointManager(const CheckpointManager&) = delete;
+  CheckpointManager& operator=(const CheckpointManager&) = delete;
+
+  // Writes a checkpoint, makes it the latest one, and removes those that need not stay. Returns its
+  // folder. Throws as Checkpoint::write(), and invalid_argument for a negative step. A checkpoint
+  // of this step is replaced.
+  std::string save(std::int64_t step);
+  // Restores the latest checkpoint; nullopt if there is none, and then nothing was changed. Throws
+  // as Checkpoint::read(); if the latest one is damaged, the message names the newest one before it
+  // that is whole.
+  std::optional<Restored> restore_latest(const RestoreOptions& options = {});
+  // The folder of the latest checkpoint; nullopt if there is none.
+  std::optional<std::string> latest_checkpoint() const;
+  // The folders of all, the oldest first. On the first worker; empty on the others.
+  std::vector<std::string> checkpoints() const;
+
+ private:
+  class Folder;
+  const Checkpoint& checkpoint_;
+  const CheckpointManagerOptions options_;
+  std::unique_ptr<Folder> folder_;  // nullptr: another worker has it
+};
+
+}  // namespace cohort

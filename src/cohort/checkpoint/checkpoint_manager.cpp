@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <algorithm>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint/contents.h"
+#include "cohort/checkpoint/format/folder_reader.h"
+#include "cohort/checkpoint/manager_folder.h"
+#include "cohort/core/error.h"
+
+namespace cohort {
+
+using checkpoint::FolderReader;
+using checkpoint::ManagerFolder;
+
+class CheckpointManager::Folder final : public ManagerFolder {
+  using ManagerFolder::ManagerFolder;
+};
+
+namespace {
+
+// The newest checkpoint before this one that is whole; nullopt: there is none.
+std::optional<std::string> newest_whole(const ManagerFolder& folder, std::int64_t before) {
+  const std::vector<std::int64_t> steps = folder.steps();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    if (*step >= before) continue;
+    try {
+      FolderReader(folder.path_of(*step)).verify();
+      return folder.path_of(*step);
+    } catch (const Error&) {  // damaged, too
+    }
+  }
+  return std::nullopt;
+}
+
+Bytes bytes_of_text(const std::string& text) {
+  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+  return Bytes(first, first + text.size());
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(const Checkpoint& checkpoint, std::string folder,
+                                     CheckpointManagerOptions options)
+    : checkpoint_(checkpoint), options_(options) {
+  COHORT_CHECK(options.max_to_keep >= 0, ErrorCode::invalid_argument,
+               "[checkpoint.manager] expected max_to_keep >= 0, got ", options.max_to_keep);
+  COHORT_CHECK(options.keep_every >= Duration::zero(), ErrorCode::invalid_argument,
+               "[checkpoint.manager] expected keep_every >= 0, got ",
+               std::chrono::duration<double>(options.keep_every).count(), " s");
+  const internal::StrategyVariables& parts = checkpoint.contents_->parts();
+  if (parts.home()->keeps_newer_values()) {  // the others have made theirs
+    if (parts.process() == 0) folder_ = std::make_unique<Folder>(std::move(folder));
+    return;
+  }
+  parts.exchange("checkpoint", [&] {
+    if (parts.process() == 0) folder_ = std::make_unique<Folder>(std::move(folder));
+    return Bytes();
+  });
+}
+
+CheckpointManager::~CheckpointManager() = default;
+
+std::string CheckpointManager::save(std::int64_t step) {
+  COHORT_CHECK(step >= 0, ErrorCode::invalid_argument,
+               "[checkpoint.save] expected a step >= 0, got ", step);
+  const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
+  const std::string path = folder_ == nullptr ? std::string() : folder_->path_of(step);
+  checkpoint_.write(path.empty() ? "-" : path, step);
+  const std::vector<Bytes> paths = parts.exchange("checkpoint", [&] {
+    if (folder_ == nullptr) return Bytes();
+    folder_->set_latest(step);
+    folder_->remove_old(options_.max_to_keep, options_.keep_every);
+    return bytes_of_text(path);
+  });
+  return {reinterpret_cast<const char*>(paths.at(0).data()), paths.at(0).size()};
+}
+
+std::optional<Restored> CheckpointManager::restore_latest(const RestoreOptions& options) {
+  const std::optional<std::string> latest = latest_checkpoint();
+  if (!latest) return std::nullopt;
+  try {
+    return checkpoint_.read(*latest, options);
+  } catch (const Error& error) {
+    if (error.code() != ErrorCode::data_loss || folder_ == nullptr) throw;
+    const std::optional<std::string> whole = newest_whole(*folder_, folder_->latest().value_or(0));
+    throw current_error().during(whole ? "restoring the latest checkpoint; the newest one before it "
+                                         "that is whole is '" +
+                                             *whole + "': read() restores it"
+                                       : "restoring the latest checkpoint; no one before it is "
+                                         "whole");
+  }
+}
+
+std::optional<std::string> CheckpointManager::latest_checkpoint() const {
+  const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
+  const auto own = [&] {
+    const std::optional<std::int64_t> step =
+        folder_ == nullptr ? std::nullopt : folder_->latest();
+    return step ? bytes_of_text(folder_->path_of(*step)) : Bytes();
+  };
+  const Bytes path =
+      parts.home()->keeps_newer_values() ? own() : parts.exchange("checkpoint", own).at(0);
+  if (path.empty()) return std::nullopt;
+  return std::string(reinterpret_cast<const char*>(path.data()), path.size());
+}
+
+std::vector<std::string> CheckpointManager::checkpoints() const {
+  std::vector<std::string> all;
+  if (folder_ == nullptr) return all;
+  for (const std::int64_t step : folder_->steps()) all.push_back(folder_->path_of(step));
+  return all;
+}
+
+}  // namespace cohort

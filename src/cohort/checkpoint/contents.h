@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a Checkpoint has, and how it goes to a folder and back.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/core/bytes.h"
+#include "cohort/strategy/strategy_parts.h"
+#include "cohort/variable/variable_home.h"
+
+namespace cohort::checkpoint {
+
+// Where a reader of data is, as bytes. With several workers, all make these calls.
+struct SavedPosition {
+  std::function<Bytes()> save;
+  std::function<void(std::span<const std::byte>)> restore;
+};
+
+// Thread-compatible.
+class Contents {
+ public:
+  explicit Contents(Strategy* strategy) : strategy_(strategy) {}
+
+  void add(const Variable& variable);
+  void add(std::vector<std::pair<std::string, at::Tensor>> tensors);
+  void add(std::string name, SavedPosition position);
+  void add(std::string name, SavedState state);
+
+  void write(const std::string& path, std::int64_t step) const;
+  Restored read(const std::string& path, const RestoreOptions& options) const;
+  // Throws failed_precondition where a checkpoint can be neither saved nor restored now.
+  void check_use(std::string_view call) const;
+  // Who makes the strategy's variables, and knows its workers; one without variables if there is no
+  // strategy.
+  const internal::StrategyVariables& parts() const;
+
+ private:
+  friend class Saving;
+  friend class Restoring;
+  // The strategy's and those that were added. Throws already_exists if two have one name.
+  std::vector<Variable> all_variables() const;
+  void check_new(const std::string& name) const;
+
+  Strategy* const strategy_;  // nullptr: none
+  std::vector<Variable> variables_;
+  std::vector<std::pair<std::string, at::Tensor>> tensors_;
+  std::vector<std::pair<std::string, SavedPosition>> positions_;
+  std::vector<std::pair<std::string, SavedState>> values_;
+};
+
+// The attached states of the homes of these variables: all of the strategy's home, and of local
+// variables those whose first variable is among them.
+std::vector<std::shared_ptr<AttachedState>> states_of(const internal::StrategyVariables& parts,
+                                                      std::span<const Variable> variables);
+
+// Tensors of bytes, uint8 [n].
+at::Tensor tensor_of_bytes(std::span<const std::byte> bytes);
+Bytes bytes_of_tensor(const at::Tensor& tensor);
+
+}  // namespace cohort::checkpoint

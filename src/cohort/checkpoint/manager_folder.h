@@ -1,0 +1,37 @@
+// SPDX-License-Identifier: Apache-2.0
+// The folder of a CheckpointManager: which checkpoints it has, and which is the latest.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "cohort/core/clock.h"
+#include "cohort/core/file_descriptor.h"
+
+namespace cohort::checkpoint {
+
+// Thread-compatible.
+class ManagerFolder {
+ public:
+  // Makes the folder, locks it for this manager, and removes unfinished checkpoints. The errors of
+  // CheckpointManager's constructor.
+  explicit ManagerFolder(std::string folder);
+
+  std::string path_of(std::int64_t step) const;
+  // The steps of all checkpoints, in order.
+  std::vector<std::int64_t> steps() const;
+  // The step that set_latest() was given last, if its checkpoint exists; else that of the last one.
+  std::optional<std::int64_t> latest() const;
+  void set_latest(std::int64_t step) const;
+  // Removes those that need not stay: all but the last `max_to_keep` (0: none), and one for each
+  // `keep_every` (zero: none).
+  void remove_old(std::int64_t max_to_keep, Duration keep_every) const;
+
+ private:
+  const std::string folder_;
+  FileDescriptor lock_;
+};
+
+}  // namespace cohort::checkpoint
