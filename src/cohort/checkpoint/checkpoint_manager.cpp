@@ -3,8 +3,8 @@
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/contents.h"
-#include "cohort/checkpoint/format/folder_reader.h"
-#include "cohort/checkpoint/manager_folder.h"
+#include "cohort/checkpoint_files/folder_reader.h"
+#include "cohort/checkpoint_files/manager_folder.h"
 #include "cohort/core/error.h"
 
 namespace cohort {

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/checkpoint/format/folder_reader.h"
+#include "cohort/checkpoint_files/folder_reader.h"
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"

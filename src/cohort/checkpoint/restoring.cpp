@@ -12,7 +12,7 @@
 #include <set>
 
 #include "cohort/checkpoint/contents.h"
-#include "cohort/checkpoint/format/folder_reader.h"
+#include "cohort/checkpoint_files/folder_reader.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/spelling.h"

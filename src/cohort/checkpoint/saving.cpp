@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/checkpoint/contents.h"
-#include "cohort/checkpoint/format/folder_writer.h"
+#include "cohort/checkpoint_files/folder_writer.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/variable/state_walk.h"

@@ -26,6 +26,7 @@ constexpr Row kCommands[] = {
      make_launch_command},
     {"server", "serve as the worker or parameter server that TF_CONFIG names", make_server_command},
     {"status", "ask every task of a cluster how it is", make_status_command},
+    {"checkpoint", "list, show, compare, check and export checkpoints", make_checkpoint_command},
 };
 
 // Returns a sentence that tells the user how to fix the error.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint/format/manifest.h"
+#include "cohort/checkpoint_files/manifest.h"
 
 #include <array>
 #include <nlohmann/json.hpp>

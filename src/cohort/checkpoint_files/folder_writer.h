@@ -13,8 +13,8 @@
 #include <string_view>
 #include <vector>
 
-#include "cohort/checkpoint/format/manifest.h"
-#include "cohort/checkpoint/format/tensor_file.h"
+#include "cohort/checkpoint_files/manifest.h"
+#include "cohort/checkpoint_files/tensor_file.h"
 
 namespace cohort::checkpoint {
 

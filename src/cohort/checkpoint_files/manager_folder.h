@@ -12,6 +12,12 @@
 
 namespace cohort::checkpoint {
 
+// The steps of all checkpoints of a manager's folder, in order. Throws the errors of the file system.
+std::vector<std::int64_t> steps_in(const std::string& folder);
+// The step that was saved last, if its checkpoint exists; else the last one.
+std::optional<std::int64_t> latest_in(const std::string& folder);
+std::string path_of_step(const std::string& folder, std::int64_t step);
+
 // Thread-compatible.
 class ManagerFolder {
  public:
@@ -19,11 +25,9 @@ class ManagerFolder {
   // CheckpointManager's constructor.
   explicit ManagerFolder(std::string folder);
 
-  std::string path_of(std::int64_t step) const;
-  // The steps of all checkpoints, in order.
-  std::vector<std::int64_t> steps() const;
-  // The step that set_latest() was given last, if its checkpoint exists; else that of the last one.
-  std::optional<std::int64_t> latest() const;
+  std::string path_of(std::int64_t step) const { return path_of_step(folder_, step); }
+  std::vector<std::int64_t> steps() const { return steps_in(folder_); }
+  std::optional<std::int64_t> latest() const { return latest_in(folder_); }
   void set_latest(std::int64_t step) const;
   // Removes those that need not stay: all but the last `max_to_keep` (0: none), and one for each
   // `keep_every` (zero: none).

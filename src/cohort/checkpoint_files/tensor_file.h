@@ -11,7 +11,7 @@
 #include <utility>
 #include <vector>
 
-#include "cohort/checkpoint/format/manifest.h"
+#include "cohort/checkpoint_files/manifest.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/tensor_spec.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint/format/folder_writer.h"
+#include "cohort/checkpoint_files/folder_writer.h"
 
 #include <ATen/core/TensorBody.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint/manager_folder.h"
+#include "cohort/checkpoint_files/manager_folder.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -15,7 +15,7 @@
 #include <system_error>
 #include <utility>
 
-#include "cohort/checkpoint/format/folder_writer.h"
+#include "cohort/checkpoint_files/folder_writer.h"
 #include "cohort/core/atomic_file.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
@@ -81,6 +81,32 @@ fs::file_time_type time_of(const std::string& path) {
 
 }  // namespace
 
+std::string path_of_step(const std::string& folder, std::int64_t step) {
+  return fmt::format("{}/{}{}", folder, kPrefix, step);
+}
+
+std::vector<std::int64_t> steps_in(const std::string& folder) {
+  std::vector<std::int64_t> steps;
+  std::error_code error;
+  fs::directory_iterator entries(folder, error);
+  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
+    if (const auto step = step_of(entries->path().filename().string())) steps.push_back(*step);
+  }
+  if (error) fail(folder, error.value());
+  std::sort(steps.begin(), steps.end());
+  return steps;
+}
+
+std::optional<std::int64_t> latest_in(const std::string& folder) {
+  std::ifstream file(folder + "/" + std::string(kLatest));
+  std::string name;
+  std::getline(file, name);
+  const std::vector<std::int64_t> all = steps_in(folder);
+  const std::optional<std::int64_t> named = step_of(name);
+  if (named && std::binary_search(all.begin(), all.end(), *named)) return named;
+  return all.empty() ? std::nullopt : std::optional(all.back());
+}
+
 ManagerFolder::ManagerFolder(std::string folder)
     : folder_(made_folder(std::move(folder))), lock_(locked(folder_)) {
   std::error_code error;
@@ -91,32 +117,6 @@ ManagerFolder::ManagerFolder(std::string folder)
     std::error_code ignored;
     fs::remove_all(entries->path(), ignored);
   }
-}
-
-std::string ManagerFolder::path_of(std::int64_t step) const {
-  return fmt::format("{}/{}{}", folder_, kPrefix, step);
-}
-
-std::vector<std::int64_t> ManagerFolder::steps() const {
-  std::vector<std::int64_t> steps;
-  std::error_code error;
-  fs::directory_iterator entries(folder_, error);
-  for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
-    if (const auto step = step_of(entries->path().filename().string())) steps.push_back(*step);
-  }
-  if (error) fail(folder_, error.value());
-  std::sort(steps.begin(), steps.end());
-  return steps;
-}
-
-std::optional<std::int64_t> ManagerFolder::latest() const {
-  std::ifstream file(folder_ + "/" + std::string(kLatest));
-  std::string name;
-  std::getline(file, name);
-  const std::vector<std::int64_t> all = steps();
-  const std::optional<std::int64_t> named = step_of(name);
-  if (named && std::binary_search(all.begin(), all.end(), *named)) return named;
-  return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
 void ManagerFolder::set_latest(std::int64_t step) const {

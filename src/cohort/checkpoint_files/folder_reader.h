@@ -9,7 +9,7 @@
 #include <string>
 #include <utility>
 
-#include "cohort/checkpoint/format/manifest.h"
+#include "cohort/checkpoint_files/manifest.h"
 #include "cohort/variable/safetensors_file.h"
 
 namespace cohort::checkpoint {

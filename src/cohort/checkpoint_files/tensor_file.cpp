@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint/format/tensor_file.h"
+#include "cohort/checkpoint_files/tensor_file.h"
 
 #include <ATen/core/TensorBody.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint/format/folder_reader.h"
+#include "cohort/checkpoint_files/folder_reader.h"
 
 #include <ATen/core/TensorBody.h>
 
