@@ -15,6 +15,7 @@
 // step, program, slot, element and lost worker.
 #pragma once
 
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"

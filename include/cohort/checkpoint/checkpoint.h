@@ -54,8 +54,8 @@ struct RestoreOptions {
 
 // What was restored. A value type.
 struct COHORT_API Restored {
-  std::int64_t step = 0;              // that save() was given
-  std::string path = {};              // the folder
+  std::int64_t step = 0;                  // that save() was given
+  std::string path = {};                  // the folder
   std::vector<std::string> used = {};     // names of what was restored, as the checkpoint has them
   std::vector<std::string> unused = {};   // what it has and nobody took
   std::vector<std::string> missing = {};  // what was wanted and it does not have
@@ -68,7 +68,7 @@ struct COHORT_API Restored {
 // A value of the program that is saved as JSON. Its functions are called on the thread that saves
 // or restores.
 struct SavedState {
-  std::function<std::string()> save;                      // returns a JSON text
+  std::function<std::string()> save;                     // returns a JSON text
   std::function<void(const std::string& json)> restore;  // of this text
 };
 
@@ -109,7 +109,7 @@ class COHORT_API Checkpoint {
   // A module that no strategy has, such as a torch::nn module: its parameters and buffers are saved
   // as "<name>/<path>", as replicate() names them.
   template <class M>
-    requires requires(M& module) { internal::module_of(module).named_parameters(); }
+  requires requires(M& module) { internal::module_of(module).named_parameters(); }
   Checkpoint& add(std::string name, M& module) {
     std::vector<std::pair<std::string, at::Tensor>> tensors;
     for (const internal::NamedTensor& each : internal::tensors_of(internal::module_of(module)))

@@ -83,19 +83,19 @@ std::optional<Restored> CheckpointManager::restore_latest(const RestoreOptions& 
   } catch (const Error& error) {
     if (error.code() != ErrorCode::data_loss || folder_ == nullptr) throw;
     const std::optional<std::string> whole = newest_whole(*folder_, folder_->latest().value_or(0));
-    throw current_error().during(whole ? "restoring the latest checkpoint; the newest one before it "
-                                         "that is whole is '" +
-                                             *whole + "': read() restores it"
-                                       : "restoring the latest checkpoint; no one before it is "
-                                         "whole");
+    throw current_error().during(whole
+                                     ? "restoring the latest checkpoint; the newest one before it "
+                                       "that is whole is '" +
+                                           *whole + "': read() restores it"
+                                     : "restoring the latest checkpoint; no one before it is "
+                                       "whole");
   }
 }
 
 std::optional<std::string> CheckpointManager::latest_checkpoint() const {
   const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
   const auto own = [&] {
-    const std::optional<std::int64_t> step =
-        folder_ == nullptr ? std::nullopt : folder_->latest();
+    const std::optional<std::int64_t> step = folder_ == nullptr ? std::nullopt : folder_->latest();
     return step ? bytes_of_text(folder_->path_of(*step)) : Bytes();
   };
   const Bytes path =

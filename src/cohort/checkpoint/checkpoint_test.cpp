@@ -2,6 +2,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -14,8 +15,8 @@
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
-#include "cohort/testing/throws_error.h"
 #include "cohort/testing/temporary_folder.h"
+#include "cohort/testing/throws_error.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort {
@@ -201,9 +202,9 @@ TEST_F(CheckpointTest, AnotherModelIsRefusedBeforeAnythingChanges) {
   const Variable other_b = local_variable("b", at::zeros({4}));
   Checkpoint to;
   to.add(other_a).add(other_b);
-  EXPECT_THAT([&] { to.read(path("c")); },
-              throws_error(ErrorCode::invalid_argument,
-                           "to be float32[4], as 'b' is, got float32[3]"));
+  EXPECT_THAT(
+      [&] { to.read(path("c")); },
+      throws_error(ErrorCode::invalid_argument, "to be float32[4], as 'b' is, got float32[3]"));
   EXPECT_TRUE(at::equal(other_a.read(), at::zeros({2})));
   Checkpoint fewer;
   fewer.add(other_a);
@@ -224,7 +225,7 @@ TEST_F(CheckpointTest, DamagedFilesAreRefused) {
   for (const auto& entry : std::filesystem::directory_iterator(path("c"))) {
     const std::string file = entry.path().string();
     const auto size = static_cast<std::int64_t>(entry.file_size());
-    for (std::int64_t offset = 0; offset < size; offset += size > 1000 ? 97 : 1) {
+    for (std::int64_t offset = 0; offset<size; offset += size> 1000 ? 97 : 1) {
       std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
       char byte = 0;
       bytes.seekg(offset).get(byte);
@@ -258,7 +259,7 @@ TEST_F(CheckpointTest, WhatIsNoCheckpointIsRefused) {
   EXPECT_THAT([&] { checkpoint.write(path("file")); },
               throws_error(ErrorCode::invalid_argument, "which is a file"));
   EXPECT_THAT([&] { checkpoint.write(path("file") + "/c"); },
-              throws_error(ErrorCode::failed_precondition, "Not a directory"));
+              throws_error(ErrorCode::not_found, "Not a directory"));
   EXPECT_THAT([&] { checkpoint.write(""); },
               throws_error(ErrorCode::invalid_argument, "an empty one"));
 }
@@ -320,8 +321,13 @@ TEST_F(CheckpointManagerTest, ADamagedOneNamesTheOneBefore) {
   manager.save(1);
   manager.save(2);
   std::ofstream(path("m") + "/step-2/manifest.json") << "{}";
-  EXPECT_THAT([&] { manager.restore_latest(); },
-              throws_error(ErrorCode::data_loss, "m/step-1': read() restores it"));
+  try {
+    manager.restore_latest();
+    ADD_FAILURE() << "expected an error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), ErrorCode::data_loss);
+    EXPECT_THAT(error.what(), ::testing::HasSubstr("m/step-1': read() restores it"));
+  }
   EXPECT_EQ(checkpoint_.read(path("m") + "/step-1").step, 1);
 }
 

@@ -39,7 +39,7 @@ void check_no_closures(Strategy* strategy, std::string_view call) {
 }
 
 std::shared_ptr<VariableHome> home_of_local_variables() {
-  static const Variable kAny = local_variable("", at::empty({0}), /*is_trainable=*/false);
+  static const Variable kAny = local_variable("any", at::empty({0}), /*is_trainable=*/false);
   return kAny.impl()->home();
 }
 

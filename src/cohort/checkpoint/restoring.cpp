@@ -111,8 +111,8 @@ class Restoring {
   [[noreturn]] void refuse(const std::string& name, const std::string& own,
                            const VariableEntry& saved) const {
     internal::throw_error(ErrorCode::invalid_argument, "[checkpoint.read] expected '", saved.name,
-                          "' of checkpoint '", path_, "' to be ", own, ", as '", name,
-                          "' is, got ", text_of(saved),
+                          "' of checkpoint '", path_, "' to be ", own, ", as '", name, "' is, got ",
+                          text_of(saved),
                           "; restore it into the model that was saved, or leave it out by a name "
                           "that the checkpoint does not have, with allow_missing");
   }
@@ -123,7 +123,8 @@ class Restoring {
       if (saved == nullptr) continue;
       if (!fits(variable, *saved)) {
         refuse(variable.name(),
-               (variable.impl()->is_table() ? "a table " : "") + variable.spec().to_string(), *saved);
+               (variable.impl()->is_table() ? "a table " : "") + variable.spec().to_string(),
+               *saved);
       }
       of_variables_.emplace_back(variable, saved);
     }
@@ -210,8 +211,7 @@ class Restoring {
           all.emplace_back(internal::OptimizerSlots{known->second, slots.rule});
       for (const std::string& name : slots.tensors) {
         const bool has_parts = part && !manifest_.tensors.at(name).spec.sizes->empty();
-        own.tensors.push_back(
-            fetch({name}, has_parts ? part : std::optional<std::size_t>()).at(0));
+        own.tensors.push_back(fetch({name}, has_parts ? part : std::optional<std::size_t>()).at(0));
       }
     }
     return all;
@@ -305,8 +305,8 @@ class Restoring {
     std::vector<at::Tensor> others;
     const bool is_of_each = manifest_.generators.size() == processes_;
     if (is_of_each && processes_ > 1) others = fetch(manifest_.generators);
-    set_default_generator(
-        others.empty() ? first : others.at(static_cast<std::size_t>(parts_.process())));
+    set_default_generator(others.empty() ? first
+                                         : others.at(static_cast<std::size_t>(parts_.process())));
     used_.insert(manifest_.generators.begin(), manifest_.generators.end());
   }
 
@@ -349,9 +349,10 @@ class Restoring {
 Restored Contents::read(const std::string& path, const RestoreOptions& options) const {
   check_use("read");
   if (parts().home()->keeps_newer_values()) {
-    log_warn("[checkpoint.read] kept what other workers have handed over, in place of the older "
-             "checkpoint '",
-             path, "'");
+    log_warn(
+        "[checkpoint.read] kept what other workers have handed over, in place of the older "
+        "checkpoint '",
+        path, "'");
     return {.path = path};
   }
   return Restoring(*this, path, options).run();

@@ -135,7 +135,8 @@ bool have_equal_slots(const VariableRecord::Value& a, const VariableRecord::Valu
   for (std::size_t i = 0; i < a.slots.size(); ++i) {
     const std::vector<at::Tensor>& tensors = a.slots[i].tensors;
     const std::vector<at::Tensor>& others = b.slots[i].tensors;
-    if (a.slots[i].optimizer != b.slots[i].optimizer || tensors.size() != others.size()) return false;
+    if (a.slots[i].optimizer != b.slots[i].optimizer || tensors.size() != others.size())
+      return false;
     for (std::size_t k = 0; k < tensors.size(); ++k)
       if (!at::equal(tensors[k].cpu(), others[k].cpu())) return false;
   }
@@ -178,12 +179,12 @@ class Saving {
 
   void write(const std::string& path, const std::function<void()>& check) const {
     FolderWriter folder(path, header_room());
-    Manifest manifest{.step = step_,
-                      .cohort = COHORT_VERSION,
-                      .strategy = contents_.strategy_ == nullptr
-                                      ? std::string()
-                                      : std::string(contents_.strategy_->name()),
-                      .time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
+    Manifest manifest{
+        .step = step_,
+        .cohort = COHORT_VERSION,
+        .strategy = contents_.strategy_ == nullptr ? std::string()
+                                                   : std::string(contents_.strategy_->name()),
+        .time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
     RecordWriter records(folder, values_);
     export_state(variables_, {.is_by_replica = true}, [&](std::size_t, VariableRecord record) {
       records.write(record);
@@ -256,7 +257,7 @@ class Saving {
   const internal::StrategyVariables& parts_;
   const std::vector<Variable> variables_;
   const std::int64_t step_;
-  std::vector<Variable> divided_;  // whose replicas have values of their own
+  std::vector<Variable> divided_;                     // whose replicas have values of their own
   std::vector<std::vector<at::Tensor>> of_replicas_;  // of these
   std::map<std::string, at::Tensor> values_;          // of these as a whole, by name
   std::vector<Bytes> generators_;
@@ -267,9 +268,8 @@ void Contents::write(const std::string& path, std::int64_t step) const {
   check_use("write");
   Saving saving(*this, step);
   saving.gather();
-  parts().home()->write_file([&](const VariableHome::FileTurn& turn) {
-    saving.write(path, turn.check);
-  });
+  parts().home()->write_file(
+      [&](const VariableHome::FileTurn& turn) { saving.write(path, turn.check); });
 }
 
 }  // namespace cohort::checkpoint

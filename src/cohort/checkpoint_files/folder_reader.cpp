@@ -60,10 +60,10 @@ FolderReader::Found FolderReader::find(const std::string& tensor, const TensorEn
 void FolderReader::read_rows(const std::string& tensor, const TensorEntry& entry,
                              const PartEntry& part, std::byte* to) {
   const Found found = find(tensor, entry);
-  const std::span<std::byte> bytes(
-      to, static_cast<std::size_t>(bytes_of_rows(entry.spec, part.rows)));
-  found.file.read(found.saved, bytes_of_rows(entry.spec, part.first_row) *
-                                   (entry.spec.sizes->empty() ? 0U : 1U),
+  const std::span<std::byte> bytes(to,
+                                   static_cast<std::size_t>(bytes_of_rows(entry.spec, part.rows)));
+  found.file.read(found.saved,
+                  bytes_of_rows(entry.spec, part.first_row) * (entry.spec.sizes->empty() ? 0U : 1U),
                   bytes);
   COHORT_CHECK(crc32c(bytes) == part.checksum, ErrorCode::data_loss,
                "[checkpoint.read] expected the bytes of '", tensor, "' in file '",

@@ -111,8 +111,8 @@ void FolderWriter::append(const std::string& name, const at::Tensor& rows) {
     const std::string file = "rows-" + std::to_string(files_.size()) + ".safetensors";
     auto& own = files_[file];
     own = std::make_unique<TensorFile>(partial_path_ + "/" + file, kOneHeaderRoom);
-    place = places_.emplace(name, Place{own.get(), own->add_growing(name, TensorSpec::of(rows))})
-                .first;
+    place =
+        places_.emplace(name, Place{own.get(), own->add_growing(name, TensorSpec::of(rows))}).first;
   }
   if (rows.size(0) > 0) place->second.file->append(rows);
 }
@@ -121,8 +121,8 @@ void FolderWriter::commit(Manifest manifest, const std::function<void()>& check)
   for (auto& [name, file] : files_) {
     file->finish();
     for (TensorFile::Written& written : file->take_written())
-      manifest.tensors.emplace(std::move(written.name),
-                               TensorEntry{std::move(written.spec), name, std::move(written.parts)});
+      manifest.tensors.emplace(std::move(written.name), TensorEntry{std::move(written.spec), name,
+                                                                    std::move(written.parts)});
   }
   const std::string text = encode(manifest);
   AtomicFile file(partial_path_ + "/manifest.json", "checkpoint.write");

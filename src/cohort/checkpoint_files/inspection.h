@@ -26,8 +26,8 @@ struct Summary {
   std::string cohort = {};
   std::uint64_t bytes = 0;
   std::vector<TensorSummary> tensors = {};
-  std::vector<std::string> states = {};     // keys of optimizers' states
-  std::vector<std::string> positions = {};  // names
+  std::vector<std::string> states = {};                          // keys of optimizers' states
+  std::vector<std::string> positions = {};                       // names
   std::vector<std::pair<std::string, std::string>> values = {};  // names and JSON texts
 };
 

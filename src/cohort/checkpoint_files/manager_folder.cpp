@@ -30,9 +30,8 @@ constexpr std::string_view kPrefix = "step-";
 constexpr std::string_view kLatest = "latest";
 
 [[noreturn]] void fail(const std::string& folder, int code) {
-  internal::throw_error(code_of_file_errno(code),
-                        "[checkpoint.manager] expected to use folder '", folder,
-                        "', got: ", text_of_errno(code));
+  internal::throw_error(code_of_file_errno(code), "[checkpoint.manager] expected to use folder '",
+                        folder, "', got: ", text_of_errno(code));
 }
 
 // nullopt for other names.
@@ -61,16 +60,15 @@ std::string made_folder(std::string folder) {
 
 // The system unlocks it when the process ends, however it does.
 FileDescriptor locked(const std::string& folder) {
-  FileDescriptor file(
-      ::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
+  FileDescriptor file(::open((folder + "/.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
   if (!file.is_open()) fail(folder, errno);
   if (::flock(file.get(), LOCK_EX | LOCK_NB) == 0) return file;
   COHORT_CHECK(errno != EWOULDBLOCK, ErrorCode::failed_precondition,
                "[checkpoint.manager] expected a folder that no other manager uses, got '", folder,
                "'; give each its own folder, or end the other one");
-  log_warn("[checkpoint.manager] folder '", folder,
-           "' cannot be locked, so that a second manager would not be noticed: ",
-           text_of_errno(errno));
+  log_warn(
+      "[checkpoint.manager] folder '", folder,
+      "' cannot be locked, so that a second manager would not be noticed: ", text_of_errno(errno));
   return file;
 }
 

@@ -17,8 +17,8 @@ using Json = nlohmann::json;
 constexpr std::string_view kFormat = "cohort.checkpoint";
 constexpr int kVersion = 1;
 
-constexpr std::array kDtypes = {at::kFloat, at::kDouble, at::kHalf,  at::kBFloat16, at::kByte,
-                                at::kChar,  at::kShort,  at::kInt,   at::kLong,     at::kBool};
+constexpr std::array kDtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
+                                at::kChar,  at::kShort,  at::kInt,  at::kLong,     at::kBool};
 
 // Throws data_loss.
 class Damage {
@@ -53,9 +53,8 @@ Json json_of(const VariableEntry& variable) {
   json["name"] = variable.name;
   json["slots"] = Json::array();
   for (const SlotsEntry& slots : variable.slots) {
-    json["slots"].push_back({{"optimizer", slots.optimizer},
-                             {"rule", slots.rule},
-                             {"tensors", slots.tensors}});
+    json["slots"].push_back(
+        {{"optimizer", slots.optimizer}, {"rule", slots.rule}, {"tensors", slots.tensors}});
   }
   if (!variable.replicas.empty()) json["replicas"] = variable.replicas;
   if (variable.is_table()) {
@@ -148,9 +147,11 @@ Manifest manifest_of(const Json& json, const Damage& damage) {
                     .strategy = json.at("strategy").get<std::string>(),
                     .time = json.at("time").get<std::string>()};
   for (const auto& [name, tensor] : json.at("tensors").items()) {
-    TensorEntry entry{.spec = spec_of(tensor, damage), .file = tensor.at("file").get<std::string>()};
+    TensorEntry entry{.spec = spec_of(tensor, damage),
+                      .file = tensor.at("file").get<std::string>()};
     // A name with a folder in it could lead out of the checkpoint.
-    if (entry.file.empty() || entry.file.front() == '.' || entry.file.find('/') != std::string::npos)
+    if (entry.file.empty() || entry.file.front() == '.' ||
+        entry.file.find('/') != std::string::npos)
       damage.fail("a file '", entry.file, "'");
     entry.parts = parts_of(tensor.at("parts"), entry.spec, damage);
     manifest.tensors.emplace(name, std::move(entry));
@@ -158,11 +159,10 @@ Manifest manifest_of(const Json& json, const Damage& damage) {
   for (const Json& variable : json.at("variables"))
     manifest.variables.push_back(variable_of(variable, damage));
   for (const Json& state : json.at("states")) {
-    manifest.states.push_back({state.at("key").get<std::string>(),
-                               state.at("optimizer").get<std::string>(),
-                               state.at("rule").get<std::string>(),
-                               state.at("first_variable").get<std::string>(),
-                               state.at("tensor").get<std::string>()});
+    manifest.states.push_back(
+        {state.at("key").get<std::string>(), state.at("optimizer").get<std::string>(),
+         state.at("rule").get<std::string>(), state.at("first_variable").get<std::string>(),
+         state.at("tensor").get<std::string>()});
   }
   manifest.generators = json.at("generators").get<std::vector<std::string>>();
   manifest.positions = json.at("positions").get<std::map<std::string, std::string>>();

@@ -21,7 +21,7 @@ struct PartEntry {
 
 struct TensorEntry {
   TensorSpec spec = {};
-  std::string file = {};               // of the checkpoint's folder; the tensor has its name there
+  std::string file = {};              // of the checkpoint's folder; the tensor has its name there
   std::vector<PartEntry> parts = {};  // all rows, in order
 };
 
@@ -63,7 +63,7 @@ struct Manifest {
   std::map<std::string, TensorEntry> tensors = {};
   std::vector<VariableEntry> variables = {};
   std::vector<StateEntry> states = {};
-  std::vector<std::string> generators = {};          // one for each worker: uint8 [bytes]
+  std::vector<std::string> generators = {};           // one for each worker: uint8 [bytes]
   std::map<std::string, std::string> positions = {};  // of data: uint8 [bytes]
   std::map<std::string, std::string> values = {};     // JSON texts
 };

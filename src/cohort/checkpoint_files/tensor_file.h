@@ -32,7 +32,9 @@ class TensorFile {
   // Rows of a tensor, of its dtype, contiguous and on the CPU.
   void write(std::size_t tensor, std::int64_t first_row, const at::Tensor& rows);
   // The next rows of the growing tensor, as one part.
-  void append(const at::Tensor& rows) { write(0, tensors_.at(0).written.spec.sizes->front(), rows); }
+  void append(const at::Tensor& rows) {
+    write(0, tensors_.at(0).written.spec.sizes->front(), rows);
+  }
   // Writes the header, and waits until the disk has all.
   void finish();
 
@@ -56,8 +58,8 @@ class TensorFile {
 
   const std::string path_;
   FileDescriptor file_;
-  std::uint64_t room_;      // of the text of the header
-  std::uint64_t end_ = 0;   // of the data
+  std::uint64_t room_;     // of the text of the header
+  std::uint64_t end_ = 0;  // of the data
   std::vector<Placed> tensors_;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cohort checkpoint: looks at checkpoints, compares and checks them, and exports their values.
-#include <CLI/CLI.hpp>
 #include <fmt/format.h>
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
 #include "cohort/checkpoint_files/inspection.h"
@@ -23,10 +23,8 @@ Json json_of_all(const Summary& summary) {
   Json json = json_of(summary);
   json["tensors"] = Json::array();
   for (const checkpoint::TensorSummary& each : summary.tensors) {
-    json["tensors"].push_back({{"name", each.name},
-                               {"spec", each.spec},
-                               {"file", each.file},
-                               {"bytes", each.bytes}});
+    json["tensors"].push_back(
+        {{"name", each.name}, {"spec", each.spec}, {"file", each.file}, {"bytes", each.bytes}});
   }
   json["states"] = summary.states;
   json["positions"] = summary.positions;
@@ -47,7 +45,8 @@ class CheckpointCommand final : public Command {
     app.footer(
         "PATH is a checkpoint, or the folder of a CheckpointManager; then its latest checkpoint is "
         "meant.\n"
-        "Exit code: 0 done, 1 the checkpoints of `diff` differ, 64 no such checkpoint, 70 a damaged "
+        "Exit code: 0 done, 1 the checkpoints of `diff` differ, 64 no such checkpoint, 70 a "
+        "damaged "
         "one.");
     list_ = add(app, "list", "the checkpoints of a folder");
     show_ = add(app, "show", "what a checkpoint has");
@@ -62,8 +61,7 @@ class CheckpointCommand final : public Command {
 
   int run(const std::vector<std::string>& program) override {
     COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
-                 "[cli.checkpoint] expected no program, got '", program.front(),
-                 "'; leave it out");
+                 "[cli.checkpoint] expected no program, got '", program.front(), "'; leave it out");
     if (list_->parsed()) return list();
     path_ = checkpoint::latest_of(path_);
     if (show_->parsed()) return show();
@@ -108,7 +106,8 @@ class CheckpointCommand final : public Command {
   }
   int verify() const {
     checkpoint::verify(path_);
-    print(is_json ? Json{{"path", path_}, {"is_whole", true}}.dump() + "\n" : path_ + " is whole\n");
+    print(is_json ? Json{{"path", path_}, {"is_whole", true}}.dump() + "\n"
+                  : path_ + " is whole\n");
     return 0;
   }
   int diff() const {

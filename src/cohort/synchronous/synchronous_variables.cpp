@@ -126,13 +126,14 @@ std::vector<Bytes> SynchronousVariables::exchange(std::string_view call,
                                                   const std::function<Bytes()>& make) const {
   if (!home_->has_workers()) return {make()};
   return home_->workers()->exchange({.call = call, .combines = false},
-                                    [&]() -> StrategyWorkers::Message { return {{}, make()}; });
+                                    [&]() -> StrategyWorkers::Message {
+                                      return {{}, make()};
+                                    });
 }
 
 void SynchronousVariables::copy_from_first(std::string_view call,
                                            std::span<const at::Tensor> tensors) const {
-  if (home_->has_workers())
-    home_->workers()->broadcast({.call = call, .combines = false}, tensors);
+  if (home_->has_workers()) home_->workers()->broadcast({.call = call, .combines = false}, tensors);
 }
 
 std::vector<std::vector<at::Tensor>> SynchronousVariables::values_of_replicas(

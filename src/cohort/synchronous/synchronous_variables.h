@@ -50,8 +50,7 @@ class SynchronousVariables final : public StrategyVariables {
   int process() const override { return home_->has_workers() ? home_->workers()->own() : 0; }
   std::vector<Bytes> exchange(std::string_view call,
                               const std::function<Bytes()>& make) const override;
-  void copy_from_first(std::string_view call,
-                       std::span<const at::Tensor> tensors) const override;
+  void copy_from_first(std::string_view call, std::span<const at::Tensor> tensors) const override;
   std::vector<std::vector<at::Tensor>> values_of_replicas(
       std::string_view call, std::span<const Variable> variables) const override;
   std::vector<Variable> components_of(const Variable& variable) const override;

@@ -97,8 +97,8 @@ void SafetensorsFile::read(const SavedTensor& tensor, std::uint64_t offset,
 
 at::Tensor memory_for(const SavedTensor& saved, const std::string& key, const std::string& path) {
   COHORT_CHECK(saved.dtype.has_value(), ErrorCode::unimplemented,
-               "[variable.saved_values] expected a dtype that LibTorch has, got ",
-               saved.dtype_name, " of '", key, "' in file '", path, "'; save it as another");
+               "[variable.saved_values] expected a dtype that LibTorch has, got ", saved.dtype_name,
+               " of '", key, "' in file '", path, "'; save it as another");
   const bool is_bool = saved.dtype == at::kBool;
   return at::empty(saved.sizes, at::TensorOptions(is_bool ? at::kByte : *saved.dtype));
 }
