@@ -39,7 +39,7 @@ namespace checkpoint {
 class Contents;  // checkpoint/contents.h
 }
 
-// What Checkpoint::read() does with names. A value type.
+// Says what Checkpoint::read() does with names. A value type.
 struct RestoreOptions {
   // Variables that have another name in the checkpoint: from the name here to the name there. The
   // slots of optimizers follow their variables.
@@ -52,7 +52,7 @@ struct RestoreOptions {
   bool allow_missing = false;
 };
 
-// What was restored. A value type.
+// Says what was restored. A value type.
 struct COHORT_API Restored {
   std::int64_t step = 0;                  // that save() was given
   std::string path = {};                  // the folder
@@ -72,8 +72,8 @@ struct SavedState {
   std::function<void(const std::string& json)> restore;  // of this text
 };
 
-// What belongs together and is saved at once. It refers to what was added, which must live as long
-// as it is used. Thread-compatible.
+// Saves and restores at once what belongs together. It refers to what was added, which must live as
+// long as it is used. Thread-compatible.
 //
 // With several workers, all must make the same calls in the same order; the first one reads and
 // writes the files, so that only its folder counts, and all throw its errors.
@@ -148,8 +148,8 @@ struct CheckpointManagerOptions {
   Duration keep_every = Duration::zero();
 };
 
-// Keeps the checkpoints of one training in a folder, "step-<step>" for each. Thread-compatible. With
-// several workers, all make the same calls.
+// Keeps the checkpoints of one training in a folder, "step-<step>" for each. With several workers,
+// all make the same calls. Thread-compatible.
 class COHORT_API CheckpointManager {
  public:
   // Makes the folder, and removes what an ended process has left unfinished in it. `checkpoint`

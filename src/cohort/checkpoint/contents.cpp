@@ -8,10 +8,9 @@
 #include <cstring>
 #include <set>
 
-#include "cohort/coordinator/runtime/runtime.h"
+#include "cohort/coordinator/open_closures.h"
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
-#include "cohort/parameter_server_strategy/parameter_server_home.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/strategy/strategy_parts.h"
@@ -24,15 +23,7 @@ namespace {
 void check_no_closures(Strategy* strategy, std::string_view call) {
   const auto* const on_servers = dynamic_cast<const ParameterServerStrategy*>(strategy);
   if (on_servers == nullptr) return;
-  CoordinatorLease& lease = on_servers->home()->coordinator_lease();
-  std::shared_ptr<void> coordinator;
-  {
-    const Lock lock(lease.mutex);
-    coordinator = lease.coordinator.lock();
-  }
-  if (coordinator == nullptr) return;
-  const std::size_t pending =
-      std::static_pointer_cast<coordinator::Runtime>(coordinator)->pending_count();
+  const std::size_t pending = coordinator::open_closures_of(*on_servers);
   COHORT_CHECK(pending == 0, ErrorCode::failed_precondition, "[checkpoint.", call,
                "] expected no closure to wait or run, got ", pending,
                "; call join() of the coordinator before");
@@ -43,7 +34,7 @@ std::shared_ptr<VariableHome> home_of_local_variables() {
   return kAny.impl()->home();
 }
 
-// Of a program without a strategy, or one that makes no variables.
+// A program without a strategy has it, or one whose strategy makes no variables.
 class NoVariables final : public internal::StrategyVariables {
  public:
   Variable create(std::string, const at::Tensor&, const VariableOptions&) override { refuse(); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a Checkpoint has, and how it goes to a folder and back.
+// The contents of a Checkpoint, and how they go to a folder and back.
 #pragma once
 
 #include <ATen/core/Tensor.h>

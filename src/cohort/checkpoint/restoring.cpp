@@ -298,7 +298,7 @@ class Restoring {
     used_.insert(saved.counts);
   }
 
-  // Those of all workers go on alike unless the program has seeded them differently.
+  // The generators of all workers go on alike unless the program has seeded them differently.
   void restore_generator() {
     if (manifest_.generators.empty()) return;
     const at::Tensor first = fetch({manifest_.generators.front()}).at(0);

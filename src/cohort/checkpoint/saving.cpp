@@ -70,7 +70,7 @@ class RecordWriter {
   }
 
  private:
-  // Of the tensors of these slots.
+  // The names of the tensors of these slots.
   const std::vector<std::string>& names_of(VariableEntry& entry,
                                            const internal::OptimizerSlots& slots) {
     for (const SlotsEntry& known : entry.slots)
@@ -161,7 +161,7 @@ class Saving {
         variables_(contents.all_variables()),
         step_(step) {}
 
-  // What all workers do together, before the first one writes.
+  // All workers do this together, before the first one writes.
   void gather() {
     for (const Variable& each : variables_) {
       if (each.synchronization() == VariableSynchronization::on_read &&

@@ -14,8 +14,8 @@
 
 namespace cohort::checkpoint {
 
-// The text of a checkpoint's manifest. Throws not_found if there is no such folder; data_loss if the
-// folder has none.
+// The text of a checkpoint's manifest. Throws not_found if there is no such folder; data_loss if
+// the folder has none.
 std::string manifest_text(const std::string& folder);
 
 // A checkpoint that is read. Every byte is compared with its checksum before it is used.

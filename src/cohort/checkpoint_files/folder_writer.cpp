@@ -22,7 +22,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Of a file with one tensor, whose name may be long.
+// A file with one tensor needs so much, as its name may be long.
 constexpr std::uint64_t kOneHeaderRoom = 4096;
 
 [[noreturn]] void fail_to_write(const std::string& path, int code) {

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "cohort/checkpoint_files/folder_reader.h"
-#include "cohort/checkpoint_files/manager_folder.h"
+#include "cohort/checkpoint_files/kept_checkpoints.h"
 #include "cohort/core/atomic_file.h"
 #include "cohort/core/crc32c.h"
 #include "cohort/core/error.h"

@@ -33,7 +33,8 @@ struct Summary {
 
 // These throw as Checkpoint::read() does.
 COHORT_API Summary summary_of(const std::string& path);
-// Those of a manager's folder, the oldest first, or the path itself if it is a checkpoint.
+// The checkpoints of a manager's folder, the oldest first, or the path itself if it is a
+// checkpoint.
 COHORT_API std::vector<std::string> checkpoints_in(const std::string& path);
 // The path of the latest one, which is the path itself if it is a checkpoint; not_found if there is
 // none.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a checkpoint has, and where: the file manifest.json (docs/formats/checkpoint.md).
+// The file manifest.json: what a checkpoint has, and where (docs/formats/checkpoint.md).
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,8 @@ struct VariableEntry {
   // The value of each replica, if the replicas may differ.
   std::vector<std::string> replicas = {};
   std::vector<SlotsEntry> slots = {};
-  // Of a table: the keys of its rows; the keys without rows yet, and how many updates each has had.
+  // A table has these: the keys of its rows; the keys without rows yet, and how many updates each
+  // has had.
   std::string keys = {};
   std::string counted_keys = {};
   std::string counts = {};
@@ -70,8 +71,8 @@ struct Manifest {
 
 // Throws invalid_argument for names that are no UTF-8.
 std::string encode(const Manifest& manifest);
-// Any text is safe. Throws data_loss, naming `path`, for one that encode() has not made, or that has
-// changed since; unimplemented for one of a newer version.
+// Any text is safe. Throws data_loss, naming `path`, for one that encode() has not made, or that
+// has changed since; unimplemented for one of a newer version.
 Manifest parse_manifest(std::string_view text, const std::string& path);
 
 }  // namespace cohort::checkpoint

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/coordinator/open_closures.h"
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/error.h"
@@ -22,6 +23,16 @@ IteratorHandle::~IteratorHandle() {
 }  // namespace coordinator
 
 using coordinator::Runtime;
+
+std::size_t coordinator::open_closures_of(const ParameterServerStrategy& strategy) {
+  CoordinatorLease& lease = strategy.home()->coordinator_lease();
+  std::shared_ptr<void> runtime;
+  {
+    const Lock lock(lease.mutex);
+    runtime = lease.coordinator.lock();
+  }
+  return runtime == nullptr ? 0 : std::static_pointer_cast<Runtime>(runtime)->pending_count();
+}
 
 namespace {
 

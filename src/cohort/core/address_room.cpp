@@ -3,6 +3,9 @@
 
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <unistd.h>
+
+#include <algorithm>
 
 #include "cohort/core/error.h"
 
@@ -36,6 +39,12 @@ void save_address_space() noexcept {
 #ifdef __GLIBC__
   if (has_address_limit()) ::mallopt(M_ARENA_MAX, 1);
 #endif
+}
+
+std::uint64_t host_memory_bytes() {
+  static const auto bytes = static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PHYS_PAGES))) *
+                            static_cast<std::uint64_t>(std::max(0L, ::sysconf(_SC_PAGESIZE)));
+  return bytes;
 }
 
 }  // namespace cohort

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <string_view>
 
 #include "cohort/core/export.h"
@@ -23,6 +24,10 @@ COHORT_API bool has_address_room(std::size_t bytes) noexcept;
 // Throws resource_exhausted if it would not; `purpose` says in the message what for, "for gRPC".
 // Thread-safe.
 COHORT_API void check_address_room(std::size_t bytes, std::string_view purpose);
+
+// All memory of this host in bytes, used or free. The system is asked once, since a call takes
+// about a microsecond. Thread-safe.
+COHORT_API std::uint64_t host_memory_bytes();
 
 // Where the address space is limited, threads share malloc's memory from now on: glibc would
 // reserve 64 MiB of it for each. Thread-safe.

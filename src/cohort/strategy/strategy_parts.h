@@ -59,8 +59,8 @@ class StrategyVariables {
       std::string_view /*call*/, std::span<const Variable> variables) const {
     return std::vector<std::vector<at::Tensor>>(variables.size());
   }
-  // Those that exist, tables among them, in an order that is the same in all workers. Not the
-  // shards of one that is divided.
+  // The variables that exist, tables among them, in an order that is the same in all workers. Not
+  // the shards of one that is divided.
   virtual std::vector<Variable> all() const = 0;
   // The components of a variable and their devices; the variable itself if it has one value. Called
   // for variables of this strategy, and for others unless it updates only its own.

@@ -37,10 +37,10 @@ inline constexpr std::uint64_t kHeaderBytesMax = 100'000'000;
 // know. `path` is for messages.
 SavedTensors parse_header(std::string_view text, std::uint64_t data_bytes, const std::string& path);
 
-// The JSON text of a new file that has the bytes of these tensors in this order, padded so that they
-// are aligned if none has larger elements than the one before. `checksums`: of the bytes of each
-// tensor, or none. Throws invalid_argument for a key that is no UTF-8, "__metadata__", and a dtype
-// that the format does not have.
+// The JSON text of a new file that has the bytes of these tensors in this order, padded so that
+// they are aligned if none has larger elements than the one before. `checksums`: of the bytes of
+// each tensor, or none. Throws invalid_argument for a key that is no UTF-8, "__metadata__", and a
+// dtype that the format does not have.
 std::string header_text(std::span<const std::pair<std::string, TensorSpec>> in_order,
                         const std::map<std::string, std::uint32_t>& checksums = {});
 

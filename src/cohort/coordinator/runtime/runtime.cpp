@@ -7,8 +7,8 @@
 
 #include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
-#include "cohort/core/host_memory.h"
 
 namespace cohort::coordinator {
 namespace {

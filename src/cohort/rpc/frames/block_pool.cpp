@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
-#include "cohort/core/host_memory.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::rpc::internal {

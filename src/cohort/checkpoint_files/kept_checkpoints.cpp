@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/checkpoint_files/manager_folder.h"
+#include "cohort/checkpoint_files/kept_checkpoints.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -105,7 +105,7 @@ std::optional<std::int64_t> latest_in(const std::string& folder) {
   return all.empty() ? std::nullopt : std::optional(all.back());
 }
 
-ManagerFolder::ManagerFolder(std::string folder)
+KeptCheckpoints::KeptCheckpoints(std::string folder)
     : folder_(made_folder(std::move(folder))), lock_(locked(folder_)) {
   std::error_code error;
   fs::directory_iterator entries(folder_, error);
@@ -117,14 +117,14 @@ ManagerFolder::ManagerFolder(std::string folder)
   }
 }
 
-void ManagerFolder::set_latest(std::int64_t step) const {
+void KeptCheckpoints::set_latest(std::int64_t step) const {
   const std::string text = std::string(kPrefix) + std::to_string(step) + "\n";
   AtomicFile file(folder_ + "/" + std::string(kLatest), "checkpoint.save");
   file.write(std::as_bytes(std::span(text)));
   file.commit();
 }
 
-void ManagerFolder::remove_old(std::int64_t max_to_keep, Duration keep_every) const {
+void KeptCheckpoints::remove_old(std::int64_t max_to_keep, Duration keep_every) const {
   if (max_to_keep == 0) return;
   const std::vector<std::int64_t> all = steps();
   const auto old = std::max<std::ptrdiff_t>(0, std::ssize(all) - max_to_keep);

@@ -12,18 +12,19 @@
 
 namespace cohort::checkpoint {
 
-// The steps of all checkpoints of a manager's folder, in order. Throws the errors of the file system.
+// The steps of all checkpoints of a manager's folder, in order. Throws the errors of the file
+// system.
 std::vector<std::int64_t> steps_in(const std::string& folder);
 // The step that was saved last, if its checkpoint exists; else the last one.
 std::optional<std::int64_t> latest_in(const std::string& folder);
 std::string path_of_step(const std::string& folder, std::int64_t step);
 
 // Thread-compatible.
-class ManagerFolder {
+class KeptCheckpoints {
  public:
   // Makes the folder, locks it for this manager, and removes unfinished checkpoints. The errors of
   // CheckpointManager's constructor.
-  explicit ManagerFolder(std::string folder);
+  explicit KeptCheckpoints(std::string folder);
 
   std::string path_of(std::int64_t step) const { return path_of_step(folder_, step); }
   std::vector<std::int64_t> steps() const { return steps_in(folder_); }

@@ -4,22 +4,22 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/contents.h"
 #include "cohort/checkpoint_files/folder_reader.h"
-#include "cohort/checkpoint_files/manager_folder.h"
+#include "cohort/checkpoint_files/kept_checkpoints.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
 
 using checkpoint::FolderReader;
-using checkpoint::ManagerFolder;
+using checkpoint::KeptCheckpoints;
 
-class CheckpointManager::Folder final : public ManagerFolder {
-  using ManagerFolder::ManagerFolder;
+class CheckpointManager::Folder final : public KeptCheckpoints {
+  using KeptCheckpoints::KeptCheckpoints;
 };
 
 namespace {
 
 // The newest checkpoint before this one that is whole; nullopt: there is none.
-std::optional<std::string> newest_whole(const ManagerFolder& folder, std::int64_t before) {
+std::optional<std::string> newest_whole(const KeptCheckpoints& folder, std::int64_t before) {
   const std::vector<std::int64_t> steps = folder.steps();
   for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
     if (*step >= before) continue;
