@@ -15,7 +15,8 @@ def train(command, folder, epochs):
     done = subprocess.run([*command, "resume", str(epochs)], cwd=folder, capture_output=True, text=True, timeout=250, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)} resume {epochs} ended with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return (pathlib.Path(folder) / "values.safetensors").read_bytes()
+    saved = pathlib.Path(folder) / "checkpoints" / f"step-{epochs}"
+    return [(saved / name).read_bytes() for name in ("float32.safetensors", "int64.safetensors", "uint8.safetensors")]
 
 
 def main():

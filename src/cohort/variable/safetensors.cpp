@@ -231,11 +231,12 @@ std::string header_text(std::span<const std::pair<std::string, TensorSpec>> in_o
 
 NewHeader make_header(const std::map<std::string, TensorSpec>& tensors,
                       const std::map<std::string, std::uint32_t>& checksums) {
-  std::vector<std::pair<std::string, TensorSpec>> in_order(tensors.begin(), tensors.end());
+  std::vector<std::pair<std::string, TensorSpec>> in_order;
   // The largest elements first, so that each tensor is aligned.
-  std::stable_sort(in_order.begin(), in_order.end(), [&](const auto& a, const auto& b) {
-    return saved_type_of(a.first, a.second).bytes > saved_type_of(b.first, b.second).bytes;
-  });
+  for (const std::uint64_t bytes : {8U, 4U, 2U, 1U}) {
+    for (const auto& [key, spec] : tensors)
+      if (saved_type_of(key, spec).bytes == bytes) in_order.emplace_back(key, spec);
+  }
   NewHeader header{.order = {}, .text = header_text(in_order, checksums)};
   for (const auto& [key, spec] : in_order) header.order.push_back(key);
   return header;

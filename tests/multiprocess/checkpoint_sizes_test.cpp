@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// A checkpoint of any number of replicas, workers or servers has the same tensors, bit by bit, when
+// it is restored on any other number of them, or in a program without a strategy.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "cohort/checkpoint/checkpoint.h"
+#include "cohort/collective/group.h"
+#include "cohort/coordinator/cluster_coordinator.h"
+#include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/on_workers.h"
+#include "cohort/testing/temporary_folder.h"
+#include "cohort/testing/throws_error.h"
+#include "cohort/variable/state_walk.h"
+
+namespace cohort {
+namespace {
+
+using testing::TestCluster;
+using testing::throws_error;
+
+enum class Kind { replicas, workers, servers, shards, none };
+struct Place {
+  Kind kind;
+  int count;
+  std::string name() const {
+    const char* const kinds[] = {"replicas", "workers", "servers", "shards", "none"};
+    return std::to_string(count) + " " + kinds[static_cast<int>(kind)];
+  }
+};
+
+Optimizer optimizer_of(const std::string& rule, std::vector<Variable> variables) {
+  if (rule == "adam") return Adam(std::move(variables), {.learning_rate = 0.1});
+  if (rule == "adamw") return AdamW(std::move(variables), {.learning_rate = 0.1});
+  if (rule == "adagrad") return Adagrad(std::move(variables), {.learning_rate = 0.1});
+  if (rule == "rmsprop") return RMSprop(std::move(variables), {.learning_rate = 0.1});
+  return SGD(std::move(variables), {.learning_rate = 0.1, .momentum = 0.9});
+}
+
+// All values and slots of a model, and the number of updates.
+struct State {
+  std::vector<at::Tensor> tensors;
+  std::int64_t iterations = 0;
+};
+
+bool are_equal(const State& a, const State& b) {
+  if (a.tensors.size() != b.tensors.size() || a.iterations != b.iterations) return false;
+  for (std::size_t i = 0; i < a.tensors.size(); ++i)
+    if (!at::equal(a.tensors[i], b.tensors[i])) return false;
+  return true;
+}
+
+class Model {
+ public:
+  using MakeVariable = std::function<Variable(const std::string&, const at::Tensor&)>;
+  Model(const MakeVariable& make, const std::string& rule)
+      : weight_(make("model/weight", torch::linspace(-1, 1, 21).view({7, 3}))),
+        bias_(make("model/bias", torch::zeros({3}))),
+        optimizer_(optimizer_of(rule, {weight_, bias_})) {}
+
+  void step(int number) const {
+    const at::Tensor x = torch::sin(torch::arange(14, torch::kFloat).view({2, 7}) + number);
+    optimizer_.minimize((x.mm(weight_.tensor()) + bias_.tensor()).sigmoid().square().sum());
+  }
+  State state() const {
+    State state{.iterations = optimizer_.iterations()};
+    for (const VariableRecord& record : whole_state(std::vector{weight_, bias_}, {})) {
+      state.tensors.push_back(record.values[0].tensor.clone());
+      for (const auto& slots : record.values[0].slots)
+        for (const at::Tensor& tensor : slots.tensors) state.tensors.push_back(tensor.clone());
+    }
+    return state;
+  }
+  const std::vector<Variable> variables() const { return {weight_, bias_}; }
+
+ private:
+  const Variable weight_;
+  const Variable bias_;
+  const Optimizer optimizer_;
+};
+
+class CheckpointSizes : public ::testing::TestWithParam<const char*> {
+ protected:
+  // Trains a model at the place and saves it, or restores it, and returns its state.
+  State save(const Place& place, const std::string& path) {
+    return in(place, [&](Strategy* strategy, const Model& model, const Checkpoint& checkpoint) {
+      for (int i = 0; i < 3; ++i) {
+        if (strategy == nullptr) {
+          model.step(i);
+        } else {
+          strategy->run([&] { model.step(i); });
+        }
+      }
+      checkpoint.write(path, 3);
+    });
+  }
+  State restore(const Place& place, const std::string& path) {
+    return in(place, [&](Strategy*, const Model&, const Checkpoint& checkpoint) {
+      const Restored restored = checkpoint.read(path);
+      EXPECT_EQ(restored.step, 3);
+      restored.assert_consumed();
+    });
+  }
+
+  testing::TemporaryFolder folder_;
+
+ private:
+  using Action = std::function<void(Strategy*, const Model&, const Checkpoint&)>;
+
+  State with(Strategy& strategy, const Action& action) {
+    const Model model([&](const std::string& name,
+                          const at::Tensor& value) { return strategy.variable(name, value); },
+                      GetParam());
+    action(&strategy, model, Checkpoint(strategy));
+    return model.state();
+  }
+  State in(const Place& place, const Action& action) {
+    switch (place.kind) {
+      case Kind::replicas: {
+        std::vector<std::string> devices;
+        for (int i = 0; i < place.count; ++i) devices.push_back("CPU:" + std::to_string(i));
+        MirroredStrategy strategy(devices);
+        return with(strategy, action);
+      }
+      case Kind::workers: {
+        const InProcessWorkers workers(place.count);
+        const auto states = testing::on_workers<State>(place.count, [&](int rank) {
+          MultiWorkerMirroredStrategy strategy(workers.group(rank));
+          return with(strategy, action);
+        });
+        for (const State& state : states) EXPECT_TRUE(are_equal(state, states[0])) << "of a worker";
+        return states[0];
+      }
+      case Kind::servers:
+      case Kind::shards: {
+        ParameterServerOptions options;
+        if (place.kind == Kind::shards) options.partitioner = FixedShardsPartitioner(place.count);
+        ParameterServerStrategy strategy(cluster(place.count).resolver(), options);
+        return with(strategy, action);
+      }
+      case Kind::none:
+        break;
+    }
+    const Model model([](const std::string& name,
+                         const at::Tensor& value) { return local_variable(name, value.clone()); },
+                      GetParam());
+    Checkpoint checkpoint;
+    for (const Variable& each : model.variables()) checkpoint.add(each);
+    action(nullptr, model, checkpoint);
+    return model.state();
+  }
+  TestCluster& cluster(int servers) {
+    std::unique_ptr<TestCluster>& cluster = clusters_[servers];
+    if (cluster == nullptr) {
+      cluster = std::make_unique<TestCluster>(testing::TestClusterOptions{
+          .workers = 1, .ps = servers, .command = {COHORT_COMMAND, "server"}});
+    }
+    return *cluster;
+  }
+
+  std::map<int, std::unique_ptr<TestCluster>> clusters_;
+};
+
+TEST_P(CheckpointSizes, FitEachOther) {
+  std::vector<Place> places{{Kind::none, 1}};
+  for (const Kind kind : {Kind::replicas, Kind::workers, Kind::servers, Kind::shards})
+    for (const int count : {1, 2, 3}) places.push_back({kind, count});
+  for (const Place& from : places) {
+    const std::string path = folder_.file("from " + from.name());
+    const State saved = save(from, path);
+    EXPECT_GT(saved.tensors.size(), 3U);
+    for (const Place& to : places)
+      EXPECT_TRUE(are_equal(restore(to, path), saved)) << from.name() << " to " << to.name();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Optimizers, CheckpointSizes,
+                         ::testing::Values("sgd", "adam", "adamw", "adagrad", "rmsprop"));
+
+// Rows, slots and counts of a table go to another number of servers.
+TEST(CheckpointOfTables, HasTheirRowsByKey) {
+  const testing::TemporaryFolder folder;
+  TestCluster two({.workers = 1, .ps = 2, .command = {COHORT_COMMAND, "server"}});
+  TestCluster three({.workers = 1, .ps = 3, .command = {COHORT_COMMAND, "server"}});
+  const EmbeddingTableOptions options{
+      .dim = 4, .initializer = Initializer::random_normal(0, 0.5), .min_count = 2};
+  const at::Tensor keys = torch::arange(1000, torch::kLong) * 7919;
+  at::Tensor rows;
+  const auto step = [&](const EmbeddingTable& table, const Optimizer& optimizer,
+                        const at::Tensor& of_keys) {
+    optimizer.minimize(table.lookup(of_keys).square().sum());
+  };
+  at::Tensor after_one_more;
+  {
+    ParameterServerStrategy strategy(two.resolver(), {.cluster = {.seed = 5}});
+    const EmbeddingTable table = strategy.embedding_table("table", options);
+    const Adagrad optimizer({table.variable()}, {.learning_rate = 0.1});
+    for (int i = 0; i < 3; ++i)
+      strategy.run([&] { step(table, optimizer, keys.slice(0, 0, 900)); });
+    strategy.run([&] { step(table, optimizer, keys.slice(0, 900)); });  // one of two updates
+    Checkpoint(strategy).write(folder.file("c"));
+    rows = table.lookup(keys);
+    strategy.run([&] { step(table, optimizer, keys); });
+    after_one_more = table.lookup(keys);
+  }
+  ParameterServerStrategy strategy(three.resolver(), {.cluster = {.seed = 5}});
+  const EmbeddingTable table = strategy.embedding_table("table", options);
+  const Adagrad optimizer({table.variable()}, {.learning_rate = 0.1});
+  strategy.run([&] { step(table, optimizer, keys + 1); });  // rows that the restore removes
+  Checkpoint(strategy).read(folder.file("c")).assert_consumed();
+  EXPECT_TRUE(torch::equal(table.lookup(keys), rows));
+  strategy.run([&] { step(table, optimizer, keys); });
+  EXPECT_TRUE(torch::equal(table.lookup(keys), after_one_more));
+}
+
+TEST(CheckpointOfServers, WaitsForNoClosure) {
+  const testing::TemporaryFolder folder;
+  TestCluster cluster({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}});
+  ParameterServerStrategy strategy(cluster.resolver());
+  const Variable count = strategy.variable("count", torch::zeros({}, torch::kLong));
+  const Variable flag = strategy.variable("flag", torch::zeros({}, torch::kLong));
+  ClusterCoordinator coordinator(strategy);
+  const Function step([&] {
+    flag.wait_until_positive();
+    count.assign_add(1);
+  });
+  coordinator.schedule(step);
+  const Checkpoint checkpoint(strategy);
+  EXPECT_THAT([&] { checkpoint.write(folder.file("c")); },
+              throws_error(ErrorCode::failed_precondition, "call join()"));
+  flag.assign(1);
+  coordinator.join();
+  checkpoint.write(folder.file("c"));
+  count.assign(0);
+  checkpoint.read(folder.file("c"));
+  EXPECT_EQ(count.read().item<std::int64_t>(), 1);
+}
+
+}  // namespace
+}  // namespace cohort
