@@ -5,10 +5,12 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <cstdlib>
 #include <functional>
 #include <map>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/checkpoint/checkpoint.h"
@@ -112,6 +114,19 @@ class CheckpointSizes : public ::testing::TestWithParam<const char*> {
     });
   }
 
+  // Each source and each target comes once for each optimizer, in other pairs. With
+  // COHORT_ALL_PAIRS=1 in the environment all pairs come, in two minutes.
+  static std::vector<std::size_t> targets_of(std::size_t source, std::size_t count) {
+    const char* const all = std::getenv("COHORT_ALL_PAIRS");
+    std::vector<std::size_t> targets;
+    if (all == nullptr || std::string_view(all) != "1") {
+      const std::size_t rule = std::string_view(GetParam()).size();
+      return {(source * 5 + rule) % count};
+    }
+    for (std::size_t target = 0; target < count; ++target) targets.push_back(target);
+    return targets;
+  }
+
   testing::TemporaryFolder folder_;
 
  private:
@@ -175,12 +190,15 @@ TEST_P(CheckpointSizes, FitEachOther) {
   std::vector<Place> places{{Kind::none, 1}};
   for (const Kind kind : {Kind::replicas, Kind::workers, Kind::servers, Kind::shards})
     for (const int count : {1, 2, 3}) places.push_back({kind, count});
-  for (const Place& from : places) {
+  for (std::size_t i = 0; i < places.size(); ++i) {
+    const Place& from = places[i];
     const std::string path = folder_.file("from " + from.name());
     const State saved = save(from, path);
     EXPECT_GT(saved.tensors.size(), 3U);
-    for (const Place& to : places)
+    for (const std::size_t target : targets_of(i, places.size())) {
+      const Place& to = places[target];
       EXPECT_TRUE(are_equal(restore(to, path), saved)) << from.name() << " to " << to.name();
+    }
   }
 }
 

@@ -111,7 +111,8 @@ KeptCheckpoints::KeptCheckpoints(std::string folder)
   fs::directory_iterator entries(folder_, error);
   for (; !error && entries != fs::directory_iterator(); entries.increment(error)) {
     const std::string name = entries->path().filename().string();
-    if (!name.starts_with(kPrefix) || name.find(kPartialSuffix) == std::string::npos) continue;
+    const bool is_own = name.starts_with(kPrefix) || name.starts_with(kLatest);
+    if (!is_own || name.find(kPartialSuffix) == std::string::npos) continue;
     std::error_code ignored;
     fs::remove_all(entries->path(), ignored);
   }
