@@ -14,7 +14,6 @@
 #include <random>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint_files/kept_checkpoints.h"
@@ -62,8 +61,7 @@ class Saved {
 
 bool has_saved_after(std::int64_t step, const std::string& path) {
   if (!std::filesystem::exists(path)) return false;
-  const std::vector<std::int64_t> steps = checkpoint::steps_in(path);
-  return !steps.empty() && steps.back() > step;
+  return checkpoint::latest_in(path).value_or(0) > step;
 }
 
 TEST(KilledSave, LeavesAWholeCheckpoint) {
