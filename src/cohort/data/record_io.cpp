@@ -2,7 +2,7 @@
 #include "cohort/data/record_io.h"
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/file_sink.h"
+#include "cohort/data/file_sink.h"
 #include "cohort/data/files/record_scanner.h"
 
 namespace cohort {

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "cohort/data/files/file_sink.h"
+#include "cohort/data/file_sink.h"
 #include "cohort/data/record_io.h"
 
 namespace cohort::data {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "cohort/core/error.h"
-#include "cohort/data/files/file_sink.h"
+#include "cohort/data/file_sink.h"
 #include "cohort/data/files/record_scanner.h"
 
 namespace cohort::data {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/data/files/file_sink.h"
+#include "cohort/data/file_sink.h"
 
 #include <fcntl.h>
 #include <unistd.h>
