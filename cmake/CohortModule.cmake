@@ -225,20 +225,27 @@ function(cohort_link_whole target)
   target_link_libraries(${target} PRIVATE ${ARGN})
 endfunction()
 
-# Generated protobuf and gRPC code; its headers are private to the module.
+# Generated protobuf code, and gRPC's for files with a service; its headers are private to the module.
 function(cohort_protos target)
   foreach(proto ${ARGN})
     get_filename_component(stem ${proto} NAME_WE)
     set(out ${CMAKE_CURRENT_BINARY_DIR}/${stem})
-    add_custom_command(OUTPUT ${out}.pb.cc ${out}.pb.h ${out}.grpc.pb.cc ${out}.grpc.pb.h
+    file(STRINGS ${proto} services REGEX "^service ")
+    set(generated ${out}.pb.cc ${out}.pb.h)
+    set(grpc)
+    if(services)
+      list(APPEND generated ${out}.grpc.pb.cc ${out}.grpc.pb.h)
+      set(grpc --grpc_out=${CMAKE_CURRENT_BINARY_DIR} --plugin=protoc-gen-grpc=${COHORT_GRPC_PLUGIN})
+    endif()
+    add_custom_command(OUTPUT ${generated}
       COMMAND protobuf::protoc --proto_path=${CMAKE_CURRENT_SOURCE_DIR} --cpp_out=${CMAKE_CURRENT_BINARY_DIR}
-              --grpc_out=${CMAKE_CURRENT_BINARY_DIR} --plugin=protoc-gen-grpc=${COHORT_GRPC_PLUGIN}
-              ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
+              ${grpc} ${CMAKE_CURRENT_SOURCE_DIR}/${proto}
       DEPENDS ${proto} VERBATIM)
-    set_source_files_properties(${out}.pb.cc ${out}.grpc.pb.cc PROPERTIES
-      COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON)
-    target_sources(${target} PRIVATE ${out}.pb.cc ${out}.grpc.pb.cc ${out}.pb.h ${out}.grpc.pb.h)
-    add_custom_target(${target}_${stem}_generated DEPENDS ${out}.pb.h ${out}.grpc.pb.h)
+    set(sources ${generated})
+    list(FILTER sources INCLUDE REGEX "\\.cc$")
+    set_source_files_properties(${sources} PROPERTIES COMPILE_OPTIONS -w SKIP_PRECOMPILE_HEADERS ON)
+    target_sources(${target} PRIVATE ${generated})
+    add_custom_target(${target}_${stem}_generated DEPENDS ${generated})
     add_dependencies(${target} ${target}_${stem}_generated)
     add_dependencies(cohort_generated ${target}_${stem}_generated)
   endforeach()
