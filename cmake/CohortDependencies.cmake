@@ -16,6 +16,7 @@ set_property(TARGET PkgConfig::GRPC PROPERTY INTERFACE_COMPILE_OPTIONS ${grpc_op
 pkg_check_modules(CRYPTO REQUIRED IMPORTED_TARGET libcrypto)
 find_program(COHORT_GRPC_PLUGIN grpc_cpp_plugin REQUIRED)
 find_package(ZLIB REQUIRED)
+find_package(PNG REQUIRED)  # images for TensorBoard
 # Makes the checksums of long records fast; without it they are right all the same.
 pkg_check_modules(ISAL IMPORTED_TARGET libisal)
 # The hash of tf.strings.to_hash_bucket_fast. It comes without a CMake package.

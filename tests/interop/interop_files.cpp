@@ -11,6 +11,7 @@
 #include "cohort/data/record_io.h"
 #include "tests/interop/json_form.h"
 #include "tests/interop/json_pipeline.h"
+#include "tests/interop/json_summaries.h"
 
 namespace cohort::interop {
 namespace {
@@ -72,6 +73,11 @@ Json write_sequences(const Request& request, const Json& examples) {
 
 Json write_index(const Request& request, const Json&) { return write_record_index(request.path); }
 
+Json write_summary_files(const Request& request, const Json& summaries) {
+  write_summaries(request.path, summaries);
+  return summaries.size();
+}
+
 Json read_elements(const Request&, const Json& pipeline) { return elements_of(pipeline); }
 
 struct Command {
@@ -89,6 +95,7 @@ const std::map<std::string, Command>& commands() {
       {"read-sequences", {"prints the SequenceExamples of PATH", false, read_sequences}},
       {"write-sequences", {"writes SequenceExamples to PATH", true, write_sequences}},
       {"write-index", {"writes PATH.index", false, write_index}},
+      {"write-summaries", {"writes summaries into folder PATH", true, write_summary_files}},
       {"read-elements", {"prints the elements of a pipeline", true, read_elements}},
   };
   return kCommands;
