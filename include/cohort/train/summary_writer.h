@@ -39,7 +39,7 @@ struct SummaryWriterOptions {
   Duration flush_interval = std::chrono::minutes(2);
   // How long a call waits for the disk: for room in the queue, in flush() and close().
   Duration timeout = std::chrono::minutes(1);
-  Clock* clock = nullptr;  // for waits; nullptr: the machine's
+  Clock* clock = nullptr;  // for waits, which outlives the writer; nullptr: the machine's
 };
 
 // Writes a file of its own into `folder`. A thread does it, so a call costs about a microsecond; if

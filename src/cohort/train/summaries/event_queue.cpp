@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/train/summaries/event_queue.h"
 
+#include <algorithm>
 #include <deque>
 #include <optional>
 #include <utility>
@@ -84,6 +85,36 @@ struct EventQueue::State {
     await(options.timeout, [&]() COHORT_REQUIRES(mutex) { return has_room(more); });
   }
 
+  void push(EventEntry entry) {
+    const Lock lock(mutex);
+    throw_failure();
+    COHORT_CHECK(!is_closing, ErrorCode::failed_precondition,
+                 "[train.summary_writer] expected an open writer, got '", path,
+                 "', which was closed; call close() after the last summary");
+    if (!has_room(entry.bytes)) await_room(entry.bytes);
+    const bool was_worth_writing = is_worth_writing() && callers_without_room == 0;
+    bytes += entry.bytes;
+    ++elements;
+    ++pushed;
+    waiting.push_back(std::move(entry));
+    if (!was_worth_writing && is_worth_writing()) has_work.notify_one();
+  }
+  void flush(Duration timeout) {
+    const Lock lock(mutex);
+    throw_failure();
+    if (has_ended) return;
+    const std::uint64_t wanted = pushed;
+    flush_wanted = std::max(flush_wanted, wanted);
+    has_work.notify_one();
+    await(timeout, [&, this]() COHORT_REQUIRES(mutex) { return flushed >= wanted || has_ended; });
+  }
+  void close() {
+    const Lock lock(mutex);
+    is_closing = true;
+    has_work.notify_one();
+    await(options.timeout, [this]() COHORT_REQUIRES(mutex) { return has_ended; });
+  }
+
   Batch next_batch() {
     const Lock lock(mutex);
     has_work.wait(
@@ -151,42 +182,10 @@ EventQueue::~EventQueue() {
   value_of(&State::has_ended) ? thread_.join() : thread_.detach();
 }
 
-void EventQueue::push(EventEntry entry) {
-  State& state = *state_;
-  const Lock lock(state.mutex);
-  state.throw_failure();
-  COHORT_CHECK(!state.is_closing, ErrorCode::failed_precondition,
-               "[train.summary_writer] expected an open writer, got '", state.path,
-               "', which was closed; call close() after the last summary");
-  if (!state.has_room(entry.bytes)) state.await_room(entry.bytes);
-  const bool was_worth_writing = state.is_worth_writing() && state.callers_without_room == 0;
-  state.bytes += entry.bytes;
-  ++state.elements;
-  ++state.pushed;
-  state.waiting.push_back(std::move(entry));
-  if (!was_worth_writing && state.is_worth_writing()) state.has_work.notify_one();
-}
+void EventQueue::push(EventEntry entry) { state_->push(std::move(entry)); }
 
-void EventQueue::flush(Duration timeout) {
-  State& state = *state_;
-  const Lock lock(state.mutex);
-  state.throw_failure();
-  if (state.has_ended) return;
-  const std::uint64_t wanted = state.pushed;
-  state.flush_wanted = std::max(state.flush_wanted, wanted);
-  state.has_work.notify_one();
-  state.await(timeout, [&]() COHORT_REQUIRES(state.mutex) {
-    return state.flushed >= wanted || state.has_ended;
-  });
-}
+void EventQueue::flush(Duration timeout) { state_->flush(timeout); }
 
-void EventQueue::close() {
-  State& state = *state_;
-  const Lock lock(state.mutex);
-  state.is_closing = true;
-  state.has_work.notify_one();
-  state.await(state.options.timeout,
-              [&]() COHORT_REQUIRES(state.mutex) { return state.has_ended; });
-}
+void EventQueue::close() { state_->close(); }
 
 }  // namespace cohort::train

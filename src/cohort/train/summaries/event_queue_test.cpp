@@ -185,6 +185,7 @@ TEST_F(EventQueueTest, EndsAlthoughTheDiskDoesNotAnswer) {
   end.join();
   EXPECT_THAT(warnings.text(), HasSubstr("summaries are missing"));
   disk->set_stalled(false);
+  EXPECT_THAT(disk->await_flushed(1), ElementsAre(1));  // the thread needs the clock no more
 }
 
 TEST_F(EventQueueTest, ThrowsTheErrorOfTheDiskFromThenOn) {
