@@ -13,6 +13,7 @@
 // just before the file gets its name.
 // SIGNAL_AT_REBUILD=NUMBER: it sends itself this signal before it first calls rebuild().
 // REBUILD_SECONDS=NUMBER: how long a rebuild() waits, instead of 20 seconds.
+// STOPS_TOGETHER=1: after a SIGTERM or SIGINT at one worker, all save the same step and end.
 // REPLICAS=NUMBER: it has so many replicas, which multiply large matrices, too.
 // It writes a line for each step, error and rebuild, and at the end how far its weights are from
 // those of one process.
@@ -43,6 +44,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -176,7 +178,16 @@ void save_now_and_then(const Model& model, std::int64_t& saved) {
   say("saved");
 }
 
+bool stops_now(const std::optional<StopSignals>& signals, Strategy& strategy, const Model& model) {
+  if (!signals || !signals->agreed(strategy)) return false;
+  save_values(std::getenv("SAVE_TO"), {{"num_steps", model.num_steps}});
+  say("stops at step " + std::to_string(step_of(model)));
+  return true;
+}
+
 int train(const Arguments& arguments) {
+  std::optional<StopSignals> signals;
+  if (std::getenv("STOPS_TOGETHER") != nullptr) signals.emplace();
   const std::int64_t steps = std::stoll(arguments.values.at(0));
   const std::chrono::milliseconds timeout(std::stoll(arguments.values.at(1)));
   const std::int64_t rebuild_every =
@@ -214,6 +225,7 @@ int train(const Arguments& arguments) {
       model.step(strategy, strategy.worker(), strategy.num_workers());
       const std::int64_t step = step_of(model);
       say("step " + std::to_string(step));
+      if (stops_now(signals, strategy, model)) return signals->exit_code();
       if (strategy.num_workers() < all_workers && step % rebuild_every == 0) rebuild();
       // A worker that was left behind would find nobody later.
       const int attempts_max = rebuild_every < steps && step == steps ? 20 : 0;

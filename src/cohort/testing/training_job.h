@@ -40,7 +40,8 @@ class TrainingJob {
     int signalled = -1;        // the worker that gets a signal when it saves or rebuilds
     int signal = 0;
     std::string signal_when = "SIGNAL_AT_SAVE";
-    int rebuild_seconds = 20;  // how long a rebuild() waits for a worker that is stopped
+    int rebuild_seconds = 20;     // how long a rebuild() waits for a worker that is stopped
+    bool stops_together = false;  // after a signal at one of them, all save and end
   };
   // `program`: the file of training_worker.
   TrainingJob(std::string program, std::string backend, Options options)
@@ -72,6 +73,7 @@ class TrainingJob {
     }
     environment.emplace_back("REBUILD_SECONDS", std::to_string(options_.rebuild_seconds));
     if (!options_.save_to.empty()) environment.emplace_back("SAVE_TO", options_.save_to);
+    if (options_.stops_together) environment.emplace_back("STOPS_TOGETHER", "1");
     if (i == options_.signalled)
       environment.emplace_back(options_.signal_when, std::to_string(options_.signal));
     std::vector<std::string> words = arguments_;

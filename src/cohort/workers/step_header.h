@@ -20,7 +20,8 @@ class StepHeader {
   static constexpr std::size_t kSurprises = 4;  // workers that have what the plan does not contain
   static constexpr std::size_t kWritten = 5;    // workers on which something has written values
   static constexpr std::size_t kRandom = 6;     // workers that draw random numbers in this run
-  static constexpr std::size_t kFirstMask = 7;  // of each variable: workers with a gradient
+  static constexpr std::size_t kStop = 7;       // workers that are to stop: StopFlag
+  static constexpr std::size_t kFirstMask = 8;  // of each variable: workers with a gradient
 
   // `is_early`: with early() and unready().
   StepHeader(std::size_t variables, std::uint64_t workers, bool is_early)

@@ -318,6 +318,18 @@ at::Tensor StrategyWorkers::all_gather(const WorkerRequest& request, const at::T
   return gathered;
 }
 
+bool StrategyWorkers::agree_to_stop(bool wants) {
+  stop_.want(wants);
+  if (const std::optional<bool> known = stop_.take(epoch())) return *known;
+  const std::vector<Bytes> all = exchange(
+      {.call = "train.stop_signals", .combines = false},
+      [wants] { return Message{.text = "StopSignals::agreed()", .bytes = {std::byte{wants}}}; });
+  const bool any = std::ranges::any_of(
+      all, [](const Bytes& own) { return own.size() == 1 && own[0] != std::byte{0}; });
+  note_stop(any);
+  return stop_.take(epoch()).value_or(any);
+}
+
 // A barrier is no call of any other worker, unless that one has failed too: so the others find out
 // that their call is another one, and ask why.
 void StrategyWorkers::tell_failure() {

@@ -22,6 +22,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
+#include "cohort/workers/stop_flag.h"
 
 namespace cohort::internal {
 
@@ -100,6 +101,13 @@ class COHORT_API StrategyWorkers {
   at::Tensor reduce_scatter(const WorkerRequest& request, const at::Tensor& tensor);
   at::Tensor all_gather(const WorkerRequest& request, const at::Tensor& tensor, std::int64_t axis);
 
+  // Whether a worker wants to stop: the same answer on all, which make this call at the same point.
+  // A message, unless the flags have travelled with the sums of a step since the last call.
+  bool agree_to_stop(bool wants);
+  // The flag that a sum of a step takes along, and the one that has come with it.
+  bool wants_stop() const { return stop_.is_wanted(); }
+  void note_stop(bool any) { stop_.note(any, epoch()); }
+
   // Around a run: a worker that fails there tells the others, who may wait for it.
   void begin_run() {
     has_failed_together_.store(false, std::memory_order_relaxed);
@@ -147,6 +155,7 @@ class COHORT_API StrategyWorkers {
   std::atomic<bool> has_failed_together_ = false;  // the last call has thrown on all workers
   std::atomic<bool> is_introduced_ = false;
   std::atomic<std::uint64_t> num_runs_ = 0;  // in this group; for messages
+  StopFlag stop_;
   mutable Mutex mutex_;
   std::shared_ptr<collective::Group> group_ COHORT_GUARDED_BY(mutex_);
   Mutex callback_mutex_;

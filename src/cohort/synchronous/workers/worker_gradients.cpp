@@ -293,6 +293,7 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step, const StepNum
   }
   header.set(StepHeader::kWritten, step.is_written());
   header.set(StepHeader::kRandom, RunSeed::is_taken_here());
+  header.set(StepHeader::kStop, workers_->wants_stop());
   std::vector<std::size_t> planned;
   for (std::size_t i = 0; i < count; ++i) {
     const Layout layout = step.layout(i);
@@ -314,6 +315,7 @@ bool WorkerGradients::reduce_planned(Plan& plan, const Step& step, const StepNum
     workers_->exchange({.call = plan.call, .text = text_of(plan, numbers)},
                        [] { return StrategyWorkers::Message{}; });
   }
+  workers_->note_stop(header.get(StepHeader::kStop) > 0);
   if (header.get(StepHeader::kRandom) > 0) RunSeed::take_here();
   if (!header.are_alike(StepHeader::kValues) || header.get(StepHeader::kWritten) > 0)
     compare_values(*workers_, step.call, step.variables, step.state);
