@@ -181,7 +181,7 @@ TEST_F(WorkersThatStop, StayStopped) {
   });
 }
 
-// What was agreed on before a failure may not have reached all of them.
+// An agreement from before a failure may not have reached all of them.
 TEST_F(WorkersThatStop, AgreeAnewAfterAFailure) {
   on_two([](Worker& worker) {
     EXPECT_TRUE(worker.agrees(worker.rank() == 0));

@@ -9,8 +9,8 @@
 
 namespace cohort::internal {
 
-// The flag of one worker. Those of all workers travel with the sums of a step (StepHeader::kStop),
-// whose result is the same on all; so what they do next is the same, too. Thread-safe.
+// The flag of one worker. It travels with the sums of a step (StepHeader::kStop), whose result is
+// the same on all workers; so all of them do the same next. Thread-safe.
 class StopFlag {
  public:
   void want(bool is_wanted) {
