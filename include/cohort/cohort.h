@@ -33,6 +33,7 @@
 #include "cohort/function/function.h"
 #include "cohort/function/inspection.h"
 #include "cohort/function/registry.h"
+#include "cohort/metrics/metrics.h"
 #include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/server/server.h"
