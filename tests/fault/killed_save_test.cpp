@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A process that is killed while it saves leaves a whole checkpoint: the one that it saved before, or
-// the new one.
+// A process that is killed while it saves leaves a whole checkpoint: the one that it saved before,
+// or the new one.
 #include <ATen/Parallel.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <torch/torch.h>
@@ -13,10 +14,10 @@
 #include <filesystem>
 #include <random>
 #include <string>
-#include <thread>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint_files/kept_checkpoints.h"
+#include "cohort/core/clock.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/temporary_folder.h"
 
@@ -80,10 +81,10 @@ TEST(KilledSave, LeavesAWholeCheckpoint) {
     }
     while (!has_saved_after(last, path)) {
       ASSERT_EQ(::waitpid(child, nullptr, WNOHANG), 0) << "it has ended by itself";
-      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ::poll(nullptr, 0, 1);
     }
-    // At any point of a later save.
-    std::this_thread::sleep_for(std::chrono::microseconds(random() % 30'000));
+    const Deadline any_moment = Deadline::after(std::chrono::microseconds(random() % 30'000));
+    while (!any_moment.has_expired()) ::poll(nullptr, 0, 0);
     ASSERT_EQ(::kill(child, SIGKILL), 0);
     ASSERT_EQ(::waitpid(child, nullptr, 0), child);
     const std::int64_t step = Saved(path).restore();
