@@ -119,7 +119,7 @@ INSTANTIATE_TEST_SUITE_P(
                 [](Json& json) {
                   json["positions"] = {{"data", 1}};
                 }}),
-    [](const auto& info) { return std::string(info.param.name); });
+    [](const auto& each) { return std::string(each.param.name); });
 
 // Members of any kind in any place, with a checksum that fits: an error or a manifest, never worse.
 TEST(ManifestTest, AnyTextIsSafe) {
@@ -135,7 +135,7 @@ TEST(ManifestTest, AnyTextIsSafe) {
     Json json = whole;
     // The member itself, or one that it is in.
     Json::json_pointer pointer(place.key());
-    for (unsigned up = random() % 3; up > 0 && !pointer.parent_pointer().empty(); --up)
+    for (auto up = random() % 3; up > 0 && !pointer.parent_pointer().empty(); --up)
       pointer = pointer.parent_pointer();
     json[pointer] = others[random() % others.size()];
     try {
