@@ -18,10 +18,13 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <limits>
+#include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <vector>
 
@@ -327,6 +330,45 @@ TEST_F(SummaryWriterTest, OfSeveralWorkersTheFirstOneWrites) {
     return 0;
   });
   EXPECT_EQ(only_value().simple_value(), 0);
+}
+
+// A worker that others may leave behind, or that is the first one that is left.
+class WorkerOfAFakeStrategy final : public Strategy {
+ public:
+  std::string_view name() const override { return "fake"; }
+  int num_replicas_in_sync() const override { return 2; }
+  std::vector<std::string> worker_devices() const override { return {"CPU:0"}; }
+  std::vector<std::string> parameter_devices() const override { return {"CPU:0"}; }
+  bool is_first = false;
+
+ protected:
+  void run_replicas(const std::function<void(ReplicaContext&)>& /*body*/) override {}
+  std::shared_ptr<const input::InputHost> input_host() override { return nullptr; }
+  internal::StrategyTraits traits() const override {
+    return {.is_multi_worker = true, .is_first_worker = is_first};
+  }
+};
+
+TEST_F(SummaryWriterTest, GoesOnInAWorkerThatBecomesTheFirst) {
+  WorkerOfAFakeStrategy strategy;
+  SummaryWriter writer(strategy, path);
+  writer.scalar("loss", 1, kStep - 1);
+  writer.flush();
+  EXPECT_THAT(files("tfevents"), SizeIs(0));
+  strategy.is_first = true;
+  writer.scalar("loss", 2, kStep);
+  writer.close();
+  EXPECT_EQ(only_value().simple_value(), 2);
+}
+
+TEST_F(SummaryWriterTest, IsClosedInAWorkerThatBecomesTheFirstLater) {
+  WorkerOfAFakeStrategy strategy;
+  SummaryWriter writer(strategy, path);
+  writer.close();
+  strategy.is_first = true;
+  EXPECT_THAT([&] { writer.scalar("loss", 1, 0); },
+              throws_error(ErrorCode::failed_precondition, "which was closed"));
+  EXPECT_THAT(files("tfevents"), SizeIs(0));
 }
 
 TEST_F(SummaryWriterTest, OfSeveralReplicasTheFirstOneWrites) {
