@@ -43,6 +43,7 @@
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/train/early_stopping.h"
+#include "cohort/train/evaluation.h"
 #include "cohort/train/stop_signals.h"
 #include "cohort/train/summary_writer.h"
 #include "cohort/variable/initializer.h"

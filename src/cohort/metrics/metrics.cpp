@@ -65,8 +65,8 @@ void MeanSquaredError::update(const LabeledRows& batch) const {
                TensorSpec::of(batch.labels).to_string(), " and ",
                TensorSpec::of(batch.predictions).to_string(), " (metric '", name(), "')");
   RowFilter rows(name(), predictions, batch.weights);
-  const at::Tensor errors =
-      row_means(predictions.to(at::kDouble).sub(labels.to(at::kDouble)).square());
+  const at::Tensor errors = row_means(
+      predictions.to(at::kDouble).sub(labels.to(predictions.device(), at::kDouble)).square());
   rows.require(errors.isfinite(), "labels and predictions whose squared error is finite", errors);
   state().add_mean(rows, errors);
 }

@@ -14,6 +14,7 @@
 #include "cohort/parameter_server_strategy/filled_stand_ins.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/strategy/contexts.h"
+#include "cohort/strategy/eval_mode.h"
 #include "cohort/variable/eager_step.h"
 
 namespace cohort::detail {
@@ -107,6 +108,11 @@ void ParameterServerHome::check_module_use(std::string_view /*module*/) const {
       "[strategy.replicate] the module lives on the parameter servers and can be used "
       "inside a step only; "
       "call snapshot() for an ordinary local module with the current values");
+}
+
+// Steps restore the modes of all modules.
+void ParameterServerHome::note_module_use(const std::shared_ptr<internal::ModuleUse>& module) {
+  internal::EvalModeScope::note_use(*module);
 }
 
 void ParameterServerHome::check_outside_step(std::string_view call) const {

@@ -106,6 +106,7 @@ class COHORT_API ParameterServerHome final
   void check_use(std::string_view method, std::string_view variable) const override;
   bool is_of_one_strategy() const override { return true; }
   void check_module_use(std::string_view module) const override;
+  void note_module_use(const std::shared_ptr<internal::ModuleUse>& module) override;
   void write(std::span<const VariableWrite> writes) override;
   void check_outside_step(std::string_view call) const override;
 

@@ -6,6 +6,7 @@
 #include <set>
 #include <string>
 
+#include "cohort/strategy/eval_mode.h"
 #include "cohort/strategy/module_memory.h"
 
 namespace cohort::internal {
@@ -28,8 +29,13 @@ std::vector<std::vector<bool>> UsedModules::modes() {
   return all;
 }
 
-// Only the first use in a run takes the lock.
 void UsedModules::note_use(const std::shared_ptr<ModuleUse>& module) {
+  keep_modes(module);
+  EvalModeScope::note_use(*module);
+}
+
+// Only the first use in a run takes the lock.
+void UsedModules::keep_modes(const std::shared_ptr<ModuleUse>& module) {
   if (module->last_run == scope_) return;
   const Lock lock(mutex_);
   if (open_scopes_ == 0 || module->last_run == scope_) return;

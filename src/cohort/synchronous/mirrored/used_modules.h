@@ -53,6 +53,7 @@ class UsedModules {
     std::shared_ptr<ModuleUse> module;
     std::vector<bool> before;
   };
+  void keep_modes(const std::shared_ptr<ModuleUse>& module);
   void restore_modes() const COHORT_REQUIRES(mutex_);
   void check_memory() COHORT_REQUIRES(mutex_);
 
