@@ -2,6 +2,7 @@
 // Metrics over replicas and workers, by run() and function(), have the numbers of one process.
 #include <ATen/TensorOperators.h>
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/equal.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
@@ -124,9 +125,12 @@ class MetricsOverReplicas : public ::testing::Test {
   MetricsOverReplicas() { at::manual_seed(seed_.value()); }
 
   std::size_t draw(std::size_t below) { return random_() % below; }
-  // Batches of few sizes, each of which is traced, with at least one row in all.
+  // Batches of few sizes, each of which is traced.
   std::vector<Rows> draw_batches() {
     std::vector<Rows> batches = {Rows::random(16)};
+    // Both labels of a curve have a weight.
+    batches[0].labels.slice(0, 0, 2).copy_(at::arange(2, at::TensorOptions(at::kLong)));
+    batches[0].weights.slice(0, 0, 2).fill_(1);
     for (std::size_t i = draw(4); i > 0; --i)
       batches.push_back(Rows::random(std::vector<std::int64_t>{0, 3, 16}[draw(3)]));
     return batches;
