@@ -199,8 +199,9 @@ void MirroredHome::import_state(const Variable& handle, const VariableRecord& re
                "; export them without is_by_replica");
   if (is_of_all) {
     VariableRecord own = record;
-    own.values.assign(record.values.begin() + first_replica(),
-                      record.values.begin() + first_replica() + static_cast<std::ptrdiff_t>(variable.size()));
+    own.values.assign(
+        record.values.begin() + first_replica(),
+        record.values.begin() + first_replica() + static_cast<std::ptrdiff_t>(variable.size()));
     variable.take(own, /*may_keep=*/false);
     return variable.doubt_values();
   }
