@@ -86,15 +86,15 @@ class EvaluationOnReplicas : public ::testing::TestWithParam<bool> {
   MirroredStrategy two{devices(2)};
   Replicated<EvaluatedNet> net = two.replicate([] { return EvaluatedNet(); });
   Measures measures = measures_in(two);
-  train::Evaluation evaluation_of(const DistributedDataset& data) {
-    return train::Evaluation(
+  Evaluation evaluation_of(const DistributedDataset& data) {
+    return Evaluation(
         two, [this](const at::Tensor& numbers) { measures.update(net, numbers); }, data,
         {.metrics = {measures.loss, measures.accuracy}, .is_traced = GetParam()});
   }
 };
 
 TEST_P(EvaluationOnReplicas, HasTheNumbersOfAPlainLoop) {
-  const train::Evaluation evaluation =
+  const Evaluation evaluation =
       evaluation_of(two.distribute_dataset(Dataset::range(103).batch(10)));
   EXPECT_EQ(evaluation.run(), 11U);
   measures.expect(measured_alone(net.snapshot(), 103), 103);
@@ -123,7 +123,7 @@ INSTANTIATE_TEST_SUITE_P(RunAndFunction, EvaluationOnReplicas, ::testing::Bool()
 TEST(Evaluation, TrainInTheStepStaysInEffect) {
   MirroredStrategy one(devices(1));
   const auto net = one.replicate([] { return EvaluatedNet(); });
-  const train::Evaluation evaluation(
+  const Evaluation evaluation(
       one,
       [&](const at::Tensor&) {
         EXPECT_FALSE(net->is_training());
@@ -143,7 +143,7 @@ TEST(Evaluation, OneDeviceOrNoStrategyIsEnough) {
     const Measures measures = measures_in(*strategy);
     EvaluatedNet net;
     net->eval();
-    const train::Evaluation evaluation(
+    const Evaluation evaluation(
         *strategy,
         [&](const at::Tensor& numbers) {
           measures.accuracy.update(
@@ -172,7 +172,7 @@ TEST(Evaluation, WorkersMayHaveDifferentNumbersOfRowsOrNone) {
             const auto i = static_cast<std::size_t>(input.input_pipeline_id);
             return Dataset::range(bounds[i + 1], {.start = bounds[i]}).batch(5);
           });
-      const train::Evaluation evaluation(
+      const Evaluation evaluation(
           strategy, [&](const at::Tensor& numbers) { measures.update(net, numbers); }, data,
           {.metrics = {measures.loss, measures.accuracy}});
       const Measured expected = measured_alone(net.snapshot(), 40);
@@ -196,7 +196,7 @@ TEST(Evaluation, OnParameterServersSeesAllUpdates) {
     sgd.minimize(torch::cross_entropy_loss(net->forward(inputs_of(numbers)), labels_of(numbers)));
   });
   int traces = 0;
-  const train::Evaluation evaluation(coordinator,
+  const Evaluation evaluation(coordinator,
                                      [&](Iterator& rows) {
                                        ++traces;
                                        EXPECT_FALSE(net->is_training());
@@ -218,7 +218,7 @@ TEST(Evaluation, AnErrorOfTheStepPasses) {
   MirroredStrategy two(devices(2));
   const auto scope = two.scope();
   const metrics::Accuracy accuracy;
-  const train::Evaluation evaluation(
+  const Evaluation evaluation(
       two,
       [&](const at::Tensor& numbers) {
         accuracy.update({.labels = numbers, .predictions = torch::zeros({numbers.size(0), 5})});

@@ -3,7 +3,7 @@
 // runs over each row once, without gradients and with modules in eval mode.
 //
 //   const metrics::Accuracy accuracy;
-//   const train::Evaluation validation(strategy, [&](const at::Tensor& x, const at::Tensor& y) {
+//   const Evaluation validation(strategy, [&](const at::Tensor& x, const at::Tensor& y) {
 //     accuracy.update({.labels = y, .predictions = net->forward(x)});
 //   }, strategy.distribute_dataset(held_out.batch(256)), {.metrics = {accuracy}});
 //   for (int epoch = 0; epoch < 10; ++epoch) {
@@ -70,7 +70,7 @@ COHORT_API std::uint64_t for_each_step(const DistributedDataset& data, const cha
 
 }  // namespace cohort::internal
 
-namespace cohort::train {
+namespace cohort {
 
 struct EvaluationOptions {
   // These begin each run() without rows: Metric::reset().
@@ -140,4 +140,4 @@ class COHORT_API Evaluation {
   std::function<std::uint64_t()> pass_;
 };
 
-}  // namespace cohort::train
+}  // namespace cohort

@@ -21,12 +21,9 @@ std::uint64_t for_each_step(const DistributedDataset& data, const char* file, in
 
 }  // namespace internal
 
-namespace train {
-
 std::uint64_t Evaluation::run() const {
   for (const metrics::Metric& metric : metrics_) metric.reset();
   return pass_();
 }
 
-}  // namespace train
 }  // namespace cohort
