@@ -87,9 +87,9 @@ class EvaluationOnReplicas : public ::testing::TestWithParam<bool> {
   Replicated<EvaluatedNet> net = two.replicate([] { return EvaluatedNet(); });
   Measures measures = measures_in(two);
   Evaluation evaluation_of(const DistributedDataset& data) {
-    return Evaluation(
-        two, [this](const at::Tensor& numbers) { measures.update(net, numbers); }, data,
-        {.metrics = {measures.loss, measures.accuracy}, .is_traced = GetParam()});
+    return Evaluation(two, [this](const at::Tensor& numbers) { measures.update(net, numbers); },
+                      data,
+                      {.metrics = {measures.loss, measures.accuracy}, .is_traced = GetParam()});
   }
 };
 
@@ -172,9 +172,9 @@ TEST(Evaluation, WorkersMayHaveDifferentNumbersOfRowsOrNone) {
             const auto i = static_cast<std::size_t>(input.input_pipeline_id);
             return Dataset::range(bounds[i + 1], {.start = bounds[i]}).batch(5);
           });
-      const Evaluation evaluation(
-          strategy, [&](const at::Tensor& numbers) { measures.update(net, numbers); }, data,
-          {.metrics = {measures.loss, measures.accuracy}});
+      const Evaluation evaluation(strategy,
+                                  [&](const at::Tensor& numbers) { measures.update(net, numbers); },
+                                  data, {.metrics = {measures.loss, measures.accuracy}});
       const Measured expected = measured_alone(net.snapshot(), 40);
       for (int pass = 0; pass < 2; ++pass) {
         EXPECT_EQ(evaluation.run(), 7U);
@@ -197,13 +197,13 @@ TEST(Evaluation, OnParameterServersSeesAllUpdates) {
   });
   int traces = 0;
   const Evaluation evaluation(coordinator,
-                                     [&](Iterator& rows) {
-                                       ++traces;
-                                       EXPECT_FALSE(net->is_training());
-                                       measures.update(net, rows.next<at::Tensor>());
-                                     },
-                                     Dataset::range(103).batch(10),
-                                     {.metrics = {measures.loss, measures.accuracy}});
+                              [&](Iterator& rows) {
+                                ++traces;
+                                EXPECT_FALSE(net->is_training());
+                                measures.update(net, rows.next<at::Tensor>());
+                              },
+                              Dataset::range(103).batch(10),
+                              {.metrics = {measures.loss, measures.accuracy}});
   std::optional<int> traces_of_first;
   for (int pass = 0; pass < 2; ++pass) {
     for (int i = 0; i < 5; ++i) coordinator.schedule(train, torch::arange(i, i + 8));
