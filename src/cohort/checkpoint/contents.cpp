@@ -160,4 +160,13 @@ Bytes bytes_of_tensor(const at::Tensor& tensor) {
   return Bytes(first, first + tensor.nbytes());
 }
 
+Bytes bytes_of_text(std::string_view text) {
+  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
+  return Bytes(first, first + text.size());
+}
+
+std::string text_of_bytes(const Bytes& bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
 }  // namespace cohort::checkpoint

@@ -65,5 +65,8 @@ std::vector<std::shared_ptr<AttachedState>> states_of(const internal::StrategyVa
 // Tensors of bytes, uint8 [n].
 at::Tensor tensor_of_bytes(std::span<const std::byte> bytes);
 Bytes bytes_of_tensor(const at::Tensor& tensor);
+// Texts that workers send each other.
+Bytes bytes_of_text(std::string_view text);
+std::string text_of_bytes(const Bytes& bytes);
 
 }  // namespace cohort::checkpoint

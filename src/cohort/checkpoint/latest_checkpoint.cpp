@@ -9,6 +9,7 @@
 
 namespace cohort {
 
+using checkpoint::bytes_of_text;
 using checkpoint::FolderReader;
 using checkpoint::KeptCheckpoints;
 
@@ -30,11 +31,6 @@ std::optional<std::string> newest_whole(const KeptCheckpoints& folder, std::int6
     }
   }
   return std::nullopt;
-}
-
-Bytes bytes_of_text(const std::string& text) {
-  const auto* const first = reinterpret_cast<const std::byte*>(text.data());
-  return Bytes(first, first + text.size());
 }
 
 }  // namespace
@@ -72,7 +68,7 @@ std::string CheckpointManager::save(std::int64_t step) {
     folder_->remove_old(options_.max_to_keep, options_.keep_every);
     return bytes_of_text(path);
   });
-  return {reinterpret_cast<const char*>(paths.at(0).data()), paths.at(0).size()};
+  return checkpoint::text_of_bytes(paths.at(0));
 }
 
 std::optional<Restored> CheckpointManager::restore_latest(const RestoreOptions& options) {
@@ -101,7 +97,7 @@ std::optional<std::string> CheckpointManager::latest_checkpoint() const {
   const Bytes path =
       parts.home()->keeps_newer_values() ? own() : parts.exchange("checkpoint", own).at(0);
   if (path.empty()) return std::nullopt;
-  return std::string(reinterpret_cast<const char*>(path.data()), path.size());
+  return checkpoint::text_of_bytes(path);
 }
 
 std::vector<std::string> CheckpointManager::checkpoints() const {

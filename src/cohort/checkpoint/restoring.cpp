@@ -63,11 +63,9 @@ class Restoring {
 
   Restored run() {
     const std::vector<Bytes> texts = parts_.exchange("checkpoint", [this] {
-      return parts_.process() == 0 ? to_bytes(manifest_text(path_)) : Bytes();
+      return parts_.process() == 0 ? bytes_of_text(manifest_text(path_)) : Bytes();
     });
-    const Bytes& text = texts.at(0);
-    manifest_ = parse_manifest({reinterpret_cast<const char*>(text.data()), text.size()},
-                               path_ + "/manifest.json");
+    manifest_ = parse_manifest(text_of_bytes(texts.at(0)), path_ + "/manifest.json");
     processes_ = texts.size();
     if (parts_.process() == 0) reader_ = std::make_unique<FolderReader>(path_, manifest_);
     result_.step = manifest_.step;
@@ -86,10 +84,6 @@ class Restoring {
   }
 
  private:
-  static Bytes to_bytes(std::string_view text) {
-    const auto* const first = reinterpret_cast<const std::byte*>(text.data());
-    return Bytes(first, first + text.size());
-  }
   static std::string quoted(const std::vector<std::string>& names) {
     QuotedNames text;
     for (const std::string& name : names) text.add(name);

@@ -42,17 +42,11 @@ class RecordWriter {
   void write(const VariableRecord& record) {
     if (record.keys.defined()) return append(record);
     VariableEntry& entry = entries_[record.name];
-    const bool is_first = entry.name.empty();
-    if (is_first) entry = {.name = record.name, .spec = record.spec};
-    const VariableRecord::Value& value = record.values.at(0);
+    if (entry.name.empty()) entry = {.name = record.name, .spec = record.spec};
     const auto whole = values_.find(record.name);
-    const at::Tensor& written = whole == values_.end() ? value.tensor : whole->second;
+    const at::Tensor& written = whole == values_.end() ? record.values.at(0).tensor : whole->second;
     folder_.write(record.name, record.spec, record.first_row, plain(written));
-    for (const internal::OptimizerSlots& slots : value.slots) {
-      const std::vector<std::string>& names = names_of(entry, slots);
-      for (std::size_t i = 0; i < names.size(); ++i)
-        write_slot(names[i], plain(slots.tensors[i]), record, value.tensor);
-    }
+    write_slots(entry, record);
   }
   // The value of each replica.
   void write_replicas(const std::string& name, const std::vector<at::Tensor>& values) {
@@ -81,11 +75,19 @@ class RecordWriter {
     COHORT_ASSERT(added.tensors.size() == slots.tensors.size());
     return added.tensors;
   }
+  void write_slots(VariableEntry& entry, const VariableRecord& record) {
+    const VariableRecord::Value& value = record.values.at(0);
+    for (const internal::OptimizerSlots& slots : value.slots) {
+      const std::vector<std::string>& names = names_of(entry, slots);
+      for (std::size_t i = 0; i < names.size(); ++i)
+        write_slot(names[i], plain(slots.tensors[i]), record, value.tensor);
+    }
+  }
   void write_slot(const std::string& name, const at::Tensor& slot, const VariableRecord& record,
                   const at::Tensor& value) {
     if (value.dim() == 0 || !variable::has_rows(slot, value)) return note_number(name, slot);
-    TensorSpec spec = TensorSpec::of(slot);
     if (record.keys.defined()) return folder_.append(name, slot);
+    TensorSpec spec = TensorSpec::of(slot);
     spec.sizes->front() = record.spec.sizes->front();
     folder_.write(name, spec, record.first_row, slot);
   }
@@ -109,19 +111,10 @@ class RecordWriter {
       const at::Tensor none = at::empty({0}, at::TensorOptions(at::kLong));
       for (const std::string& name : {entry.counted_keys, entry.counts}) folder_.append(name, none);
     }
-    const VariableRecord::Value& value = record.values.at(0);
-    if (record.is_of_counts) {
-      folder_.append(entry.counted_keys, plain(record.keys));
-      folder_.append(entry.counts, plain(value.tensor));
-      return;
-    }
-    folder_.append(entry.keys, plain(record.keys));
-    folder_.append(record.name, plain(value.tensor));
-    for (const internal::OptimizerSlots& slots : value.slots) {
-      const std::vector<std::string>& names = names_of(entry, slots);
-      for (std::size_t i = 0; i < names.size(); ++i)
-        write_slot(names[i], plain(slots.tensors[i]), record, value.tensor);
-    }
+    const at::Tensor& rows = record.values.at(0).tensor;
+    folder_.append(record.is_of_counts ? entry.counted_keys : entry.keys, plain(record.keys));
+    folder_.append(record.is_of_counts ? entry.counts : record.name, plain(rows));
+    write_slots(entry, record);  // counts have none
   }
 
   FolderWriter& folder_;

@@ -4,7 +4,6 @@
 #include <ATen/core/TensorBody.h>
 #include <fcntl.h>
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -13,7 +12,6 @@
 
 #include "cohort/core/atomic_file.h"
 #include "cohort/core/error.h"
-#include "cohort/core/file_descriptor.h"
 #include "cohort/core/random.h"
 #include "cohort/core/system_error.h"
 
@@ -26,15 +24,8 @@ namespace fs = std::filesystem;
 constexpr std::uint64_t kOneHeaderRoom = 4096;
 
 [[noreturn]] void fail_to_write(const std::string& path, int code) {
-  internal::throw_error(code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code),
-                        "[checkpoint.write] expected to write folder '", path,
-                        "', got: ", text_of_errno(code));
-}
-
-void sync_folder(const std::string& path) {
-  const FileDescriptor file(
-      ::open(path.empty() ? "." : path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (file.is_open()) ::fsync(file.get());  // not every file system can do it
+  internal::throw_error(code_of_write_errno(code), "[checkpoint.write] expected to write folder '",
+                        path, "', got: ", text_of_errno(code));
 }
 
 std::string made_partial(const std::string& path) {
@@ -127,8 +118,7 @@ void FolderWriter::commit(Manifest manifest, const std::function<void()>& check)
   const std::string text = encode(manifest);
   AtomicFile file(partial_path_ + "/manifest.json", "checkpoint.write");
   file.write(std::as_bytes(std::span(text)));
-  file.commit();
-  sync_folder(partial_path_);
+  file.commit();  // also waits until the disk has the names of all files of the folder
   if (check) check();
   rename_folder(partial_path_, path_);
   is_committed_ = true;

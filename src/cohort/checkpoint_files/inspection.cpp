@@ -5,7 +5,6 @@
 
 #include <filesystem>
 #include <map>
-#include <span>
 #include <system_error>
 #include <utility>
 
@@ -138,12 +137,9 @@ std::size_t export_values(const std::string& path, const std::string& file,
                "[checkpoint.export] expected a checkpoint with variables, got '", path,
                "', which has none");
   const variable::NewHeader header = variable::make_header(specs, checksums);
-  const std::uint64_t size = header.text.size();
   AtomicFile out(file, "checkpoint.export");
-  out.write(std::as_bytes(std::span(&size, 1)));
-  out.write(std::as_bytes(std::span(header.text)));
-  for (const std::string& name : header.order)
-    out.write(variable::bytes_of(reader.read(saved_names.at(name))));
+  variable::write_safetensors(
+      out, header, [&](const std::string& name) { return reader.read(saved_names.at(name)); });
   out.commit();
   return specs.size();
 }

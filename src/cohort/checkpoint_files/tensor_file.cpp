@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <span>
 
+#include "cohort/core/atomic_file.h"
 #include "cohort/core/crc32c.h"
 #include "cohort/core/error.h"
 #include "cohort/core/system_error.h"
@@ -41,9 +42,8 @@ TensorFile::TensorFile(std::string path, std::uint64_t header_room)
 }
 
 void TensorFile::fail(int code) const {
-  internal::throw_error(code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code),
-                        "[checkpoint.write] expected to write file '", path_,
-                        "', got: ", text_of_errno(code));
+  internal::throw_error(code_of_write_errno(code), "[checkpoint.write] expected to write file '",
+                        path_, "', got: ", text_of_errno(code));
 }
 
 std::size_t TensorFile::add(std::string name, const TensorSpec& spec) {

@@ -14,7 +14,6 @@
 #include <system_error>
 #include <utility>
 
-#include "cohort/core/error.h"
 #include "cohort/core/random.h"
 #include "cohort/core/system_error.h"
 
@@ -58,10 +57,6 @@ void remove_earlier_partials(const std::string& path, std::uint64_t order) {
   }
 }
 
-ErrorCode code_of_write_error(int code) {
-  return code == EPERM ? ErrorCode::permission_denied : code_of_file_errno(code);
-}
-
 // The file that the path names, after links, which may not exist yet. Throws unless it can be
 // replaced.
 std::string target_of(const std::string& path, std::string_view call) {
@@ -82,15 +77,17 @@ std::string target_of(const std::string& path, std::string_view call) {
   return target.string();
 }
 
-// After that the new name survives a loss of power. Not every file system can do it.
-void sync_folder_of(const std::string& path) {
-  const std::string folder = std::filesystem::path(path).parent_path().string();
+}  // namespace
+
+ErrorCode code_of_write_errno(int number) {
+  return number == EPERM ? ErrorCode::permission_denied : code_of_file_errno(number);
+}
+
+void sync_folder(const std::string& folder) {
   const FileDescriptor file(
       ::open(folder.empty() ? "." : folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (file.is_open()) ::fsync(file.get());
 }
-
-}  // namespace
 
 AtomicFile::AtomicFile(std::string path, std::string call, std::uint64_t order)
     : path_(target_of(path, call)),
@@ -106,7 +103,7 @@ AtomicFile::~AtomicFile() {
 }
 
 void AtomicFile::fail(int code) const {
-  internal::throw_error(code_of_write_error(code), "[", call_, "] expected to write file '", path_,
+  internal::throw_error(code_of_write_errno(code), "[", call_, "] expected to write file '", path_,
                         "', got: ", text_of_errno(code));
 }
 
@@ -129,7 +126,7 @@ void AtomicFile::commit(const std::function<void()>& check) {
     fail(code);
   }
   file_ = FileDescriptor();
-  sync_folder_of(path_);
+  sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
 }  // namespace cohort

@@ -13,10 +13,17 @@
 #include <span>
 #include <string>
 
+#include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/file_descriptor.h"
 
 namespace cohort {
+
+// The code of the error of a call that writes a file.
+COHORT_API ErrorCode code_of_write_errno(int number);
+// Names that files of the folder have got survive a loss of power after that. Not every file system
+// can do it.
+COHORT_API void sync_folder(const std::string& folder);
 
 // Writes under another name in the same folder, which it removes if it is not committed. So a file
 // that has the name already stays as it is until then. Thread-compatible.

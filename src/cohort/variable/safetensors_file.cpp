@@ -95,6 +95,14 @@ void SafetensorsFile::read(const SavedTensor& tensor, std::uint64_t offset,
   read_at(file_, data_ + tensor.begin + offset, buffer, path_);
 }
 
+void write_safetensors(AtomicFile& file, const NewHeader& header,
+                       const std::function<at::Tensor(const std::string&)>& value_of) {
+  const std::uint64_t size = header.text.size();
+  file.write(std::as_bytes(std::span(&size, 1)));
+  file.write(std::as_bytes(std::span(header.text)));
+  for (const std::string& key : header.order) file.write(bytes_of(value_of(key)));
+}
+
 at::Tensor memory_for(const SavedTensor& saved, const std::string& key, const std::string& path) {
   COHORT_CHECK(saved.dtype.has_value(), ErrorCode::unimplemented,
                "[variable.saved_values] expected a dtype that LibTorch has, got ", saved.dtype_name,

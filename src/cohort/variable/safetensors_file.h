@@ -6,9 +6,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 
+#include "cohort/core/atomic_file.h"
 #include "cohort/core/export.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/variable/safetensors.h"
@@ -35,6 +37,10 @@ class COHORT_API SafetensorsFile {
   std::uint64_t data_ = 0;  // where the tensors' bytes begin
   SavedTensors tensors_;
 };
+
+// Writes all bytes of a new file; `value_of` gives each tensor of the header in its order.
+COHORT_API void write_safetensors(AtomicFile& file, const NewHeader& header,
+                                  const std::function<at::Tensor(const std::string&)>& value_of);
 
 // Memory for a tensor's bytes as a file has them. Throws unimplemented for a dtype that LibTorch
 // does not have. `key` and `path` are for the message.

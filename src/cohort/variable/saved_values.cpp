@@ -36,11 +36,8 @@ void write_saved_file(const std::string& path, const std::map<std::string, at::T
   std::map<std::string, std::uint32_t> checksums;
   for (const auto& [key, value] : values) checksums.emplace(key, crc32c(bytes_of(value)));
   const variable::NewHeader header = variable::make_header(specs, checksums);
-  const std::uint64_t size = header.text.size();
   AtomicFile file(path, "variable.save_values", turn.order);
-  file.write(std::as_bytes(std::span(&size, 1)));
-  file.write(std::as_bytes(std::span(header.text)));
-  for (const std::string& key : header.order) file.write(bytes_of(values.at(key)));
+  variable::write_safetensors(file, header, [&](const std::string& key) { return values.at(key); });
   file.commit(turn.check);
 }
 
