@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/huge_pages.h"
 #include "cohort/core/random.h"
 #include "cohort/variable/initializer_recipe.h"
 
@@ -201,7 +202,7 @@ void Initializer::fill_by_function(at::Tensor& values, const TensorSpec& whole,
 at::Tensor Initializer::make(const TensorSpec& spec, std::string_view name,
                              std::uint64_t seed) const {
   check_spec(spec, name);
-  at::Tensor values = at::empty(*spec.sizes, spec.dtype);
+  at::Tensor values = in_huge_pages(at::empty(*spec.sizes, spec.dtype));
   fill(values, spec, 0, {}, mix_seed(seed, name));
   return values;
 }
@@ -277,7 +278,7 @@ at::Tensor Initializer::make_rows(const TensorSpec& spec, RowRange rows, std::st
                "'); take 0 <= begin <= end <= the first size");
   std::vector<std::int64_t> sizes = *spec.sizes;
   sizes[0] = rows.end - rows.begin;
-  at::Tensor values = at::empty(sizes, spec.dtype);
+  at::Tensor values = in_huge_pages(at::empty(sizes, spec.dtype));
   const std::int64_t row_elements = sizes[0] == 0 ? 0 : values.numel() / sizes[0];
   fill(values, spec, rows.begin * row_elements, {}, mix_seed(seed, name));
   return values;

@@ -2,7 +2,6 @@
 // Adagrad with the formula of torch::optim.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addcdiv.h>
-#include <ATen/ops/full_like.h>
 
 #include <cmath>
 #include <cstdint>
@@ -28,7 +27,7 @@ class AdagradRule final : public ElementRule {
                     {"sum", "step"}) {}
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double> hyper) const override {
-    return {at::full_like(variable.detach(), hyper[1]), zero_steps()};
+    return {slot_of(variable, hyper[1]), zero_steps()};
   }
 
   // With an eps of 0, a sum and a gradient of 0 give NaN.

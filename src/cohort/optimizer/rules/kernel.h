@@ -5,8 +5,8 @@
 #include <ATen/Parallel.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/zeros.h>
-#include <ATen/ops/zeros_like.h>
 
 #include <algorithm>
 #include <array>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/huge_pages.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/row_loop.h"
 #include "cohort/variable/update_rule.h"
@@ -139,6 +140,11 @@ using Hyperparameter = std::pair<std::string_view, variable::HyperparameterRange
 // A slot that counts steps. It is on the CPU, wherever the value is.
 inline at::Tensor zero_steps() { return at::zeros({}, at::TensorOptions(at::ScalarType::Long)); }
 
+// A slot that has this number for each element of the variable.
+inline at::Tensor slot_of(const at::Tensor& variable, double number) {
+  return in_huge_pages(at::empty_like(variable.detach())).fill_(number);
+}
+
 // A rule with two implementations. On the CPU it is one loop, which this file helps to write. For
 // values on other devices it is a few operators of LibTorch: the same formula in the same order,
 // though a GPU may round a product and its sum once instead of twice. The operators need memory of
@@ -161,7 +167,7 @@ class ElementRule : public variable::UpdateRule {
                                        std::span<const double>) const override {
     std::vector<at::Tensor> made;
     for (const std::string_view slot : slots_)
-      made.push_back(slot == "step" ? zero_steps() : at::zeros_like(variable.detach()));
+      made.push_back(slot == "step" ? zero_steps() : slot_of(variable, 0.0));
     return made;
   }
 

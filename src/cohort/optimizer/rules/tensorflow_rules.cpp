@@ -4,8 +4,6 @@
 // be 0/0, so these are positive.
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/addcdiv.h>
-#include <ATen/ops/full_like.h>
-#include <ATen/ops/ones_like.h>
 
 #include <cmath>
 #include <cstdint>
@@ -24,7 +22,7 @@ class TensorflowRMSpropRule final : public ElementRule {
                     {"square_avg"}) {}
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double>) const override {
-    return {at::ones_like(variable.detach())};
+    return {slot_of(variable, 1.0)};
   }
 
   void update_on_cpu(const UpdatedElements& elements, at::Tensor& new_value,
@@ -62,7 +60,7 @@ class TensorflowAdagradRule final : public ElementRule {
   }
   std::vector<at::Tensor> create_slots(const at::Tensor& variable,
                                        std::span<const double> hyper) const override {
-    return {at::full_like(variable.detach(), hyper[1])};
+    return {slot_of(variable, hyper[1])};
   }
 
   bool leaves_rows_of_zeros(std::span<const double> hyper) const override {

@@ -15,16 +15,12 @@
 
 #include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
+#include "cohort/core/huge_pages.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::rpc::internal {
 namespace {
 
-// Smaller blocks are left to malloc, which caches them well.
-constexpr std::size_t kPooledBytesMin = std::size_t{64} << 10;
-// From this size on, huge pages avoid most page faults.
-constexpr std::size_t kHugeBytesMin = std::size_t{4} << 20;
-constexpr std::size_t kHugePageBytes = std::size_t{2} << 20;
 constexpr std::size_t kIdleBlocksMax = 256;
 
 std::size_t round_up(std::size_t value, std::size_t step) {
@@ -47,7 +43,7 @@ void* map_huge(std::size_t size) {
   const std::size_t before = round_up(address, kHugePageBytes) - address;
   if (before > 0) munmap(begin, before);
   munmap(begin + before + size, kHugePageBytes - before);
-  madvise(begin + before, size, MADV_HUGEPAGE);
+  use_huge_pages(begin + before, size);
   return begin + before;
 }
 
