@@ -5,6 +5,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/randint.h>
@@ -13,9 +14,14 @@
 #include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <random>
 #include <vector>
 
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/rows.h"
 
 namespace cohort::variable {
 namespace {
@@ -76,6 +82,32 @@ TEST_F(RowGradients, AreAddedInTheTreeOfDenseOnes) {
   rows[3] = at::Tensor();
   EXPECT_TRUE(
       at::equal(dense_of(add_all_rows(rows)), ((dense[0] + dense[1]) + dense[2]) + dense[4]));
+}
+
+// Many ids are sorted in another way than few.
+TEST_F(RowGradients, OfAnyNumberAreSortedAndSummedInTheOrderInWhichTheyCome) {
+  for (const std::size_t count : {1, 127, 128, 129, 3000}) {
+    std::mt19937_64 random(count);
+    std::vector<std::int64_t> ids;
+    std::vector<float> values;
+    for (std::size_t i = 0; i < count; ++i) {
+      // Keys of all sizes and both signs, of which many come several times.
+      const auto key = static_cast<std::int64_t>(random() >> (random() % 64));
+      ids.push_back(i % 3 != 0 && i > 2 ? ids[random() % i] : (i % 2 == 0 ? key : ~key));
+      values.push_back(static_cast<float>(random() % 1000) * 1.1F);
+    }
+    std::map<std::int64_t, float> expected;
+    for (std::size_t i = 0; i < count; ++i) expected[ids[i]] += values[i];
+    const at::Tensor all = tensor_of(ids);
+    const GradientRows sums = sum_rows(GradientRows{
+        all, at::from_blob(values.data(), {static_cast<std::int64_t>(count), 1}, at::kFloat)});
+    std::map<std::int64_t, float> got;
+    const auto rows = numbers_of(sums.ids);
+    for (std::size_t i = 0; i < rows.size(); ++i) got[rows[i]] = sums.values.data_ptr<float>()[i];
+    EXPECT_TRUE(std::ranges::is_sorted(rows));
+    EXPECT_EQ(rows.size(), expected.size());
+    EXPECT_EQ(got, expected);
+  }
 }
 
 TEST_F(RowGradients, MayHaveNoRowsAndExpandedValues) {
