@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/parameter_store.h"
 
-#include <ATen/ops/zeros.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <mutex>
 
+#include "cohort/core/huge_pages.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/rpc/task_errors.h"
 #include "cohort/variable/initializer_recipe.h"
@@ -27,8 +28,10 @@ const variable::UpdateRule* rule_of(const rpc::Effect& effect) {
 }
 
 at::Tensor initial_value(const rpc::VariableSpec& variable) {
-  if (!variable.initial)
-    return at::zeros(*variable.spec.sizes, at::TensorOptions(variable.spec.dtype));
+  if (!variable.initial) {
+    const auto options = at::TensorOptions(variable.spec.dtype);
+    return in_huge_pages(at::empty(*variable.spec.sizes, options)).zero_();
+  }
   const auto& [kind, first, second, seed, name, whole, rows] = *variable.initial;
   const Initializer initializer = InitializerRecipe{kind, first, second}.initializer();
   at::Tensor value = rows ? initializer.make_rows(whole, {rows->begin, rows->end}, name, seed)

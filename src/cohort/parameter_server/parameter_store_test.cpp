@@ -402,6 +402,28 @@ TEST_F(RowsOfGradients, ChangeTheOtherRowsOnlyIfTheyAreNotLazy) {
   EXPECT_NEAR(lazy[1][0].item<float>(), -0.1, 1e-6) << "the first step alone";
 }
 
+// Rows in ascending order, each once, take a shorter way.
+TEST_F(RowsOfGradients, InAnyOrderChangeTheSameBits) {
+  const at::Tensor order = at::tensor({1, 0}, at::kLong);
+  const auto value_of = [&](const at::Tensor& ids, const at::Tensor& rows, bool is_lazy) {
+    ParameterStore store;
+    store.create({{.id = 2, .name = "table", .spec = {at::ScalarType::Float, {{3, 2}}}}});
+    store.push(step(at::full({3, 2}, 0.5F)));
+    rpc::PushRequest last = step(rows, ids);
+    last.effects[0].lazy_rows = is_lazy;
+    store.push(last);
+    last.effects[0].hyper.pop_back();
+    EXPECT_THAT([&] { store.push(last); },
+                testing::throws_error(ErrorCode::invalid_argument, "expected 5 hyperparameters"));
+    return store.pull({{2}}).values[0];
+  };
+  for (const bool is_lazy : {false, true}) {
+    const at::Tensor ascending =
+        value_of(ids_.index_select(0, order), rows_.index_select(0, order), is_lazy);
+    EXPECT_TRUE(at::equal(value_of(ids_, rows_, is_lazy), ascending));
+  }
+}
+
 TEST_F(RowsOfGradients, OfOtherRowsAreRefused) {
   ParameterStore store;
   store.create({{.id = 2, .name = "table", .spec = {at::ScalarType::Float, {{3, 2}}}}});

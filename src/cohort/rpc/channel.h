@@ -41,6 +41,22 @@ class COHORT_API Channel {
   virtual void close() noexcept = 0;
   // Bytes that are queued and not yet passed to the system; for back pressure.
   virtual std::size_t queued_bytes() const = 0;
+  // A thread that waits for an answer may receive in place of the channel's thread, as a guest:
+  // then only one thread is woken by the answer.
+  struct Guest {
+    // Takes a frame for which a thread waits. Other frames are left to the channel's thread, which
+    // receives again then. Must not throw, or call the channel.
+    std::function<bool(Frame& frame)> take{};
+    std::function<bool()> is_done{};
+  };
+  // Receives until the guest is done, the deadline has passed, a frame is not taken (which leaves
+  // the next ones, too), or the channel is closed. Returns false at once if there is another guest,
+  // the channel's thread is just handling a frame, or the backend takes no guests. For milliseconds
+  // after a guest the channel's thread waits for the next one: see resume().
+  virtual bool receive_as_guest(const Guest&, Deadline) { return false; }
+  // The channel's thread receives again at once, unless there is a guest. Call it when a frame is
+  // expected for which no guest waits.
+  virtual void resume() noexcept {}
   // How far the bytes of this end have come, to tell a slow connection from a dead one.
   struct Progress {
     std::uint64_t received = 0;   // grows whenever bytes arrive

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/rpc/requester.h"
 
+#include <algorithm>
 #include <iomanip>
 #include <sstream>
 #include <thread>
@@ -37,6 +38,11 @@ class Answers {
     changed_.notify_one();
   }
 
+  bool are_all_here() {
+    const Lock lock(mutex_);
+    return missing_ == 0;
+  }
+
   std::vector<std::optional<Answer>> wait(Deadline deadline) {
     const Lock lock(mutex_);
     changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return missing_ == 0; });
@@ -54,6 +60,11 @@ class Answers {
 
 // Shared with the channel's handlers. Thread-safe.
 struct Requester::State {
+  struct Waiting {
+    OnAnswer on_answer;
+    bool has_guest = false;  // see request()
+  };
+
   // Used only from the channel's thread; they may hold the requester, so finish() releases them.
   std::function<void(Frame)> on_one_way;
   std::function<void(const Error&)> on_closed;
@@ -62,7 +73,7 @@ struct Requester::State {
   Mutex mutex;
   Condition changed;
   std::shared_ptr<Channel> channel COHORT_GUARDED_BY(mutex);
-  std::unordered_map<std::uint64_t, OnAnswer> waiting COHORT_GUARDED_BY(mutex);
+  std::unordered_map<std::uint64_t, Waiting> waiting COHORT_GUARDED_BY(mutex);
   std::uint64_t last_id COHORT_GUARDED_BY(mutex) = 0;
   std::optional<Error> closed COHORT_GUARDED_BY(mutex);    // no request is taken after this
   std::optional<Error> given_up COHORT_GUARDED_BY(mutex);  // the error of waiting requests
@@ -90,27 +101,63 @@ struct Requester::State {
     Lock lock(mutex);
     const auto it = waiting.find(id);
     if (it == waiting.end()) return {};
-    OnAnswer on_answer = std::move(it->second);
+    OnAnswer on_answer = std::move(it->second.on_answer);
     waiting.erase(it);
     return on_answer;
   }
 
+  // For a guest: gives a response to the thread that waits for it. Errors are left to the channel's
+  // thread, since a broken one closes the channel.
+  bool take_response(Frame& frame) {
+    if (frame.role != Frame::Role::response) return false;
+    OnAnswer on_answer;
+    {
+      Lock lock(mutex);
+      const auto it = waiting.find(frame.id);
+      if (it == waiting.end() || !it->second.has_guest) return false;
+      on_answer = std::move(it->second.on_answer);
+      waiting.erase(it);
+    }
+    on_answer(std::move(frame));
+    return true;
+  }
+
+  bool has_more_requests_than(std::size_t own) {
+    Lock lock(mutex);
+    return waiting.size() > own;
+  }
+
+  // Receives on this thread until is_done() or the deadline, if nobody but this thread waits for
+  // answers, of which there are `own`. The channel's thread is best at receiving those of several
+  // threads, and those for which no thread waits.
+  void receive_until(const std::function<bool()>& is_done, std::size_t own, Deadline deadline) {
+    const std::shared_ptr<Channel> from = known_channel();
+    if (from == nullptr) return;
+    if (has_more_requests_than(own)) return from->resume();
+    const auto take_frame = [this](Frame& frame) { return take_response(frame); };
+    if (!from->receive_as_guest({.take = take_frame, .is_done = is_done}, deadline)) return;
+    if (has_more_requests_than(0)) from->resume();  // of others that came meanwhile
+  }
+
   // Returns the request's id. If the channel is closed, returns 0 and leaves `on_answer` unchanged.
-  std::uint64_t add(OnAnswer& on_answer) {
+  std::uint64_t add(OnAnswer& on_answer, bool has_guest) {
     Lock lock(mutex);
     if (closed) return 0;
     const std::uint64_t id = ++last_id;
-    waiting.emplace(id, std::move(on_answer));
+    waiting.emplace(id, Waiting{std::move(on_answer), has_guest});
     return id;
   }
 
-  std::uint64_t request(Frame frame, OnAnswer on_answer) {
-    const std::uint64_t id = add(on_answer);
+  // `has_guest`: a thread that calls receive_until() waits for the answer.
+  std::uint64_t request(Frame frame, OnAnswer on_answer, bool has_guest = false) {
+    const std::uint64_t id = add(on_answer, has_guest);
     frame.role = Frame::Role::request;
     frame.id = id;
     std::optional<Error> refused;
     try {
-      open_channel()->send(std::move(frame));
+      const std::shared_ptr<Channel> to = open_channel();
+      to->send(std::move(frame));
+      if (!has_guest) to->resume();
       return id;
     } catch (...) {
       refused = current_error();
@@ -165,7 +212,7 @@ struct Requester::State {
     note_thread();
     const auto one_way = std::exchange(on_one_way, {});
     const auto last = std::exchange(on_closed, {});
-    std::unordered_map<std::uint64_t, OnAnswer> left;
+    std::unordered_map<std::uint64_t, Waiting> left;
     std::optional<Error> told;
     std::optional<Error> heard;
     {
@@ -182,7 +229,7 @@ struct Requester::State {
         log_error("a handler of the end of ", task, " failed: ", current_error().what());
       }
     };
-    for (auto& [id, on_answer] : left) guarded([&answer = on_answer, &told] { answer(*told); });
+    for (auto& [id, each] : left) guarded([&answer = each.on_answer, &told] { answer(*told); });
     if (last) guarded([&] { last(*heard); });
     Lock lock(mutex);
     thread = {};
@@ -241,11 +288,19 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
                  "[rpc.call] expected another thread than that of the channel to ",
                  request.to->peer_, ", which would wait for itself; use request()");
   }
+  // With several channels, their threads receive at the same time.
+  const bool is_one_channel = std::ranges::all_of(
+      requests, [&](const Request& request) { return request.to == requests.front().to; });
   const auto answers = std::make_shared<Answers>(requests.size());
   std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto on_answer = [answers, i](Answer answer) { answers->put(i, std::move(answer)); };
-    ids.push_back(requests[i].to->state_->request(std::move(requests[i].frame), on_answer));
+    ids.push_back(
+        requests[i].to->state_->request(std::move(requests[i].frame), on_answer, is_one_channel));
+  }
+  if (is_one_channel && !requests.empty()) {
+    requests.front().to->state_->receive_until([&answers] { return answers->are_all_here(); },
+                                               requests.size(), deadline);
   }
   std::vector<std::optional<Answer>> all = answers->wait(deadline);
   for (std::size_t i = 0; i < all.size(); ++i) {
@@ -277,7 +332,9 @@ Frame Requester::call(Frame frame, Deadline deadline, std::string_view operation
 
 void Requester::send_one_way(Frame frame) {
   frame.role = Frame::Role::one_way;
-  state_->open_channel()->send(std::move(frame));
+  const std::shared_ptr<Channel> to = state_->open_channel();
+  to->send(std::move(frame));
+  to->resume();  // the answers to it, if any, are one-way frames
 }
 
 void Requester::close() noexcept {

@@ -186,6 +186,75 @@ TEST_P(RequesterTest, CallsFromManyThreadsGetTheirOwnAnswers) {
   EXPECT_EQ(wrong, 0);
 }
 
+// A thread that calls may receive in place of the channel's thread, which has the other handlers.
+TEST_P(RequesterTest, CallsLeaveOtherFramesToTheChannelsThreadInTheirOrder) {
+  std::atomic<int> greetings{0}, wrong{0}, answers{0};
+  const auto is_handler_here = [caller = std::this_thread::get_id()] {
+    return std::this_thread::get_id() == caller;
+  };
+  const auto requester = connect([&](const Frame&) {
+    wrong += is_handler_here();
+    ++greetings;
+  });
+  for (int i = 1; i <= 200; ++i) {
+    requester->send_one_way({.type = kGreet});
+    requester->request({.type = i % 2 == 0 ? kEcho : kFail}, [&, i](const Answer& answer) {
+      wrong += is_handler_here() || std::holds_alternative<Error>(answer) == (i % 2 == 0);
+      ++answers;
+    });
+    requester->call({.type = kEcho}, patience(), "echo");
+    wrong += greetings != i || answers != i;  // they were sent before the call
+    requester->call({.type = kEcho}, patience(), "echo");
+  }
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(RequesterTest, ARequestAfterACallIsAnsweredWithoutAnotherCall) {
+  const auto requester = connect();
+  for (int i = 0; i < 50; ++i) {
+    requester->call({.type = kEcho}, patience(), "echo");
+    Promised<int> done;
+    requester->request({.type = kEcho}, [&](const Answer&) { done.set(1); });
+    EXPECT_EQ(done.wait(), 1);
+  }
+}
+
+TEST_P(RequesterTest, CallsOfSeveralThreadsAndRequestsMix) {
+  const auto requester = connect();
+  std::atomic<int> wrong{0}, answered{0};
+  std::vector<std::thread> callers;
+  for (int thread = 0; thread < 3; ++thread) {
+    callers.emplace_back([&, thread] {
+      for (int i = 0; i < 200; ++i) {
+        const int value = thread * 1000 + i;
+        requester->request({.type = kEcho, .tensors = {at::full({}, value)}},
+                           [&, value](Answer got) {
+                             wrong += std::get<Frame>(got).tensors.at(0).item<int>() != value;
+                             ++answered;
+                           });
+        const Frame frame = requester->call({.type = kEcho, .tensors = {at::full({30000}, value)}},
+                                            patience(), "echo");
+        wrong += frame.tensors.at(0)[29999].item<int>() != value;
+      }
+    });
+  }
+  for (std::thread& caller : callers) caller.join();
+  const Deadline end = patience();
+  while (answered != 600 && !end.has_expired()) std::this_thread::yield();
+  EXPECT_EQ(answered, 600);
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(RequesterTest, ACallEndsWhenAnotherThreadGivesUp) {
+  const auto requester = connect();
+  requester->call({.type = kEcho}, patience(), "echo");
+  std::thread other([&] { requester->give_up(Error(ErrorCode::deadline_exceeded, "too slow")); });
+  const Error error = error_of_call(*requester, kSilent);
+  other.join();
+  EXPECT_EQ(error.code(), ErrorCode::deadline_exceeded);
+  EXPECT_EQ(error.message(), "too slow");
+}
+
 TEST_P(RequesterTest, ALostPeerAnswersEveryRequestThenReportsTheEnd) {
   std::atomic<int> lost{0};
   Promised<int> lost_at_end;

@@ -101,6 +101,15 @@ VariableState::Reserve VariableState::reserve(const SlotKey& key, const at::Tens
   return reserve;
 }
 
+VariableState::Reserve VariableState::reserve_rows(const SlotKey& key, at::Tensor row_ids,
+                                                   at::Tensor gradient,
+                                                   std::span<const double> hyper,
+                                                   std::string_view variable_name) const {
+  return {.slots = reserve_slots(key, hyper, variable_name),
+          .gradient = std::move(gradient),
+          .row_ids = std::move(row_ids)};
+}
+
 VariableState::Fresh VariableState::reserve_slots(const SlotKey& key, std::span<const double> hyper,
                                                   std::string_view variable_name) const {
   const auto known = slots_.find(key.optimizer);

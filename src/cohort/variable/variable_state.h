@@ -99,6 +99,10 @@ class COHORT_API VariableState {
   // has slots of another rule; unimplemented if it has slots of a range.
   Reserve reserve(const SlotKey& key, const at::Tensor& gradient, std::span<const double> hyper,
                   std::string_view variable_name) const;
+  // The same for rows of the value, without a sparse tensor: each of the ids, int64 [n], once and
+  // ascending, and checked.
+  Reserve reserve_rows(const SlotKey& key, at::Tensor row_ids, at::Tensor gradient,
+                       std::span<const double> hyper, std::string_view variable_name) const;
   // Writes the new value into `new_value`, which is value() itself or shares no memory with it. If
   // two updates were reserved together, the second uses the slots of the first.
   void apply(const SlotKey& key, Reserve reserve, at::Tensor& new_value,

@@ -1,13 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/parameter_server/store/row_segments.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "cohort/core/error.h"
+#include "cohort/core/huge_pages.h"
 #include "cohort/variable/row_loop.h"
 #include "cohort/variable/variable_state.h"
 
 namespace cohort::parameter_server {
+namespace {
+
+// From the first size on, as many segments as have the second one are added together, since a
+// segment alone is no huge page. The system gives them memory when they are used.
+constexpr std::uint64_t kLargeBytes = std::uint64_t{128} << 20;
+constexpr std::size_t kAtOnceBytes = std::size_t{16} << 20;
+
+}  // namespace
 
 RowSegments::RowSegments(at::Tensor first, int shift)
     : first_(std::move(first)), row_bytes_(first_.nbytes()), shift_(shift) {
@@ -16,8 +26,13 @@ RowSegments::RowSegments(at::Tensor first, int shift)
 
 void RowSegments::grow_to(std::int64_t rows) {
   while (this->rows() < rows) {
-    const at::Tensor segment = memory_for(std::int64_t{1} << shift_);
-    segments_.push_back({segment, static_cast<std::byte*>(segment.data_ptr())});
+    const std::size_t segment_bytes = row_bytes_ << shift_;
+    const std::size_t count =
+        bytes() < kLargeBytes ? 1 : std::max<std::size_t>(1, kAtOnceBytes / segment_bytes);
+    const at::Tensor memory = in_huge_pages(memory_for(static_cast<std::int64_t>(count) << shift_));
+    auto* const begin = static_cast<std::byte*>(memory.data_ptr());
+    for (std::size_t i = 0; i < count; ++i)
+      segments_.push_back({memory, begin + i * segment_bytes});
   }
 }
 

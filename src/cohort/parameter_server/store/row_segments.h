@@ -40,7 +40,7 @@ class RowSegments {
 
  private:
   struct Segment {
-    at::Tensor memory;
+    at::Tensor memory;  // that of several segments, in a large table
     std::byte* begin = nullptr;
   };
   at::Tensor first_;

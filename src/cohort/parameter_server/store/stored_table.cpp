@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/initializer_recipe.h"
 #include "cohort/variable/row_gradient.h"
@@ -114,7 +115,9 @@ StoredVariable::Version StoredTable::rows(const at::Tensor& keys) {
   check_keys("server.pull", keys);
   const at::Tensor plain = keys.contiguous();
   const auto all = numbers_of(plain);
-  StoredVariable::Version version{row_tensor(plain.numel()), 0};
+  std::vector<std::int64_t> sizes = *spec_.sizes;
+  sizes.front() = plain.numel();
+  StoredVariable::Version version{rpc::pooled_tensor(sizes, spec_.dtype), 0};
   RowDirectory::Found found;
   {
     const Lock lock(mutex_);

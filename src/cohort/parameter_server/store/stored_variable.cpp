@@ -7,7 +7,9 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/huge_pages.h"
 #include "cohort/optimizer/optimizer.h"
+#include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/row_gradient.h"
 #include "cohort/variable/rows.h"
@@ -58,7 +60,7 @@ StoredVariable::Version StoredVariable::rows(const at::Tensor& ids) const {
   const at::Tensor index = ids.to(at::kLong).contiguous();
   std::vector<std::int64_t> sizes = *spec_.sizes;
   sizes.front() = index.numel();
-  const at::Tensor rows = at::empty(sizes, at::TensorOptions(spec_.dtype));
+  const at::Tensor rows = rpc::pooled_tensor(sizes, spec_.dtype);
   const Lock lock(mutex_);
   variable::copy_rows(rows, state_.value(), index);
   return {rows, version_};
@@ -144,13 +146,29 @@ StoredVariable::Reserve StoredVariable::reserve(internal::Effect effect,
   variable::check_effect(effect, spec_, name_);
   for (at::Tensor& tensor : effect.tensors) tensor = tensor.contiguous();
   Reserve reserve{.effect = std::move(effect), .rule = rule, .spare = {}};
+  const internal::Effect& own = reserve.effect;
+  const bool are_rows = rule != nullptr && is_of_rows_alone(reserve);
   at::Tensor gradient;
-  if (rule != nullptr) gradient = checked_gradient(reserve);
+  if (rule != nullptr && !are_rows) gradient = checked_gradient(reserve);
   const Lock lock(mutex_);
   reserve.spare = take_spare();
-  if (rule != nullptr)
-    reserve.step = state_.reserve(key_of(reserve), gradient, reserve.effect.hyper, name_);
+  if (are_rows) {
+    reserve.step =
+        state_.reserve_rows(key_of(reserve), own.row_ids, own.tensors[0], own.hyper, name_);
+  } else if (rule != nullptr) {
+    reserve.step = state_.reserve(key_of(reserve), gradient, own.hyper, name_);
+  }
   return reserve;
+}
+
+// Most pushes of rows are, and a sparse tensor takes longer to make than hundreds of rows to
+// update. check_effect() has checked the rows.
+bool StoredVariable::is_of_rows_alone(const Reserve& reserve) const {
+  const internal::Effect& effect = reserve.effect;
+  const bool is_real = spec_.dtype == at::kFloat || spec_.dtype == at::kDouble;
+  if (!is_real || !effect.row_ids.defined() || !variable::are_summed(effect.row_ids)) return false;
+  variable::check_hyperparameters(*reserve.rule, effect.hyper, name_);
+  return effect.lazy_rows || reserve.rule->leaves_rows_of_zeros(effect.hyper);
 }
 
 void StoredVariable::apply(Reserve reserve) {
@@ -183,7 +201,7 @@ at::Tensor StoredVariable::take_spare() {
     retired_.erase(retired_.begin() + static_cast<std::ptrdiff_t>(i));
     return spare;
   }
-  return at::empty(*spec_.sizes, at::TensorOptions(spec_.dtype));
+  return in_huge_pages(at::empty(*spec_.sizes, at::TensorOptions(spec_.dtype)));
 }
 
 // Keeps at most kSparesMax buffers; others are freed.

@@ -72,6 +72,8 @@ class StoredVariable {
 
  private:
   at::Tensor checked_gradient(const Reserve& reserve) const;
+  // Whether the update is a step that changes nothing but its rows, of which each comes once.
+  bool is_of_rows_alone(const Reserve& reserve) const;
   void check_import(const rpc::StateOfRange& state) const;
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);

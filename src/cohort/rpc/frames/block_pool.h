@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory of received tensors. Writing to memory fresh from the system is ten times slower than to
-// reused memory, so large blocks are kept and reused, until nobody has needed them for some time.
+// Memory of received tensors and of answers. Fresh from the system it is ten times slower to write
+// to than reused memory, so large blocks are kept and reused until nobody needs them for some time.
 #pragma once
 
 #include <atomic>
@@ -37,6 +37,8 @@ struct ReleaseBlock {
 // Owns one reference to a block.
 using BlockRef = std::unique_ptr<Block, ReleaseBlock>;
 
+// Smaller blocks are left to malloc, which caches them well.
+inline constexpr std::size_t kPooledBytesMin = std::size_t{64} << 10;
 // Returns a block of at least `bytes`. Throws resource_exhausted if there is no memory.
 // Thread-safe.
 BlockRef acquire_block(std::size_t bytes);

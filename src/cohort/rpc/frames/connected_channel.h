@@ -48,6 +48,16 @@ class ConnectedChannel : public Channel {
 
   void send(Frame frame) override { connection_->send(std::move(frame)); }
   void close() noexcept override { connection_->close(); }
+  bool receive_as_guest(const Guest& guest, Deadline deadline) override {
+    if constexpr (requires { connection_->receive_as_guest(guest, deadline); }) {
+      return connection_->receive_as_guest(guest, deadline);
+    } else {
+      return false;
+    }
+  }
+  void resume() noexcept override {
+    if constexpr (requires { connection_->resume(); }) connection_->resume();
+  }
   std::size_t queued_bytes() const override { return connection_->queued_bytes(); }
   Progress progress() const override { return connection_->progress(); }
   const std::string& peer() const override { return connection_->end().text(); }

@@ -66,14 +66,6 @@ std::size_t checked_bytes(const std::vector<std::int64_t>& sizes, at::ScalarType
   return is_empty ? 0 : static_cast<std::size_t>(extent);
 }
 
-at::Tensor view_of(const TensorSlot& slot, Block* payload) {
-  payload->retain();
-  return at::for_blob(payload->data() + slot.offset, slot.sizes)
-      .context(payload, [](void* block) { static_cast<Block*>(block)->release(); })
-      .options(at::TensorOptions(slot.dtype))
-      .make_tensor();
-}
-
 at::Tensor copy_of(const TensorSlot& slot, Block* payload) {
   at::Tensor tensor = at::empty(slot.sizes, at::TensorOptions(slot.dtype));
   if (slot.bytes > 0) std::memcpy(tensor.data_ptr(), payload->data() + slot.offset, slot.bytes);
@@ -194,13 +186,22 @@ std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size
   return slots;
 }
 
+at::Tensor view_of(Block* block, std::size_t offset, at::IntArrayRef sizes, at::ScalarType dtype) {
+  block->retain();
+  return at::for_blob(block->data() + offset, sizes)
+      .context(block, [](void* kept) { static_cast<Block*>(kept)->release(); })
+      .options(at::TensorOptions(dtype))
+      .make_tensor();
+}
+
 std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload) {
   std::vector<at::Tensor> tensors;
   tensors.reserve(slots.size());
   const bool is_large = payload != nullptr && payload->capacity() >= kLargeBlockBytes;
   for (const TensorSlot& slot : slots) {
     const bool is_copied = slot.bytes == 0 || (is_large && slot.bytes <= kSmallTensorBytes);
-    tensors.push_back(is_copied ? copy_of(slot, payload) : view_of(slot, payload));
+    tensors.push_back(is_copied ? copy_of(slot, payload)
+                                : view_of(payload, slot.offset, slot.sizes, slot.dtype));
   }
   return tensors;
 }

@@ -76,6 +76,8 @@ void check_sum(std::string_view what, std::uint32_t expected, std::uint32_t got)
 std::vector<TensorSlot> decode_table(std::span<const std::byte> bytes, std::size_t payload_bytes);
 // Views of the block, which keep it alive. Small tensors of a large block are copied instead.
 std::vector<at::Tensor> make_tensors(const std::vector<TensorSlot>& slots, Block* payload);
+// A view of the block from this offset on, which keeps it alive.
+at::Tensor view_of(Block* block, std::size_t offset, at::IntArrayRef sizes, at::ScalarType dtype);
 // Copies the tensors into one block, as a receiver would get them.
 std::vector<at::Tensor> copy_tensors(const std::vector<at::Tensor>& tensors);
 

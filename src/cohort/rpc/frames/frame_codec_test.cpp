@@ -437,5 +437,27 @@ TEST(FrameDecoder, ARequestWithoutMemoryForItsTensorsIsAnErrorAndTheNextFrameFol
 }
 #endif
 
+// So that its payload is received into its block, and not copied there.
+TEST(FrameDecoder, AfterALargeFrameOnlyTheHeadOfTheNextOneIsReceivedFirst) {
+  FrameDecoder decoder(std::size_t{1} << 40);
+  std::vector<Frame> frames;
+  const auto feed = [&](const Frame& frame) {
+    decoder.feed(encoded(frame, static_cast<std::uint32_t>(frames.size())),
+                 [&](Frame got) { frames.push_back(std::move(got)); });
+  };
+  const std::size_t usual = decoder.space()[0].size();
+  feed(sample());
+  EXPECT_LT(decoder.space()[0].size(), usual / 8);
+  feed(sample());
+  EXPECT_LT(decoder.space()[0].size(), usual / 8);
+  Frame with_large_head = {.metadata = Bytes(20'000, std::byte{3})};
+  feed(with_large_head);
+  EXPECT_EQ(decoder.space()[0].size(), usual);
+  feed(sample());
+  ASSERT_EQ(frames.size(), 4U);
+  for (const std::size_t i : {0, 1, 3}) expect_sample(frames[i]);
+  EXPECT_EQ(frames[2].metadata, with_large_head.metadata);
+}
+
 }  // namespace
 }  // namespace cohort::rpc::internal

@@ -13,6 +13,10 @@ namespace {
 constexpr std::size_t kStagingBytes = std::size_t{256} << 10;
 // A partial head up to this size is moved to the front at once, to leave room for the next piece.
 constexpr std::size_t kMovedBytesMax = 4096;
+// After a frame with a payload of at least the first size, only so many bytes of the next frame are
+// received before its head is known: the rest goes straight into its block, and is not copied.
+constexpr std::size_t kDirectBytesMin = std::size_t{32} << 10;
+constexpr std::size_t kHeadBytes = 4096;
 
 }  // namespace
 
@@ -27,7 +31,11 @@ std::span<std::byte> FrameDecoder::payload_rest() {
 
 std::array<std::span<std::byte>, 2> FrameDecoder::space() {
   const auto free = std::span(staging_).subspan(end_);
-  if (!partial_) return {free, std::span<std::byte>()};
+  if (!partial_) {
+    const bool is_short = expects_large_ && end_ - begin_ < kHeadBytes;
+    return {free.first(is_short ? std::min(free.size(), kHeadBytes) : free.size()),
+            std::span<std::byte>()};
+  }
   const auto rest = payload_rest();
   if (partial_->has_sum && rest.size() > kSummedBytesMax)
     return {rest.first(kSummedBytesMax), std::span<std::byte>()};
@@ -125,6 +133,7 @@ void FrameDecoder::open_frame(const FrameHeader& header) {
       decode_table(body.subspan(header.metadata_bytes, header.table_bytes), header.payload_bytes);
   partial.payload_bytes = header.payload_bytes;
   partial.has_sum = header.has_payload_sum();
+  expects_large_ = header.payload_bytes >= kDirectBytesMin;
   try {
     if (header.payload_bytes > 0) partial.payload = acquire_block(header.payload_bytes);
   } catch (const Error& error) {

@@ -63,6 +63,7 @@ class FrameDecoder {
   std::size_t begin_ = 0;  // the start of the bytes in staging_ that are not decoded yet
   std::size_t end_ = 0;
   std::uint32_t next_number_ = 0;
+  bool expects_large_ = false;  // since the frame before was
   std::optional<Partial> partial_;
 };
 

@@ -7,8 +7,10 @@
 #include <sys/socket.h>
 #include <sys/uio.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
+#include <chrono>
 #include <utility>
 
 #include "cohort/core/log.h"
@@ -27,6 +29,9 @@ constexpr std::size_t kJoinedBytesMax = 2048;
 // How often the channel's thread writes before it looks for incoming bytes again.
 constexpr int kThreadRounds = 4;
 constexpr int kReceiveRounds = 16;
+// How long the channel's thread waits for the next guest. A frame that no guest awaits may come so
+// much later.
+constexpr std::chrono::milliseconds kLentTime{2};
 
 }  // namespace
 
@@ -136,9 +141,7 @@ void StreamConnection::run() noexcept {
   try {
     serve();
   } catch (...) {
-    const Error error = current_error();
-    end_.set_closed(internal::reading_failed(end_.name(), error));
-    if (error.code() == ErrorCode::data_loss) take_leave(internal::broken_frame_farewell(error));
+    fail_reading(current_error());
   }
   shut_down();
   drop_queue();
@@ -158,8 +161,10 @@ void StreamConnection::take_leave(const Error& why) noexcept {
 
 void StreamConnection::serve() {
   while (!end_.is_closed()) {
-    const short events = wait();
-    if (events & (POLLIN | POLLHUP | POLLERR)) receive();
+    const bool is_lent = this->is_lent();
+    const short events = wait(is_lent);
+    deliver_left_frames();
+    if (!is_lent && (events & (POLLIN | POLLHUP | POLLERR))) receive();
     if (is_thread_writing_.load(std::memory_order_acquire) && !end_.is_closed()) {
       flush(kThreadRounds);
     }
@@ -168,11 +173,14 @@ void StreamConnection::serve() {
 
 // The socket's events; 0 if something else woke the thread. Frees memory of messages that is not
 // used any more, which nobody else does while no message comes.
-short StreamConnection::wait() {
+short StreamConnection::wait(bool is_lent) {
   const bool is_writer = is_thread_writing_.load(std::memory_order_acquire);
-  const auto interest = static_cast<short>(is_writer ? POLLIN | POLLOUT : POLLIN);
-  std::array<pollfd, 2> entries{pollfd{socket_.get(), interest, 0}, pollfd{waker_.fd(), POLLIN, 0}};
-  const Deadline until = internal::free_unused_blocks(Clock::system().now());
+  const auto interest = static_cast<short>((is_lent ? 0 : POLLIN) | (is_writer ? POLLOUT : 0));
+  std::array<pollfd, 2> entries{pollfd{interest == 0 ? -1 : socket_.get(), interest, 0},
+                                pollfd{waker_.fd(), POLLIN, 0}};
+  const TimePoint now = Clock::system().now();
+  Deadline until = internal::free_unused_blocks(now);
+  if (is_lent) until = Deadline(std::min(until.time(), now + kLentTime));
   if (poll(entries.data(), entries.size(), net::poll_milliseconds(until)) < 0)
     return 0;  // EINTR: look again
   if (entries[1].revents != 0) waker_.drain();
@@ -180,7 +188,16 @@ short StreamConnection::wait() {
 }
 
 void StreamConnection::receive() {
+  const std::lock_guard lock(receiving_);
+  if (has_guest_.load()) return;
   for (int round = 0; round < kReceiveRounds && !end_.is_closed(); ++round) {
+    if (!receive_from_socket(sink_) || is_thread_writing_.load(std::memory_order_relaxed)) return;
+  }
+}
+
+// Returns whether there may be more. The caller holds receiving_.
+bool StreamConnection::receive_from_socket(const internal::FrameDecoder::Sink& sink) {
+  while (true) {
     std::array<iovec, 2> vectors;
     std::size_t asked = 0;
     std::size_t count = 0;
@@ -192,17 +209,84 @@ void StreamConnection::receive() {
     message.msg_iov = vectors.data();
     message.msg_iovlen = count;
     const ssize_t got = recvmsg(socket_.get(), &message, MSG_DONTWAIT);
-    if (got == 0) return fail(internal::lost_error(end_.name(), "it closed the connection"));
-    if (got < 0) {
-      if (errno == EINTR) continue;
-      if (errno == EAGAIN || errno == EWOULDBLOCK) return;
-      return fail(internal::lost_error(end_.name(), text_of_errno(errno)));
+    if (got > 0) {
+      received_bytes_.fetch_add(static_cast<std::uint64_t>(got), std::memory_order_relaxed);
+      decoder_.commit(static_cast<std::size_t>(got), sink);
+      return static_cast<std::size_t>(got) == asked;
     }
-    received_bytes_.fetch_add(static_cast<std::uint64_t>(got), std::memory_order_relaxed);
-    decoder_.commit(static_cast<std::size_t>(got), sink_);
-    if (static_cast<std::size_t>(got) < asked || is_thread_writing_.load(std::memory_order_relaxed))
-      return;
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return false;
+    fail(internal::lost_error(end_.name(),
+                              got == 0 ? "it closed the connection" : text_of_errno(errno)));
+    return false;
   }
+}
+
+bool StreamConnection::is_lent() const {
+  const TimePoint until = lent_until_.load();
+  return has_guest_.load() || (until != TimePoint() && Clock::system().now() < until);
+}
+
+bool StreamConnection::receive_as_guest(const Channel::Guest& guest, Deadline deadline) {
+  if (has_guest_.exchange(true)) return false;
+  // After this the channel's thread does not receive, since it looks for a guest under the lock.
+  if (std::unique_lock(receiving_, std::try_to_lock).owns_lock()) {
+    receive_for(guest, deadline);
+    leave_as_guest(Clock::system().now() + kLentTime);
+    if (has_left_frames()) resume();
+    return true;
+  }
+  leave_as_guest(TimePoint());
+  waker_.wake();
+  return false;
+}
+
+void StreamConnection::leave_as_guest(TimePoint lent_until) noexcept {
+  lent_until_.store(lent_until);
+  has_guest_.store(false);
+}
+
+void StreamConnection::receive_for(const Channel::Guest& guest, Deadline deadline) {
+  // The frames after one for the channel's thread are left to it, too, so that none overtakes it.
+  const internal::FrameDecoder::Sink sink = [&](Frame frame) {
+    if (!left_frames_.empty() || !guest.take(frame)) left_frames_.push_back(std::move(frame));
+  };
+  while (!end_.is_closed() && !guest.is_done()) {
+    pollfd entry{socket_.get(), POLLIN, 0};
+    const int ready = poll(&entry, 1, net::poll_milliseconds(deadline));
+    if (ready == 0 && deadline.has_expired()) return;
+    if (ready <= 0) continue;  // interrupted
+    const std::lock_guard lock(receiving_);
+    try {
+      while (left_frames_.empty() && !guest.is_done() && receive_from_socket(sink)) {
+      }
+    } catch (...) {
+      fail_reading(current_error());
+    }
+    if (!left_frames_.empty()) return;
+  }
+}
+
+// The thread may be in wait(), for up to kLentTime.
+void StreamConnection::resume() noexcept {
+  if (has_guest_.load() || lent_until_.load() == TimePoint()) return;
+  if (lent_until_.exchange(TimePoint()) != TimePoint()) waker_.wake();
+}
+
+bool StreamConnection::has_left_frames() {
+  const std::lock_guard lock(receiving_);
+  return !left_frames_.empty();
+}
+
+void StreamConnection::deliver_left_frames() {
+  const std::lock_guard lock(receiving_);  // no guest receives meanwhile, as in receive()
+  for (Frame& frame : std::exchange(left_frames_, {})) end_.deliver(std::move(frame));
+}
+
+void StreamConnection::fail_reading(const Error& error) noexcept {
+  end_.set_closed(internal::reading_failed(end_.name(), error));
+  if (error.code() == ErrorCode::data_loss) take_leave(internal::broken_frame_farewell(error));
+  shut_down();
 }
 
 void StreamConnection::close() noexcept {

@@ -5,6 +5,8 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <mutex>
+#include <vector>
 
 #include "cohort/net/waker.h"
 #include "cohort/rpc/frames/block_pool.h"
@@ -17,9 +19,13 @@ namespace cohort::rpc::backends {
 // Shared by the channel's handle and its thread. Thread-safe, but for run(), which is the thread's
 // body.
 //
+// One thread at a time receives: the channel's, or a guest (Channel::receive_as_guest). While there
+// is a guest, and for kLentTime after it, the channel's thread does not look at the socket, so that
+// an answer does not wake it, too.
+//
 // One thread at a time is the writer: a sender as long as the socket takes its bytes, otherwise the
 // channel's thread. Others only queue; the writer takes the whole queue at once, so that small
-// frames leave together.
+// frames leave together. Many methods because these two roles share the socket.
 class StreamConnection {
  public:
   StreamConnection(FileDescriptor socket, internal::PeerName peer, std::size_t frame_bytes_max);
@@ -33,6 +39,8 @@ class StreamConnection {
   }
   net::HostProof host_proof() const { return net::prove_host(socket_.get()); }
   void close() noexcept;
+  bool receive_as_guest(const Channel::Guest& guest, Deadline deadline);
+  void resume() noexcept;
   // Zero after the close, since nothing more will be sent.
   std::size_t queued_bytes() const {
     return end_.is_closed() ? 0 : queued_bytes_.load(std::memory_order_relaxed);
@@ -49,13 +57,20 @@ class StreamConnection {
 
   void serve();
   bool queue_up(internal::OutgoingBytes bytes);
-  short wait();
+  bool is_lent() const;
+  short wait(bool is_lent);
   void receive();
+  bool receive_from_socket(const internal::FrameDecoder::Sink& sink);
+  void receive_for(const Channel::Guest& guest, Deadline deadline);
+  bool has_left_frames();
+  void deliver_left_frames();
+  void leave_as_guest(TimePoint lent_until) noexcept;
   void flush(int rounds_max);
   bool take_queue();
   Written write_some();
   void leave_to_thread();
   void fail(Error reason) noexcept;
+  void fail_reading(const Error& error) noexcept;
   void shut_down() noexcept;
   void drop(internal::OutgoingBytes& bytes) noexcept;
   void drop_queue() noexcept;
@@ -63,8 +78,13 @@ class StreamConnection {
   internal::ChannelEnd end_;
   const FileDescriptor socket_;
   net::Waker waker_;
+  // Held by the thread that receives. It guards the decoder and left_frames_.
+  std::mutex receiving_;
   internal::FrameDecoder decoder_;
   internal::FrameDecoder::Sink sink_;
+  std::vector<Frame> left_frames_;  // those that a guest has received for the channel's thread
+  std::atomic<bool> has_guest_{false};
+  std::atomic<TimePoint> lent_until_{TimePoint()};
 
   std::atomic<std::size_t> queued_bytes_{0};
   std::atomic<std::uint64_t> sent_bytes_{0};  // passed to the system
