@@ -6,7 +6,7 @@
 #include <algorithm>
 #include <mutex>
 
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/rpc/task_errors.h"
 #include "cohort/variable/initializer_recipe.h"

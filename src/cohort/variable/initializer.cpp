@@ -13,7 +13,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/random.h"
 #include "cohort/variable/initializer_recipe.h"
 

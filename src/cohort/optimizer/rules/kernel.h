@@ -21,7 +21,7 @@
 #include <vector>
 
 #include "cohort/core/error.h"
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/variable/row_loop.h"
 #include "cohort/variable/update_rule.h"

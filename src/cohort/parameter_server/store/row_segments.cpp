@@ -5,7 +5,7 @@
 #include <cstring>
 
 #include "cohort/core/error.h"
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/variable/row_loop.h"
 #include "cohort/variable/variable_state.h"
 

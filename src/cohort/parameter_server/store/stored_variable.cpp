@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"

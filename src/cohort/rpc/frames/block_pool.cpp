@@ -15,7 +15,7 @@
 
 #include "cohort/core/address_room.h"
 #include "cohort/core/error.h"
-#include "cohort/core/huge_pages.h"
+#include "cohort/core/kept_memory.h"
 #include "cohort/core/mutex.h"
 
 namespace cohort::rpc::internal {
