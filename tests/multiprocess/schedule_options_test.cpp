@@ -338,5 +338,47 @@ TEST(EagerSchedule, DoesNotWaitForEver) {
   EXPECT_THAT([&] { value.fetch(); }, throws_error(ErrorCode::deadline_exceeded, "'flag'"));
 }
 
+class StartDelayTest : public ::testing::Test {
+ protected:
+  static constexpr int kWorkers = 3;
+  // Of a closure of any worker; and of one of this worker.
+  std::int64_t runs_on(ClusterCoordinator& coordinator) {
+    return coordinator.schedule(index).fetch().tensor().item<std::int64_t>();
+  }
+  std::int64_t runs_on(ClusterCoordinator& coordinator, int worker) {
+    return coordinator.schedule(index, {.worker = worker}).fetch().tensor().item<std::int64_t>();
+  }
+
+  TestCluster cluster{{.workers = kWorkers, .ps = 1, .command = {COHORT_COMMAND, "server"}}};
+  ParameterServerStrategy strategy{cluster.resolver()};
+  const Function index{[] { return current_worker_index(); }};
+};
+
+TEST_F(StartDelayTest, OnlyTheFirstWorkerStartsAtOnce) {
+  ClusterCoordinator coordinator(strategy, {.start_delay = std::chrono::hours(1)});
+  const RemoteValue late = coordinator.schedule(index, {.worker = kWorkers - 1});
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(runs_on(coordinator), 0);
+  EXPECT_FALSE(late.is_ready());
+  EXPECT_THAT([&] { late.fetch(Deadline::after(std::chrono::milliseconds(1))); },
+              throws_error(ErrorCode::deadline_exceeded, "it starts 7200 s after"));
+}
+
+TEST_F(StartDelayTest, AllStartAndTheResultIsTheSame) {
+  ClusterCoordinator coordinator(strategy, {.start_delay = std::chrono::milliseconds(20)});
+  const Variable sum = strategy.variable("sum", at::zeros({}, at::kLong));
+  const Function add([&](at::Tensor x) { sum.assign_add(x); });
+  for (int i = 0; i < 100; ++i) coordinator.schedule(add, at::full({}, i, at::kLong));
+  for (int i = kWorkers; i-- > 0;) EXPECT_EQ(runs_on(coordinator, i), i);
+  EXPECT_TRUE(coordinator.join(std::chrono::seconds(60)));
+  EXPECT_EQ(sum.read().item<std::int64_t>(), 4950);
+}
+
+TEST_F(StartDelayTest, AWorkerThatIsLostBeforeItsStartComesBack) {
+  ClusterCoordinator coordinator(strategy, {.start_delay = std::chrono::milliseconds(300)});
+  cluster.kill("worker:2");
+  cluster.restart("worker:2");
+  EXPECT_EQ(runs_on(coordinator, 2), 2);
+}
+
 }  // namespace
 }  // namespace cohort

@@ -177,6 +177,13 @@ struct CoordinatorOptions {
   // A step is traced again for each shape of elements that it draws, at most this many times for
   // each of its signatures. One more shape throws resource_exhausted, which names the shapes.
   std::int64_t max_traces_per_step = 1024;
+  // Worker i gets its first closure this long, times i, after the coordinator was made, but not
+  // later than after start_delay_max, unless that is zero: so that the updates of the first steps
+  // do not meet. Closures of schedule() run on the others until then. Unset: so many seconds as the
+  // environment variables TF_COORDINATOR_SCHEDULE_START_DELAY and
+  // TF_COORDINATOR_SCHEDULE_START_DELAY_MAX say, or zero.
+  std::optional<Duration> start_delay = {};
+  std::optional<Duration> start_delay_max = {};
   // schedule(), join(), fetch() and Epoch::try_next() throw deadline_exceeded if no closure ends
   // for this long. Zero: twice ClusterOptions::data_timeout, so that a worker that waits for a
   // parameter server which does not answer can report that server first.

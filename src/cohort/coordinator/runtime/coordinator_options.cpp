@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 #include <string_view>
+#include <utility>
 
 #include "cohort/coordinator/queue/in_flight_window.h"
 #include "cohort/core/log.h"
@@ -32,6 +33,12 @@ std::optional<int> number_of_environment(const char* name) {
   return value;
 }
 
+std::optional<Duration> seconds_of_environment(const char* name) {
+  const std::optional<int> seconds = number_of_environment(name);
+  if (!seconds) return std::nullopt;
+  return std::chrono::seconds(*seconds);
+}
+
 bool runs_eagerly_by_environment() {
   const char* const text = std::getenv("COHORT_RUN_EAGERLY");
   const std::string_view value = text == nullptr ? "" : text;
@@ -51,6 +58,10 @@ CoordinatorOptions checked(CoordinatorOptions options) {
     options.max_transient_timeouts =
         number_of_environment("TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS");
   }
+  if (!options.start_delay)
+    options.start_delay = seconds_of_environment("TF_COORDINATOR_SCHEDULE_START_DELAY");
+  if (!options.start_delay_max)
+    options.start_delay_max = seconds_of_environment("TF_COORDINATOR_SCHEDULE_START_DELAY_MAX");
   options.run_eagerly = options.run_eagerly || runs_eagerly_by_environment();
   options.serves_metrics = options.serves_metrics || rpc::serves_metrics_by_environment();
   const auto expect = [](bool is_good, const char* option, const char* bound, auto got) {
@@ -78,6 +89,11 @@ CoordinatorOptions checked(CoordinatorOptions options) {
   expect(options.max_attempts > 0, "max_attempts", "> 0", options.max_attempts);
   expect(options.progress_timeout >= Duration::zero(), "progress_timeout", ">= 0 s",
          seconds_of(options.progress_timeout));
+  for (const auto& [name, delay] : {std::pair("start_delay", options.start_delay),
+                                    std::pair("start_delay_max", options.start_delay_max)}) {
+    const Duration set = delay.value_or(Duration::zero());
+    expect(set >= Duration::zero(), name, ">= 0 s", seconds_of(set));
+  }
   expect(options.heartbeat >= Duration::zero(), "heartbeat", ">= 0 s",
          seconds_of(options.heartbeat));
   if (options.run_eagerly) {
@@ -91,6 +107,14 @@ CoordinatorOptions checked(CoordinatorOptions options) {
         "uses ever more memory");
   }
   return options;
+}
+
+Duration start_delay_of(const CoordinatorOptions& options, std::uint32_t worker) {
+  const Duration step = options.start_delay.value_or(Duration::zero());
+  const Duration max = options.start_delay_max.value_or(Duration::zero());
+  const Duration bound = max > Duration::zero() ? max : Duration::max();
+  // Without an overflow, whatever the numbers are.
+  return worker != 0 && step > bound / worker ? bound : step * worker;
 }
 
 QueueOptions queue_options(const CoordinatorOptions& options) {

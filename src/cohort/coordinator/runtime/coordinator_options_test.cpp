@@ -54,6 +54,26 @@ TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
   EXPECT_EQ(queue_options(checked({.max_transient_ps_failures = 1})).failures.ps_failures_max, 1);
 }
 
+TEST(CoordinatorOptions, EachWorkerStartsADelayLaterUpToAMaximum) {
+  const auto delays = [](const CoordinatorOptions& options) {
+    std::vector<Duration> delays;
+    for (std::uint32_t i = 0; i < 4; ++i) delays.push_back(start_delay_of(checked(options), i));
+    return delays;
+  };
+  using std::chrono::seconds;
+  const std::vector<Duration> none(4, Duration::zero());
+  EXPECT_EQ(delays({}), none);
+  const std::vector<Duration> capped{seconds(0), seconds(2), seconds(4), seconds(4)};
+  EXPECT_EQ(delays({.start_delay = seconds(2), .start_delay_max = seconds(4)}), capped);
+  const Environment delay("TF_COORDINATOR_SCHEDULE_START_DELAY", "2");
+  const std::vector<Duration> uncapped{seconds(0), seconds(2), seconds(4), seconds(6)};
+  EXPECT_EQ(delays({}), uncapped);
+  EXPECT_EQ(delays({.start_delay = Duration::zero()}), none);
+  const Environment max("TF_COORDINATOR_SCHEDULE_START_DELAY_MAX", "4");
+  EXPECT_EQ(delays({}), capped);
+  EXPECT_EQ(start_delay_of({.start_delay = Duration::max()}, 2), Duration::max());
+}
+
 TEST(CoordinatorOptions, TheEnvironmentMakesStepsRunEagerly) {
   EXPECT_FALSE(checked({}).run_eagerly);
   EXPECT_TRUE(checked({.run_eagerly = true}).run_eagerly);
@@ -91,6 +111,8 @@ TEST(CoordinatorOptions, RefusalsNameTheOptionAndTheValue) {
        "CoordinatorOptions::max_traces_per_dataset_function >= 0, got -1"},
       {{.max_traces_per_step = -1}, "CoordinatorOptions::max_traces_per_step >= 0, got -1"},
       {{.max_attempts = 0}, "CoordinatorOptions::max_attempts > 0, got 0"},
+      {{.start_delay = std::chrono::seconds(-3)}, "CoordinatorOptions::start_delay >= 0 s, got -3"},
+      {{.start_delay_max = std::chrono::seconds(-4)}, "start_delay_max >= 0 s, got -4"},
       {{.progress_timeout = std::chrono::seconds(-1)},
        "CoordinatorOptions::progress_timeout >= 0 s, got -1"},
       {{.heartbeat = std::chrono::seconds(-2)}, "CoordinatorOptions::heartbeat >= 0 s, got -2"}};

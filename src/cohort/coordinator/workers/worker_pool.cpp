@@ -42,12 +42,21 @@ void WorkerPool::start() {
     const RuntimeLock lock(context_);
     for (std::uint32_t i = 0; i < size(); ++i) {
       const Link link = context_.connection.worker(i);
-      if (entry(i).lost_connection < link.epoch) {
+      const bool is_lost = entry(i).lost_connection >= link.epoch;  // between the others' answers
+      const Duration delay = internal::start_delay_of(context_.options, i);
+      if (!is_lost && delay == Duration::zero()) {
         make_ready(i, link);
         continue;
       }
-      entry(i).link = link;  // lost between the others' answers
+      entry(i).link = link;
       entry(i).needs_recovery = true;
+      if (!is_lost) {
+        std::ostringstream text;
+        text << "it starts " << seconds_of(delay)
+             << " s after the coordinator, as CoordinatorOptions::start_delay says";
+        entry(i).refusal = text.str();
+        entry(i).starts_at = Deadline::after(delay).time();  // also for the longest delay
+      }
       start_recovery(i);
     }
   }

@@ -100,6 +100,7 @@ class WorkerPool {
     bool is_ready = false;
     std::uint64_t lost_connection = 0;  // the newest one that is known to be broken
     bool needs_recovery = false;
+    std::optional<TimePoint> starts_at;  // of a late start, until its thread knows
     std::thread recovery;
     std::string refusal;         // why it could not be used the last time; empty when it is ready
     std::uint64_t closures = 0;  // that succeeded
@@ -123,6 +124,7 @@ class WorkerPool {
   void give_up_silent(std::uint32_t worker, std::uint64_t connection, const std::string& what);
   void start_recovery(std::uint32_t worker) COHORT_REQUIRES(runtime_lock);
   void recover(std::uint32_t worker);
+  void start_late(std::uint32_t worker);
   void drop_link(std::uint32_t worker);
   bool set_up(std::uint32_t worker, const Link& link);
 

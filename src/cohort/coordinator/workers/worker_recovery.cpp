@@ -49,9 +49,10 @@ void WorkerPool::start_recovery(std::uint32_t worker) {
   }
 }
 
-// Runs on the worker's own thread, which starts at its first loss: reconnects, sets the worker up,
-// and makes it ready.
+// Runs on the worker's own thread, which starts at its first loss, or for its late start:
+// reconnects, sets the worker up, and makes it ready.
 void WorkerPool::recover(std::uint32_t worker) {
+  start_late(worker);
   internal::RecoveryPause pause;
   while (!context_.is_over()) {
     {
@@ -77,6 +78,25 @@ void WorkerPool::recover(std::uint32_t worker) {
       context_.wait(context_.stopped, Deadline::after(pause.next()),
                     [this] { return context_.is_over(); });
     }
+  }
+}
+
+// Sets the worker up at its time. If that fails, it still needs a recovery.
+void WorkerPool::start_late(std::uint32_t worker) {
+  Link link;
+  {
+    const RuntimeLock lock(context_);
+    Entry& one = entry(worker);
+    const std::optional<TimePoint> time = std::exchange(one.starts_at, std::nullopt);
+    if (!time) return;
+    link = one.link;
+    context_.wait(context_.stopped, Deadline(*time), [this] { return context_.is_over(); });
+  }
+  if (context_.is_over()) return;
+  try {
+    set_up(worker, link);
+  } catch (...) {
+    log_warn("worker:", worker, " cannot be started yet: ", current_error().what());
   }
 }
 
