@@ -56,9 +56,9 @@ TEST(CoordinatorOptions, TheEnvironmentCountsWhereNothingIsSet) {
 
 TEST(CoordinatorOptions, EachWorkerStartsADelayLaterUpToAMaximum) {
   const auto delays = [](const CoordinatorOptions& options) {
-    std::vector<Duration> delays;
-    for (std::uint32_t i = 0; i < 4; ++i) delays.push_back(start_delay_of(checked(options), i));
-    return delays;
+    std::vector<Duration> each;
+    for (std::uint32_t i = 0; i < 4; ++i) each.push_back(start_delay_of(checked(options), i));
+    return each;
   };
   using std::chrono::seconds;
   const std::vector<Duration> none(4, Duration::zero());
