@@ -19,8 +19,10 @@ namespace cohort {
 
 class Strategy;  // strategy/strategy.h
 
-// While it exists, the first SIGTERM or SIGINT of this process is noted, and a second one of either
-// ends the process as their default action does. A signal that the process ignores stays ignored.
+// While it exists, the first SIGTERM or SIGINT of this process is noted, and another one of either,
+// at least a quarter of a second later, ends the process as their default action does. (One that
+// comes sooner is the same request, sent to the process and to its group, or passed on by `cohort
+// launch`.) A signal that the process ignores stays ignored.
 // The library handles no signals otherwise. tf.distribute's PreemptionCheckpointHandler is similar.
 //
 // Thread-safe. A program makes one in main(). When it ends, the handlers from before it are back,

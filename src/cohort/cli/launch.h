@@ -72,7 +72,7 @@ struct TaskReport {
 struct LaunchResult {
   // The chief's. Without parameter servers: 0 if all workers have ended with 0, else that of the
   // first one that failed and did not start again, or 75 if one did not finish. A planned kill is
-  // no failure.
+  // no failure. 128 + signal after request_stop(), unless the chief had ended with 0 before.
   int exit_code = 0;
   // The errno of the first line that could not be written, or 0. The tasks go on without it.
   int output_error = 0;
@@ -86,8 +86,9 @@ class Launch {
   explicit Launch(LaunchOptions options);
 
   LaunchResult run();
-  // Ends all tasks; run() then returns 128 + `signal`. A second call, at least a quarter of a
-  // second later, kills them. May be called from any thread and from signal handlers.
+  // Ends the chief and then the other tasks, or all workers if there is no chief; run() then
+  // returns 128 + `signal`, and starts nothing again. A second call, at least a quarter of a second
+  // later, kills them. May be called from any thread and from signal handlers.
   void request_stop(int signal) noexcept;
   // The command lines that start the tasks by hand, each in its own shell.
   static std::vector<std::string> shell_lines(const LaunchOptions& options);

@@ -223,6 +223,38 @@ TEST_F(LaunchTest, AStopRequestEndsAllTasks) {
   EXPECT_FALSE(runs("pid.worker0"));
 }
 
+// The servers got SIGTERM together with the chief, which could no longer save what they have.
+TEST_F(LaunchTest, AStoppedChiefSavesWhileItsServersRun) {
+  script(
+      "trap 'mark asked; await answer; mark saved; exit 75' TERM\n"
+      "await ps0 worker0 worker1; echo ready >$dir/events; while :; do sleep 0.01; done",
+      "mark $type$index\n"
+      "if [ $type = ps ]; then await asked; mark answer; fi; exec sleep 1000");
+  const LaunchResult result = run_and_stop(SIGTERM);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  EXPECT_TRUE(std::filesystem::exists(path("saved")));
+  EXPECT_EQ(report(result, {"chief", 0}).last_exit.code, 75);
+  EXPECT_EQ(report(result, {"ps", 0}).last_exit.signal, SIGTERM);
+}
+
+// Ctrl-C reaches the chief, too: it may end with its own code before the request is read.
+TEST_F(LaunchTest, AStopRequestAfterTheChiefHasFailedMakesTheExitCode) {
+  script("await ps0 worker0 worker1; exit 75",
+         "if [ $type = ps ]; then trap 'echo ended >$dir/events; exec sleep 1000' TERM; fi\n"
+         "mark $type$index; while :; do sleep 0.01; done");
+  options_.grace = milliseconds(500);
+  EXPECT_EQ(run_and_stop(SIGINT).exit_code, 128 + SIGINT);
+}
+
+TEST_F(LaunchTest, AStoppedLaunchStartsNothingAgain) {
+  script("trap 'exit 75' TERM; echo ready >$dir/events; while :; do sleep 0.01; done");
+  options_.restarts = 5;
+  options_.restart_delay = milliseconds(0);
+  const LaunchResult result = run_and_stop(SIGTERM);
+  EXPECT_EQ(result.exit_code, 128 + SIGTERM);
+  for (const TaskReport& task : result.tasks) EXPECT_EQ(task.starts, 1) << task.task.to_string();
+}
+
 // `timeout` sends its signal twice: to the process and to its group.
 TEST_F(LaunchTest, ASignalSentTwiceIsOneRequest) {
   script("exec sleep 1000", "trap 'exit 0' TERM; while :; do sleep 0.01; done");

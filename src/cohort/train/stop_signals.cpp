@@ -2,9 +2,11 @@
 #include "cohort/train/stop_signals.h"
 
 #include <signal.h>
+#include <time.h>
 
 #include <array>
 #include <atomic>
+#include <cstdint>
 
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
@@ -23,18 +25,33 @@ std::atomic<bool> exists_stop_signals{false};
 // Written by the handler, which may only use what has no lock.
 std::atomic<int> stop_signal{0};
 static_assert(std::atomic<int>::is_always_lock_free);
+// A signal within this time of the first one is the same request: `timeout` sends its signal to the
+// process and to the group, and `cohort launch` passes on what Ctrl-C has sent to the chief, too.
+constexpr std::int64_t kSameRequestNanoseconds = 250'000'000;
+std::atomic<std::int64_t> stop_signal_time{0};
+static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 // Whether the handler may replace the action of each signal: this object handles it.
 std::array<std::atomic<bool>, kSignals.size()> is_handled{};
 
-// From the first signal on, each ends the process: also one that another thread handles at the same
-// time.
+// clock_gettime() may be called in handlers, which is not said of std::chrono.
+std::int64_t nanoseconds_now() {
+  timespec time{};
+  ::clock_gettime(CLOCK_MONOTONIC, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
 extern "C" void note_stop_signal(int number) {
-  int none = 0;
-  const bool is_first = stop_signal.compare_exchange_strong(none, number);
+  const std::int64_t now = nanoseconds_now();
+  std::int64_t first = 0;
+  if (stop_signal_time.compare_exchange_strong(first, now)) {
+    stop_signal = number;
+    return;
+  }
+  if (now < first + kSameRequestNanoseconds) return;
   for (std::size_t i = 0; i < kSignals.size(); ++i) {
     if (is_handled[i]) ::signal(kSignals[i], SIG_DFL);
   }
-  if (!is_first) ::raise(number);  // it ends the process when this handler has returned
+  ::raise(number);  // it ends the process when this handler has returned
 }
 
 }  // namespace
@@ -43,6 +60,7 @@ class StopSignals::Scope {
  public:
   Scope() {
     stop_signal = 0;
+    stop_signal_time = 0;
     for (std::size_t i = 0; i < kSignals.size(); ++i) {
       ::sigaction(kSignals[i], nullptr, &before_[i]);
       is_handled[i] = (before_[i].sa_flags & SA_SIGINFO) != 0 || before_[i].sa_handler != SIG_IGN;

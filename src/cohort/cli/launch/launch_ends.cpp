@@ -43,6 +43,7 @@ std::string how(const ProcessExit& exit) {
 }  // namespace
 
 void LaunchLoop::chief_ended(Task& task, const ProcessExit& exit) {
+  if (is_stopped_) return signal_all(SIGTERM);  // the servers have waited for its end
   if (!is_ending() && task.has_lost_another(exit) && can_restart(task))
     return say("the program" + how(exit) + plan_restart(task));
   if (!is_ending() && exit.signal != 0) say("the program was ended by " + exit.to_string());

@@ -153,11 +153,25 @@ void LaunchLoop::read_stop_requests() {
     const Time now = steady_clock::now();
     if (std::exchange(stop_.is_requested, true) && now < stop_time_ + kSameRequest) continue;
     stop_time_ = now;
-    if (is_ending()) kill_all("was to end at once");
-    // Without this, run() would start all tasks again because of the lost port.
-    if (std::exchange(lost_port_, false)) exit_code_ = 128 + signal;
-    end_all(128 + signal, SIGTERM);
+    is_stopped_ ? kill_all("was to end at once") : stop(128 + signal);
   }
+}
+
+// The chief goes on with the servers until it has ended, since it may save what they have.
+void LaunchLoop::stop(int exit_code) {
+  is_stopped_ = true;
+  // Without this, run() would start all tasks again because of the lost port.
+  const bool was_to_start_again = std::exchange(lost_port_, false);
+  if (is_ending()) {
+    // A task that got the same signal may have ended before this request was read.
+    if (was_to_start_again || exit_code_ != 0) exit_code_ = exit_code;
+    return;
+  }
+  Task* const chief = find(LocalCluster::chief());
+  if (chief == nullptr || !chief->process) return end_all(exit_code, SIGTERM);
+  exit_code_ = exit_code;
+  kill_time_ = steady_clock::now() + options_.grace;
+  chief->process->signal(SIGTERM);
 }
 
 void LaunchLoop::read_progress() {
@@ -261,6 +275,10 @@ std::optional<LaunchLoop::Time> LaunchLoop::next_planned() const {
 void LaunchLoop::end_all(int exit_code, int signal) {
   if (is_ending()) return;
   exit_code_ = exit_code;
+  signal_all(signal);
+}
+
+void LaunchLoop::signal_all(int signal) {
   kill_time_ = steady_clock::now() + options_.grace;
   for (const auto& task : tasks_) {
     if (task->process) task->process->signal(signal);

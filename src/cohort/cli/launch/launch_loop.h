@@ -40,6 +40,8 @@ class LaunchLoop {
   void turn();
   void wait(std::optional<Time> until);
   void read_stop_requests();
+  // Ends the launch with this code because of the first stop request.
+  void stop(int exit_code);
   void read_progress();
   void collect(Task& task);
   void chief_ended(Task& task, const ProcessExit& exit);
@@ -66,6 +68,8 @@ class LaunchLoop {
   std::optional<Time> next_planned() const;
   // Sends `signal` to all tasks, and sets the exit code of the launch. Later calls do nothing.
   void end_all(int exit_code, int signal);
+  // Sends it to all tasks that run, and kills those that do not end in time.
+  void signal_all(int signal);
   void kill_all(const std::string& reason);
   bool is_ending() const { return exit_code_.has_value(); }
   // Whether a task runs or is to start again.
@@ -79,6 +83,7 @@ class LaunchLoop {
   LocalCluster cluster_;
   StopState stop_;
   Time stop_time_{};                          // the time of the last stop request
+  bool is_stopped_ = false;                   // by a stop request
   std::vector<std::unique_ptr<Task>> tasks_;  // a chief is the last one
   Time start_time_{};
   std::vector<PlannedKill> kills_;  // those that are not done yet
