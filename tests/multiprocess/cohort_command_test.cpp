@@ -250,14 +250,15 @@ TEST_F(CohortLaunch, CtrlCEndsAllAndIs130) {
   EXPECT_EQ(launch.wait().to_string(), "exit code 130");
 }
 
-TEST_F(CohortLaunch, WithoutParameterServersStatusSaysThatNobodyAnswers) {
+TEST_F(CohortLaunch, WithoutParameterServersStatusNamesWorkersThatDoNotListen) {
   RunningCommand launch({"launch", "--workers", "2", "--ps", "0", "--", "sh", "-c",
                          "echo $TF_CONFIG; exec sleep 1000"});
   ASSERT_TRUE(launch.await("[worker:1] {\"cluster\":{\"worker\":[")) << launch.err();
   testing::RunningProgram status(
       {COHORT_COMMAND, "status", "--launch", std::to_string(launch.pid())});
-  EXPECT_EQ(status.wait().to_string(), "exit code 64");
-  EXPECT_THAT(status.err(), HasSubstr("whose workers train together and answer no questions"));
+  EXPECT_EQ(status.wait().to_string(), "exit code 69");
+  for (const char* const worker : {"worker:0", "worker:1"})
+    EXPECT_THAT(status.out(), HasSubstr(std::string(worker) + ": nobody listens: "));
   launch.signal(SIGTERM);
   EXPECT_EQ(launch.wait().to_string(), "exit code 143");
 }

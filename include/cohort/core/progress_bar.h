@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A progress line on the terminal: steps, rate, metrics, remaining time (keras's ProgbarLogger,
 // tqdm). It shows nothing if stderr is not a terminal. Under `cohort launch` it also writes each
-// new percentage, a byte of 0 to 100, to the file descriptor COHORT_PROGRESS_FD.
+// new percentage, a byte of 0 to 100, to the file descriptor COHORT_PROGRESS_FD. `cohort status`
+// shows what a worker of MultiWorkerMirroredStrategy has given to show() last.
 //
 //   ProgressBar bar({.steps = steps, .examples_per_step = 64, .first_step = step});
 //   for (; step < steps; ++step) {

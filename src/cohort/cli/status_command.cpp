@@ -14,6 +14,7 @@
 #include "cohort/cli/status_report.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
+#include "cohort/collective/member_status.h"
 #include "cohort/core/error.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/health_probe.h"
@@ -118,6 +119,9 @@ class StatusCommand final : public Command {
         "  PUSHES  pushes of updates that were applied  END         time since a closure ended "
         "last\n"
         "  DROP    pushes that came twice or too late   START       another one after a restart\n"
+        "Of workers that train together, without parameter servers:\n"
+        "  STEPS   steps that ended, and PER S of late  LAST        time since a step ended last\n"
+        "  GROUP   workers of its group, or \"forms\"    below       what its ProgressBar shows\n"
         "The JSON of --json is described in docs/formats/status.md.\n"
         "Exit code: 0 when all answer, 69 when some do not, 64 when the cluster is not right.");
   }
@@ -128,26 +132,53 @@ class StatusCommand final : public Command {
     COHORT_CHECK(!std::isnan(timeout_seconds_), ErrorCode::invalid_argument,
                  "[cli.status] expected --timeout from 0.01 to 1e6 seconds, got nan");
     ClusterStatus status = find_tasks();
-    std::vector<rpc::ProbedTask> asked;
-    for (const TaskStatus& task : status.tasks) asked.push_back({task.task, task.address});
     const auto timeout =
         std::chrono::duration_cast<Duration>(std::chrono::duration<double>(timeout_seconds_));
-    std::vector<rpc::ProbeResult> results =
-        rpc::probe_health(asked, job_id_, Deadline::after(timeout));
+    const Deadline deadline = Deadline::after(timeout);
+    is_synchronous_ ? ask_members(status, deadline) : ask_tasks(status, deadline);
+    print(is_json ? json_of(status) + "\n" : table_of(status));
+    return exit_code_of(status);
+  }
+
+ private:
+  void ask_tasks(ClusterStatus& status, Deadline deadline) const {
+    std::vector<rpc::ProbedTask> asked;
+    for (const TaskStatus& task : status.tasks) asked.push_back({task.task, task.address});
+    std::vector<rpc::ProbeResult> results = rpc::probe_health(asked, job_id_, deadline);
+    bool has_stranger = false;
     for (std::size_t i = 0; i < results.size(); ++i) {
       TaskStatus& task = status.tasks[i];
       task.probe = std::move(results[i]);
+      has_stranger = has_stranger || task.probe.state == rpc::ProbeResult::State::stranger;
       if (task.task.starts_with("chief:") &&
           task.probe.state == rpc::ProbeResult::State::nobody_listens) {
         task.probe.reason +=
             "; the coordinator does not run, or its TF_CONFIG does not say that it is " + task.task;
       }
     }
-    print(is_json ? json_of(status) + "\n" : table_of(status));
-    return exit_code_of(status);
+    // An address alone may be that of a worker of a synchronous job.
+    if (has_stranger && status.tasks.front().task.empty()) ask_members(status, deadline);
   }
 
- private:
+  // Asks the tasks that no other question has reached.
+  void ask_members(ClusterStatus& status, Deadline deadline) const {
+    std::vector<TaskStatus*> open;
+    std::vector<collective::WorkerTask> asked;
+    for (TaskStatus& task : status.tasks) {
+      const bool was_asked = !is_synchronous_;
+      if (was_asked && task.probe.state != rpc::ProbeResult::State::stranger) continue;
+      open.push_back(&task);
+      asked.push_back({task.task, task.address});
+    }
+    std::vector<collective::MemberProbe> results =
+        collective::probe_members(asked, job_id_, deadline);
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      TaskStatus& task = *open[i];
+      if (!is_synchronous_ && results[i].state != collective::MemberProbe::State::answers) continue;
+      task = status_of(task.task, task.address, std::move(results[i]));
+    }
+  }
+
   ClusterStatus find_tasks() {
     const bool is_file = cluster_.size() == 1 && std::filesystem::is_regular_file(cluster_.front());
     if (!cluster_.empty() && !is_file) return addresses_alone();
@@ -159,13 +190,10 @@ class StatusCommand final : public Command {
     COHORT_CHECK(!status.tasks.empty(), ErrorCode::invalid_argument,
                  "[cli.status] expected a cluster with chief, worker or ps tasks, got ",
                  spec.to_string(), "; ", kRemedy);
-    COHORT_CHECK(launch_ == 0 || spec.jobs() != std::vector<std::string>{"worker"},
-                 ErrorCode::invalid_argument,
-                 "[cli.status] expected a launch with parameter servers, got process ", launch_,
-                 ", whose workers train together and answer no questions (--launch); see the lines "
-                 "that they print");
     validate_addresses(spec);
-    if (status.tasks.front().task != "chief:0") status.missing.push_back(missing_chief());
+    is_synchronous_ = !spec.tasks().contains("ps");
+    if (!is_synchronous_ && status.tasks.front().task != "chief:0")
+      status.missing.push_back(missing_chief());
     if (job_id_.empty()) job_id_ = rpc::default_job_id(spec.to_json());
     return status;
   }
@@ -185,6 +213,7 @@ class StatusCommand final : public Command {
   int launch_ = 0;  // a process id; 0 if it was not given
   std::string job_id_;
   double timeout_seconds_ = 5;
+  bool is_synchronous_ = false;  // the workers of the cluster train together
 };
 
 }  // namespace

@@ -5,116 +5,24 @@
 
 #include <algorithm>
 #include <array>
-#include <nlohmann/json.hpp>
+#include <cmath>
 #include <string_view>
+#include <utility>
 
 namespace cohort::cli {
 namespace {
 
-using nlohmann::json;
 using State = rpc::ProbeResult::State;
 
-constexpr int kSchema = 2;
 constexpr int kPeerUnavailable = 69;
 constexpr std::size_t kColumnsMax = 100;
 constexpr std::size_t kAddressMax = 26;
 constexpr std::size_t kTaskMax = 10;
 
-double seconds_of(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
-const char* json_name_of(State state) {
-  constexpr std::array kNames = {"answers", "nobody_listens", "no_answer", "stranger",
-                                 "name_not_resolved"};
-  return kNames.at(static_cast<std::size_t>(state));
-}
-
 std::string text_of(State state) {
   std::string text = json_name_of(state);
   std::replace(text.begin(), text.end(), '_', ' ');
   return text;
-}
-
-json last_error_of(const TaskHealth& health) {
-  if (!health.last_error) return nullptr;
-  const TaskError& error = *health.last_error;
-  const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? json() : json(text);
-  };
-  return {{"code", name_of(error.code)},
-          {"cause", name_of(error.cause)},
-          {"seconds_ago", seconds_of(error.age)},
-          {"origin", text_or_null(error.origin)},
-          {"text", text_or_null(error.text)}};
-}
-
-json coordinator_of(const CoordinatorHealth& coordinator) {
-  json workers = json::array();
-  for (const WorkerHealth& worker : coordinator.workers) {
-    workers.push_back({{"is_ready", worker.is_ready},
-                       {"closures", worker.closures},
-                       {"times_lost", worker.times_lost}});
-  }
-  return {{"queued", coordinator.queued},       {"in_flight", coordinator.in_flight},
-          {"completed", coordinator.completed}, {"failed", coordinator.failed},
-          {"cancelled", coordinator.cancelled}, {"retries", coordinator.retries},
-          {"traces", coordinator.traces},       {"workers", workers}};
-}
-
-json variables_of(const TaskHealth& health) {
-  json all = json::array();
-  for (const VariableHealth& variable : health.by_variable) {
-    json hot_rows = json::array();
-    for (const HotRow& row : variable.hot_rows)
-      hot_rows.push_back({{"row", row.row}, {"times", row.times}});
-    all.push_back({{"name", variable.name},
-                   {"pulls", variable.pulls},
-                   {"pushes", variable.pushes},
-                   {"pulled_bytes", variable.pulled_bytes},
-                   {"pushed_bytes", variable.pushed_bytes},
-                   {"pulled_rows", variable.pulled_rows},
-                   {"pushed_rows", variable.pushed_rows},
-                   {"hot_rows", hot_rows}});
-  }
-  return all;
-}
-
-// Identifiers of 64 bits are written as texts, because not every reader of JSON keeps all digits.
-json health_of(const TaskHealth& health) {
-  return {{"incarnation", std::to_string(health.incarnation)},
-          {"uptime_seconds", seconds_of(health.uptime)},
-          {"closures",
-           {{"run", health.closures_run},
-            {"failed", health.closures_failed},
-            {"queued", health.closures_queued},
-            {"running", health.closures_running}}},
-          {"pushes", {{"applied", health.pushes_applied}, {"dropped", health.pushes_dropped}}},
-          {"bytes", {{"pulled", health.pulled_bytes}, {"pushed", health.pushed_bytes}}},
-          {"stored", {{"variables", health.variables}, {"bytes", health.variable_bytes}}},
-          {"rows_per_second", health.rows_per_second},
-          {"variables", variables_of(health)},
-          {"connections_lost", health.connections_lost},
-          {"broken_frames", health.broken_frames},
-          {"protocol_errors", health.protocol_errors},
-          {"seconds_since_last_end",
-           health.since_last_end ? json(seconds_of(*health.since_last_end)) : json()},
-          {"last_error", last_error_of(health)},
-          {"coordinator", health.coordinator ? coordinator_of(*health.coordinator) : json()}};
-}
-
-// The bytes of the busiest parameter server, divided by the mean of all that answer.
-json skew_of_servers(const ClusterStatus& status) {
-  double most = 0;
-  double sum = 0;
-  int servers = 0;
-  for (const TaskStatus& task : status.tasks) {
-    if (!task.task.starts_with("ps:") || task.probe.state != State::answers) continue;
-    const auto bytes =
-        static_cast<double>(task.probe.health.pulled_bytes + task.probe.health.pushed_bytes);
-    most = std::max(most, bytes);
-    sum += bytes;
-    ++servers;
-  }
-  return servers < 2 || sum == 0 ? json() : json(most * servers / sum);
 }
 
 // "9999", "12k", "3.4M": at most four characters.
@@ -129,7 +37,7 @@ std::string short_number(std::uint64_t number) {
 
 // "0.2s", "59s", "12m", "3h", "99d": at most five characters.
 std::string short_time(Duration duration) {
-  const double seconds = std::max(0.0, seconds_of(duration));
+  const double seconds = std::max(0.0, std::chrono::duration<double>(duration).count());
   if (seconds < 9.95) return fmt::format("{:.1f}s", seconds);
   if (seconds < 119.5) return fmt::format("{:.0f}s", seconds);
   if (seconds < 7200) return fmt::format("{:.0f}m", seconds / 60);
@@ -186,15 +94,29 @@ constexpr std::array<Column, 11> kNumbers = {{{"UP", 5},
                                               {"END", 5},
                                               {"START", 6}}};
 using Cells = std::array<std::string, kNumbers.size()>;
+// The columns for workers of a synchronous job.
+constexpr std::array<Column, 6> kMemberNumbers = {
+    {{"UP", 5}, {"STEPS", 5}, {"PER S", 6}, {"LAST", 5}, {"GROUP", 5}, {"START", 6}}};
+using MemberCells = std::array<std::string, kMemberNumbers.size()>;
 
-std::string row_of(const std::string& task, const std::string& address, const Cells& cells) {
+template <std::size_t kCount>
+std::array<std::string, kCount> titles_of(const std::array<Column, kCount>& columns) {
+  std::array<std::string, kCount> titles;
+  for (std::size_t i = 0; i < kCount; ++i) titles.at(i) = columns.at(i).title;
+  return titles;
+}
+
+template <std::size_t kCount>
+std::string row_of(const std::string& task, const std::string& address,
+                   const std::array<Column, kCount>& columns,
+                   const std::array<std::string, kCount>& cells) {
   std::string line = first_part(task, kTaskMax);
   line.resize(std::max(line.size(), kTaskMax), ' ');
   std::string shown = " " + last_part(address, kAddressMax);
   shown.resize(kAddressMax + 1, ' ');
   line += shown;
-  for (std::size_t i = 0; i < cells.size(); ++i) {
-    const std::size_t width = kNumbers.at(i).width;
+  for (std::size_t i = 0; i < kCount; ++i) {
+    const std::size_t width = columns.at(i).width;
     line += " " + std::string(width - std::min(width, cells.at(i).size()), ' ') + cells.at(i);
   }
   return line;
@@ -223,6 +145,31 @@ Cells cells_of(const std::string& task, const TaskHealth& health) {
           short_number(health.connections_lost),
           health.since_last_end ? short_time(*health.since_last_end) : "-",
           start_of(health)};
+}
+
+// "9.99", "123", "12k".
+std::string short_rate(double rate) {
+  return rate < 99.95 ? fmt::format("{:.1f}", rate)
+                      : short_number(static_cast<std::uint64_t>(std::llround(rate)));
+}
+
+MemberCells cells_of(const collective::MemberStatus& member, const TaskHealth& health) {
+  const TaskProgress& progress = member.progress;
+  return {short_time(health.uptime),
+          short_number(progress.steps),
+          short_rate(progress.steps_per_second),
+          progress.since_last_step ? short_time(*progress.since_last_step) : "-",
+          member.is_forming ? "forms" : std::to_string(member.workers),
+          start_of(health)};
+}
+
+// "worker:0: step 120 of 500, accuracy 0.75, loss 0.5"; empty if its program has shown nothing.
+std::string member_line(const std::string& task, const TaskProgress& progress) {
+  if (progress.program_steps == 0) return {};
+  std::string line = task + ": step " + std::to_string(progress.program_step) + " of " +
+                     std::to_string(progress.program_steps);
+  for (const auto& [name, value] : progress.values) line += fmt::format(", {} {:.6g}", name, value);
+  return wrapped(line);
 }
 
 std::string name_of_row(const TaskStatus& status) {
@@ -265,6 +212,26 @@ std::string error_line(const TaskStatus& status) {
 
 }  // namespace
 
+TaskStatus status_of(std::string task, std::string address, collective::MemberProbe probe) {
+  using From = collective::MemberProbe::State;
+  constexpr std::array kStates = {std::pair(From::answers, State::answers),
+                                  std::pair(From::nobody_listens, State::nobody_listens),
+                                  std::pair(From::no_answer, State::no_answer),
+                                  std::pair(From::stranger, State::stranger),
+                                  std::pair(From::name_not_resolved, State::name_not_resolved)};
+  TaskStatus status{std::move(task), std::move(address), {}, {}};
+  for (const auto& [from, to] : kStates) {
+    if (probe.state == from) status.probe.state = to;
+  }
+  status.probe.reason = std::move(probe.reason);
+  if (probe.state != From::answers) return status;
+  status.probe.health.task = probe.status.task;
+  status.probe.health.incarnation = probe.status.incarnation;
+  status.probe.health.uptime = probe.status.uptime;
+  status.member = std::move(probe.status);
+  return status;
+}
+
 int exit_code_of(const ClusterStatus& status) {
   const bool all_answer =
       std::all_of(status.tasks.begin(), status.tasks.end(),
@@ -272,40 +239,38 @@ int exit_code_of(const ClusterStatus& status) {
   return all_answer ? 0 : kPeerUnavailable;
 }
 
-std::string json_of(const ClusterStatus& status) {
-  json tasks = json::array();
-  for (const TaskStatus& task : status.tasks) {
-    const bool answers = task.probe.state == State::answers;
-    tasks.push_back({{"task", task.task.empty() ? json() : json(task.task)},
-                     {"address", task.address},
-                     {"state", json_name_of(task.probe.state)},
-                     {"reason", answers ? json() : json(task.probe.reason)},
-                     {"health", answers ? health_of(task.probe.health) : json()}});
-  }
-  const json line = {{"schema", kSchema},
-                     {"exit_code", exit_code_of(status)},
-                     {"server_skew", skew_of_servers(status)},
-                     {"tasks", tasks},
-                     {"missing", status.missing}};
-  return line.dump(-1, ' ', false, json::error_handler_t::replace);
-}
-
+// The table shows the columns of members if no other task answers.
 std::string table_of(const ClusterStatus& status) {
-  Cells titles;
-  for (std::size_t i = 0; i < titles.size(); ++i) titles.at(i) = kNumbers.at(i).title;
-  std::string text = row_of("TASK", "ADDRESS", titles) + "\n";
+  const bool has_members =
+      std::any_of(status.tasks.begin(), status.tasks.end(),
+                  [](const TaskStatus& task) { return task.member.has_value(); });
+  const bool has_servers = std::any_of(
+      status.tasks.begin(), status.tasks.end(),
+      [](const TaskStatus& task) { return task.probe.state == State::answers && !task.member; });
+  std::string text;
+  if (has_servers || !has_members)
+    text += row_of("TASK", "ADDRESS", kNumbers, titles_of(kNumbers)) + "\n";
+  if (has_members)
+    text += row_of("TASK", "ADDRESS", kMemberNumbers, titles_of(kMemberNumbers)) + "\n";
   std::string details;
   for (const TaskStatus& task : status.tasks) {
     const TaskHealth& health = task.probe.health;
     if (task.probe.state != State::answers) {
-      std::string row = row_of(name_of_row(task), task.address, Cells());
+      std::string row = row_of(name_of_row(task), task.address, kNumbers, Cells());
       text +=
           row.substr(0, row.find_last_not_of(' ') + 1) + "  " + text_of(task.probe.state) + "\n";
       details +=
           wrapped(label_of(task) + ": " + text_of(task.probe.state) + ": " + task.probe.reason);
       continue;
     }
-    text += row_of(name_of_row(task), task.address, cells_of(task.task, health)) + "\n";
+    if (task.member) {
+      text +=
+          row_of(name_of_row(task), task.address, kMemberNumbers, cells_of(*task.member, health)) +
+          "\n";
+      details += member_line(label_of(task), task.member->progress);
+      continue;
+    }
+    text += row_of(name_of_row(task), task.address, kNumbers, cells_of(task.task, health)) + "\n";
     if (health.coordinator) details += coordinator_lines(task);
     if (health.broken_frames + health.protocol_errors > 0) {
       details +=

@@ -69,7 +69,7 @@ TEST(StatusReport, JsonHasAllThatATaskCounts) {
                                 .text = "it went"};
   const json expected = json::parse(R"({"schema": 2, "exit_code": 0, "missing": [],
     "server_skew": null, "tasks": [{
-    "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null,
+    "task": "worker:0", "address": "127.0.0.1:4000", "state": "answers", "reason": null, "member": null,
     "health": {
       "incarnation": "12379813738877118345", "uptime_seconds": 90.0,
       "closures": {"run": 1, "failed": 2, "queued": 3, "running": 4},
@@ -172,6 +172,59 @@ TEST(StatusReport, TheTableIsReadByPeople) {
       "worker:1: nobody listens: it is so\n"
       "worker:2: name not resolved: it is so\n"
       "missing: a chief\n");
+}
+
+TaskStatus member(const std::string& task, const TaskProgress& progress) {
+  return status_of(task, "127.0.0.1:4000",
+                   {.state = collective::MemberProbe::State::answers,
+                    .status = {.task = task,
+                               .incarnation = 0xabcdef0123456789,
+                               .uptime = std::chrono::seconds(90),
+                               .group = 2,
+                               .workers = 3,
+                               .progress = progress},
+                    .reason = {}});
+}
+
+const TaskProgress kSomeProgress = {.steps = 12'345,
+                                    .steps_per_second = 98.76,
+                                    .since_last_step = std::chrono::milliseconds(500),
+                                    .program_step = 120,
+                                    .program_steps = 500,
+                                    .values = {{"accuracy", 0.75}, {"loss", 0.3125}}};
+
+TEST(StatusReport, WorkersThatTrainTogetherHaveColumnsOfTheirOwn) {
+  const ClusterStatus status{{member("worker:0", kSomeProgress), member("worker:1", {}),
+                              missing("worker:2", State::no_answer)},
+                             {}};
+  EXPECT_EQ(table_of(status),
+            "TASK       ADDRESS                       UP STEPS  PER S  LAST GROUP  START\n"
+            "worker:0   127.0.0.1:4000               90s   12k   98.8  0.5s     3 abcdef\n"
+            "worker:1   127.0.0.1:4000               90s     0    0.0     -     3 abcdef\n"
+            "worker:2   127.0.0.1:4001  no answer\n"
+            "\n"
+            "worker:0: step 120 of 500, accuracy 0.75, loss 0.3125\n"
+            "worker:2: no answer: it is so\n");
+  EXPECT_EQ(exit_code_of(status), 69);
+}
+
+TEST(StatusReport, JsonHasWhatAMemberTells) {
+  const json report = json::parse(json_of({{member("worker:0", kSomeProgress)}, {}}));
+  const json& task = report["tasks"][0];
+  EXPECT_EQ(task["health"]["uptime_seconds"], 90.0);
+  EXPECT_EQ(task["member"], json::parse(R"({"steps": 12345, "steps_per_second": 98.76,
+    "seconds_since_last_step": 0.5, "group": 2, "workers": 3, "is_forming": false,
+    "program": {"step": 120, "steps": 500, "values": {"accuracy": 0.75, "loss": 0.3125}}})"));
+}
+
+// JSON has no NaN; the line was none.
+TEST(StatusReport, JsonHasALossThatIsNoNumber) {
+  TaskProgress progress = kSomeProgress;
+  progress.values = {{"loss", std::numeric_limits<double>::quiet_NaN()}};
+  const json report = json::parse(json_of({{member("worker:0", progress)}, {}}));
+  EXPECT_EQ(report["tasks"][0]["member"]["program"]["values"]["loss"], "nan");
+  EXPECT_TRUE(json::parse(json_of({{member("worker:0", {})}, {}}))["tasks"][0]["member"]["program"]
+                  .is_null());
 }
 
 }  // namespace

@@ -7,6 +7,8 @@
 
 #include <algorithm>
 #include <atomic>
+#include <iterator>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -18,9 +20,11 @@
 #include "cohort/collective/formation/on_backend.h"
 #include "cohort/collective/formation/process_links.h"
 #include "cohort/collective/links.h"
+#include "cohort/collective/member_status.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/core/task_progress.h"
 #include "cohort/net/host_port.h"
 #include "cohort/net/socket.h"
 
@@ -163,9 +167,33 @@ class ProcessGroups::State {
 
   std::optional<formation::Reply> answer(const formation::Request& request,
                                          std::uint64_t connection, FileDescriptor& socket) {
+    if (request.kind == formation::RequestKind::status)
+      return formation::Reply{.kind = formation::ReplyKind::status,
+                              .incarnation = self_.self.incarnation,
+                              .status = status_for(request.from.job)};
     std::optional<formation::Reply> reply = formation_.answer(request, connection);
     if (reply || request.kind != formation::RequestKind::link) return reply;
     return table_->offer(request, socket);
+  }
+
+  // For somebody who says that he belongs to this job.
+  MemberStatus status_for(const std::string& job) const {
+    constexpr std::size_t kValuesMax = 100;
+    const formation::PastGroup last = formation_.last();
+    MemberStatus status{.task = own().name,
+                        .incarnation = self_.self.incarnation,
+                        .uptime = Clock::system().now() - start_,
+                        .group = last.number,
+                        .workers = static_cast<int>(last.members.size()),
+                        .is_forming = is_forming_,
+                        .progress = ProgressMeter::of_process().progress()};
+    std::map<std::string, double>& values = status.progress.values;
+    while (values.size() > kValuesMax) values.erase(std::prev(values.end()));
+    if (job != options_.job) {
+      status.task.clear();
+      values.clear();
+    }
+    return status;
   }
 
   Membership enter(formation::Proposal group, const formation::PastGroup& last, Deadline deadline) {
@@ -212,6 +240,7 @@ class ProcessGroups::State {
 
   const ProcessGroupOptions options_;
   const Identity self_;
+  const TimePoint start_ = Clock::system().now();
   const formation::RosterRules rules_;
   // Groups may be used after this object.
   const std::shared_ptr<formation::LinkTable> table_ = std::make_shared<formation::LinkTable>();

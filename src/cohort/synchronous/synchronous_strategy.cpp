@@ -11,6 +11,7 @@
 #include "cohort/core/blas.h"
 #include "cohort/core/call_site.h"
 #include "cohort/core/error.h"
+#include "cohort/core/task_progress.h"
 #include "cohort/input/input_host.h"
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/replicas/replica_threads.h"
@@ -204,7 +205,10 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
     undo.keep();
   };
   if (!home_->has_workers() || home_->is_in_replica()) return run_once();
-  workers_->in_run(run_once);
+  workers_->in_run([&] {
+    run_once();
+    ProgressMeter::of_process().note_step();
+  });
 }
 
 void SynchronousStrategy::run_here(const std::function<void(ReplicaContext&)>& body) {

@@ -152,7 +152,7 @@ class LaunchCommand final : public Command {
         "MultiWorkerMirroredStrategy. The workers\n"
         "are one job, which ends when all have ended. If one fails and does not start again, the "
         "others are ended,\n"
-        "and its exit code is that of the job. `cohort status` cannot ask such tasks.");
+        "and its exit code is that of the job.");
   }
 
   int run(const std::vector<std::string>& program) override {

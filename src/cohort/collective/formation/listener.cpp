@@ -44,6 +44,9 @@ struct Connected {
   std::size_t num_out = 0;
 };
 
+// Whether the connection ends with the answer; who gets it stays a stranger.
+bool is_last(ReplyKind kind) { return kind == ReplyKind::refused || kind == ReplyKind::status; }
+
 bool must_wait(ssize_t size) { return size < 0 && (errno == EAGAIN || errno == EINTR); }
 
 }  // namespace
@@ -183,7 +186,7 @@ class Listener::Connections {
       all_.erase(id);
       return true;
     }
-    if (answered->kind != ReplyKind::refused && std::exchange(from.is_stranger, false) &&
+    if (!is_last(answered->kind) && std::exchange(from.is_stranger, false) &&
         count(false) > options_.peers_max) {
       return false;
     }
@@ -193,7 +196,7 @@ class Listener::Connections {
   bool reply(Connected& to, const Reply& what) {
     to.out = encode(what);
     to.num_out = 0;
-    to.is_closing = what.kind == ReplyKind::refused;
+    to.is_closing = is_last(what.kind);
     to.expires =
         Clock::system().now() + (to.is_stranger ? Duration(kStrangerTimeout) : kIdleTimeout);
     return write(to);

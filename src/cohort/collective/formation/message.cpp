@@ -16,6 +16,35 @@
 #include "cohort/core/random.h"
 #include "cohort/net/host_proof.h"
 
+namespace cohort::collective {
+
+struct NamedNumber {
+  std::string name = {};
+  double value = 0;
+};
+
+template <class Codec>
+void fields(Codec& codec, NamedNumber& number) {
+  codec(number.name, number.value);
+}
+
+template <class Codec>
+void fields(Codec& codec, MemberStatus& status) {
+  TaskProgress& progress = status.progress;
+  std::vector<NamedNumber> values;
+  if constexpr (!Codec::kReads) {
+    for (const auto& [name, value] : progress.values) values.push_back({name, value});
+  }
+  codec(status.task, Fixed{status.incarnation}, status.uptime, Fixed{status.group}, status.workers,
+        status.is_forming, progress.steps, progress.steps_per_second, progress.since_last_step,
+        progress.program_step, progress.program_steps, values);
+  if constexpr (Codec::kReads) {
+    for (NamedNumber& each : values) progress.values.emplace(std::move(each.name), each.value);
+  }
+}
+
+}  // namespace cohort::collective
+
 namespace cohort::collective::formation {
 
 template <class Codec>
@@ -65,7 +94,7 @@ void fields(Codec& codec, Proposal& proposal) {
 
 template <class Codec>
 void fields(Codec& codec, Request& request) {
-  codec(Choice(request.kind, RequestKind::differs, "a kind of request", RequestKind::probe),
+  codec(Choice(request.kind, RequestKind::status, "a kind of request", RequestKind::probe),
         request.from, request.to);
   if (request.kind == RequestKind::join) codec(request.join);
   if (request.kind == RequestKind::link) codec(request.link);
@@ -82,10 +111,11 @@ void fields(Codec& codec, Lack& lack) {
 template <class Codec>
 void fields(Codec& codec, Reply& reply) {
   codec(
-      Choice(reply.kind, ReplyKind::linked, "a kind of reply", ReplyKind::refused),
+      Choice(reply.kind, ReplyKind::status, "a kind of reply", ReplyKind::refused),
       Fixed{reply.incarnation}, Fixed{reply.number}, Fixed{reply.last},
       Choice(reply.code, ErrorCode::unauthenticated, "the code of an error", ErrorCode::cancelled),
       reply.text, reply.lack, reply.proposal);
+  if (reply.kind == ReplyKind::status) codec(reply.status);
 }
 
 namespace {

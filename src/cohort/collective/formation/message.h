@@ -12,6 +12,7 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/collective/links.h"
+#include "cohort/collective/member_status.h"
 #include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 
@@ -102,7 +103,15 @@ struct LinkHello {
 
 // left_out: a group was formed without this process, although it was in the last one.
 // differs: the sender fails, because a process cannot be in a group with it.
-enum class RequestKind : std::uint8_t { probe = 1, join = 2, link = 3, left_out = 4, differs = 5 };
+// status: the sender is no worker, and asks how far this one is; of `from` only the job counts.
+enum class RequestKind : std::uint8_t {
+  probe = 1,
+  join = 2,
+  link = 3,
+  left_out = 4,
+  differs = 5,
+  status = 6,
+};
 
 struct Request {
   RequestKind kind = RequestKind::probe;
@@ -161,6 +170,7 @@ enum class ReplyKind : std::uint8_t {
   prepare = 6,    // `proposal`
   committed = 7,  // the group that the asking process has accepted
   linked = 8,
+  status = 9,  // then the connection is closed
 };
 
 struct Reply {
@@ -172,6 +182,7 @@ struct Reply {
   std::string text = {};
   Lack lack = {};
   Proposal proposal = {};
+  MemberStatus status = {};  // only for that kind
 };
 
 // With a header.

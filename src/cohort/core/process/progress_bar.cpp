@@ -11,6 +11,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/process/launcher_fd.h"
+#include "cohort/core/task_progress.h"
 
 namespace cohort {
 namespace {
@@ -93,12 +94,12 @@ ProgressBar::~ProgressBar() {
 }
 
 void ProgressBar::show(std::int64_t steps_done, std::optional<double> loss) {
-  tell_launcher(steps_done);
-  if (is_visible_) write(line(steps_done, loss));
+  show(steps_done, as_metrics(loss));
 }
 
 void ProgressBar::show(std::int64_t steps_done, const std::map<std::string, double>& metrics) {
   tell_launcher(steps_done);
+  ProgressMeter::of_process().note_program(steps_done, options_.steps, metrics);
   if (is_visible_) write(line(steps_done, metrics));
 }
 

@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/core/task_progress.h"
 #include "cohort/function/trace.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/synchronous/traced/joined_programs.h"
@@ -80,7 +81,11 @@ class TracedPrograms final : public StepPrograms {
   std::vector<Nest> call(Arguments arguments) override {
     if (host_.home == nullptr || !host_.home->has_workers()) return call_here(std::move(arguments));
     const CallSite site("is in a step of function()");
-    return workers()->in_run([&] { return call_here(std::move(arguments)); });
+    return workers()->in_run([&] {
+      std::vector<Nest> results = call_here(std::move(arguments));
+      ProgressMeter::of_process().note_step();
+      return results;
+    });
   }
 
  private:
