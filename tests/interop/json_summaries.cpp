@@ -45,6 +45,8 @@ const std::map<std::string, Write>& kinds_of_summary() {
          writer.text(point.tag, point.value.get<std::string>(), point.step);
        }},
       {"image", write_image},
+      {"graph", [](SummaryWriter& writer,
+                   const Point& point) { writer.graph(point.value.get<std::string>()); }},
   };
   return kKinds;
 }

@@ -17,10 +17,18 @@ import tempfile
 import unittest
 import zlib
 
+from tensorboard.backend import process_graph
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 TIMEOUT_SECONDS = 120
 program = ""
+PROGRAM = """program 1 of 1:
+%0 = input: float32[4, 3]
+%1 = variable #0 'model/w': float32[3, 2]
+#0 %2 = aten::mm(%0, %1): float32[4, ?]
+#1 cohort::apply("adam", "adam_1", 0, %2, [])
+return %2
+"""
 
 
 def float32(value):
@@ -61,7 +69,8 @@ class SummariesTest(unittest.TestCase):
         summaries += [{"kind": "histogram", "tag": "weights", "step": 3, "value": cls.numbers},
                       {"kind": "text", "tag": "note", "step": 4, "value": "# Größe\n10 µs"},
                       {"kind": "image", "tag": "digit", "step": 5,
-                       "value": {"sizes": [9, 5, 3], "bytes": cls.pixels.hex()}}]
+                       "value": {"sizes": [9, 5, 3], "bytes": cls.pixels.hex()}},
+                      {"kind": "graph", "tag": "", "step": 0, "value": PROGRAM}]
         done = subprocess.run([program, "write-summaries", folder.name], input=json.dumps(summaries),
                               capture_output=True, text=True, timeout=TIMEOUT_SECONDS)
         if done.returncode != 0:
@@ -101,6 +110,17 @@ class SummariesTest(unittest.TestCase):
         event, = self.events.Images("digit")
         self.assertEqual((event.step, event.height, event.width), (5, 9, 5))
         self.assertEqual(png_bytes(event.encoded_image_string, 9, 15, 3), self.pixels)
+
+    def test_graph(self):
+        graph = self.events.Graph()
+        self.assertEqual({node.name: (node.op, list(node.input)) for node in graph.node},
+                         {"input_0": ("input", []), "model/w": ("variable", []),
+                          "mm_0": ("aten::mm", ["input_0", "model/w"]),
+                          "apply_1": ("cohort::apply", ["model/w", "mm_0"]), "return": ("return", ["mm_0"])})
+        mm, = (node for node in graph.node if node.name == "mm_0")
+        shape, = mm.attr["_output_shapes"].list.shape
+        self.assertEqual([dim.size for dim in shape.dim], [4, -1])
+        process_graph.prepare_graph_for_ui(graph, 1024, [])  # as the server of the page "Graphs" does
 
 
 if __name__ == "__main__":

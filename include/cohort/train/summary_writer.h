@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Curves, histograms, texts and images of a training for TensorBoard
+// Curves, histograms, texts, images and the graph of a training for TensorBoard
 // (tf.summary.create_file_writer, torch.utils.tensorboard.SummaryWriter).
 //
 //   SummaryWriter summaries(strategy, "logs/run_1");
@@ -89,6 +89,13 @@ class COHORT_API SummaryWriter {
   // none of them empty (tf.summary.image, which takes a batch). It is packed as PNG in this call.
   // Throws invalid_argument for any other tensor.
   void image(std::string_view name, const at::Tensor& pixels, std::int64_t step);
+
+  // The operators of a traced step and the values between them (tf.summary.graph, PyTorch's
+  // add_graph): `program` is step.program() of a cohort::Function or of a step of
+  // Strategy::function() that was called or scheduled once; of several programs the newest is
+  // written. TensorBoard shows one graph for a folder. Values of constants are not in it. Throws
+  // invalid_argument for any other text.
+  void graph(std::string_view program);
 
   // Returns when all that was passed before is in the files, where other programs can read it, or
   // throws deadline_exceeded after `timeout` (that of the options).

@@ -17,6 +17,7 @@
 #include "cohort/train/summaries/event_queue.h"
 #include "cohort/train/summaries/histogram.h"
 #include "cohort/train/summaries/png.h"
+#include "cohort/train/summaries/program_graph.h"
 
 namespace cohort {
 namespace {
@@ -193,6 +194,16 @@ void SummaryWriter::image(std::string_view name, const at::Tensor& pixels, std::
   image.set_height(static_cast<std::int32_t>(pixels.size(0)));
   image.set_width(static_cast<std::int32_t>(pixels.size(1)));
   image.set_colorspace(static_cast<std::int32_t>(pixels.size(2)));
+  impl_->push(std::move(entry));
+}
+
+void SummaryWriter::graph(std::string_view program) {
+  check_call("graph", "program");
+  if (!impl_->writes_here()) return;
+  const train::proto::GraphDef graph = train::graph_of_program(program);
+  train::EventEntry entry;
+  entry.event.set_wall_time(train::event_time());
+  graph.SerializeToString(entry.event.mutable_graph_def());
   impl_->push(std::move(entry));
 }
 

@@ -319,6 +319,97 @@ TEST_F(SummaryWriterTest, RefusesBadFoldersAndOptions) {
               throws_error(ErrorCode::invalid_argument, "SummaryWriterOptions::timeout > 0"));
 }
 
+using train::proto::GraphDef;
+using train::proto::NodeDef;
+
+class SummaryGraph : public SummaryWriterTest {
+ protected:
+  GraphDef written(const std::string& program) {
+    SummaryWriter(folder.file("")).graph(program);
+    const std::vector<Event> all = events();
+    EXPECT_THAT(all, SizeIs(2));
+    GraphDef graph;
+    EXPECT_TRUE(graph.ParseFromString(all.at(1).graph_def()));
+    return graph;
+  }
+  static const NodeDef& node(const GraphDef& graph, const std::string& name) {
+    for (const NodeDef& each : graph.node()) {
+      if (each.name() == name) return each;
+    }
+    throw Error(ErrorCode::not_found, name + " in " + graph.Utf8DebugString());
+  }
+  static std::vector<std::string> inputs(const GraphDef& graph, const std::string& name) {
+    const NodeDef& found = node(graph, name);
+    return {found.input().begin(), found.input().end()};
+  }
+};
+
+TEST_F(SummaryGraph, HasTheOperatorsOfATracedStep) {
+  OneDeviceStrategy strategy;
+  const Variable w = strategy.variable("model/w", at::ones({3, 2}));
+  const auto step = strategy.function([&](at::Tensor x) {
+    const at::Tensor y = x.mm(w.tensor());
+    w.assign_add(y.sum().expand({3, 2}));
+    return y;
+  });
+  step(at::ones({4, 3}));
+  const GraphDef graph = written(step.program());
+  std::string mm;
+  for (const NodeDef& each : graph.node()) {
+    if (each.op() == "aten::mm") mm = each.name();
+  }
+  ASSERT_NE(mm, "") << step.program();
+  EXPECT_THAT(inputs(graph, mm), ElementsAre(HasSubstr("input_"), "model/w"));
+  EXPECT_THAT(inputs(graph, "return"), ElementsAre(mm));
+  const auto& shapes = node(graph, mm).attr().at("_output_shapes").list();
+  ASSERT_EQ(shapes.shape_size(), 1);
+  EXPECT_EQ(shapes.shape(0).dim(0).size(), 4);
+  EXPECT_EQ(shapes.shape(0).dim(1).size(), 2);
+  bool is_changed = false;
+  for (const NodeDef& each : graph.node()) {
+    if (each.op() == "cohort::assign_add") {
+      is_changed = true;
+      EXPECT_EQ(each.input(0), "model/w");
+    }
+  }
+  EXPECT_TRUE(is_changed) << step.program();
+}
+
+// Each edge must lead to a node, or TensorBoard shows nothing.
+TEST_F(SummaryGraph, NamesOnlyNodesThatItHas) {
+  const GraphDef graph = written(
+      "program 1 of 2:\n%0 = input: float32[2]\nreturn %0\n"
+      "program 2 of 2:\n"
+      "%0 = input: float32[4, ?]\n"
+      "%1 = variable #0 'model/0.weight': float32[3], not read\n"
+      "%2 = variable #1 'model/0 weight': float32[]\n"
+      "%3 = constant: float32[2] {0.5, 1}\n"
+      "#0 %4, %5 = aten::topk(%0, 2, -1, true, true): float32[4, 2], int64[4, 2]\n"
+      "#1 [%6, none] = aten::_foreach_mul.List([%4, none, %2], [%3]): ?, ?\n"
+      "#2 cohort::print(\"a (label) of %0\", %5)\n"
+      "#3 cohort::apply(\"adam\", \"adam_1\", 1, %6, [%9])\n"
+      "return %6, %5, none\n");
+  std::vector<std::string> names;
+  for (const NodeDef& each : graph.node()) names.push_back(each.name());
+  EXPECT_THAT(names, ElementsAre("input_0", "model/0.weight", "model/0_weight", "constant_3",
+                                 "topk_0", "n_foreach_mul_1", "print_2", "apply_3", "return"));
+  EXPECT_THAT(inputs(graph, "n_foreach_mul_1"),
+              ElementsAre("topk_0", "model/0_weight", "constant_3"));
+  EXPECT_THAT(inputs(graph, "print_2"), ElementsAre("topk_0:1"));
+  EXPECT_THAT(inputs(graph, "apply_3"), ElementsAre("model/0_weight", "n_foreach_mul_1"));
+  EXPECT_THAT(inputs(graph, "return"), ElementsAre("n_foreach_mul_1", "topk_0:1"));
+}
+
+TEST_F(SummaryGraph, RefusesOtherTexts) {
+  SummaryWriter summaries(folder.file(""));
+  for (const char* const text : {"", "some text", "program 1 of 1:\n%0 = input: float32[2]\n",
+                                 "%x = input: float32[2]\nreturn\n", "#0 %1 = aten::mm(%0\nreturn",
+                                 "%0 = variable #0 'w\nreturn\n", "#0 %1\nreturn\n"})
+    EXPECT_THAT([&] { summaries.graph(text); },
+                throws_error(ErrorCode::invalid_argument, "Function::program()"))
+        << text;
+}
+
 TEST_F(SummaryWriterTest, OfSeveralWorkersTheFirstOneWrites) {
   const InProcessWorkers workers(3);
   testing::on_workers<int>(3, [&](int rank) {
