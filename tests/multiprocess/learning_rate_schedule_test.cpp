@@ -64,6 +64,34 @@ TEST_P(LearningRateSchedules, GiveEveryStepTheRateThatItHasHere) {
   EXPECT_EQ(coordinator.statistics().traces, GetParam() ? 0U : 1U);
 }
 
+// The rule of each variable travels with the numbers of its group, and the schedule counts once.
+TEST_P(LearningRateSchedules, ReachTheGroupsOfAnOptimizer) {
+  AdamWOptions grouped = options();
+  grouped.groups = {{.pattern = "b", .learning_rate_factor = 0.5, .weight_decay = 0},
+                    {.pattern = "c", .learning_rate = 0.01}};
+  const auto make = [&](const auto& variable) {
+    return AdamW({variable("w"), variable("b"), variable("c")}, grouped);
+  };
+  const AdamW here = make([&](std::string name) { return local_variable(name, start.clone()); });
+  const AdamW there = make([&](std::string name) { return strategy.variable(name, start); });
+  const auto run = [](const AdamW& optimizer, const at::Tensor& x) {
+    at::Tensor sum = x;
+    for (const Variable& each : optimizer.variables()) sum = sum.mul(each.tensor()).add(1);
+    optimizer.minimize(sum.tanh().mean());
+  };
+  const Function step([&](at::Tensor x) { run(there, x); }, {.name = "train"});
+  for (int i = 0; i < kSteps; ++i) {
+    run(here, batch(i));
+    coordinator.schedule(step, batch(i));
+  }
+  coordinator.join();
+  for (std::size_t i = 0; i < here.variables().size(); ++i) {
+    EXPECT_TRUE(at::equal(there.variables()[i].read(), here.variables()[i].read()))
+        << there.variables()[i].name();
+  }
+  EXPECT_EQ(there.iterations(), kSteps);
+}
+
 // All steps of an epoch had the learning rate of the first one.
 TEST_P(LearningRateSchedules, FollowTheStepsOfEpochs) {
   const Model here(local_variable("w", start.clone()));

@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -26,6 +27,29 @@
 #include "cohort/variable/variable.h"
 
 namespace cohort {
+
+// Variables of one optimizer that have another learning rate or weight decay than the rest (the
+// parameter groups of torch::optim, which name tensors and not patterns):
+//
+//   cohort::AdamW adamw(model.parameters(),
+//                       {.learning_rate = 1e-3,
+//                        .groups = {{.pattern = "*.bias", .weight_decay = 0},
+//                                   {.pattern = "model/encoder/*", .learning_rate_factor = 0.1}}});
+//
+// A value type.
+struct ParameterGroup {
+  // It is compared with the whole name of each variable: '*' stands for any number of characters,
+  // also of '/', '?' for one, and [ab] for one of these. A variable belongs to the first group of
+  // the list whose pattern fits it. Required; a pattern that fits no variable is an error.
+  std::string pattern = {};
+  // In place of the optimizer's, by the same number of updates. Unset: the optimizer's.
+  std::optional<LearningRateSchedule> learning_rate = {};
+  // Times the optimizer's learning rate, also after set_learning_rate(). >= 0; 1 beside a
+  // learning_rate of its own.
+  double learning_rate_factor = 1.0;
+  // In place of the optimizer's; its range and meaning are those of the option of that name.
+  std::optional<double> weight_decay = {};
+};
 
 // A shared handle; copies are the same optimizer. Its slots are stored with the variables and found
 // by its name (tf.keras.optimizers.Optimizer.name). The options may give the name; otherwise it is
@@ -101,6 +125,10 @@ class COHORT_API Optimizer {
   // replaces a schedule. Both throw failed_precondition inside a traced step: set the number
   // between two calls of the step, or pass it to the step as an argument.
   double hyperparameter(std::string_view name) const;
+  // The number that counts for a variable, which has that of its group (ParameterGroup); the others
+  // are those of the rest, also in set_hyperparameter(). Throws invalid_argument for a variable of
+  // another optimizer, and as above.
+  double hyperparameter(std::string_view name, const Variable& variable) const;
   void set_hyperparameter(std::string_view name, double value);
   const std::vector<Variable>& variables() const;
   const std::string& name() const;
@@ -108,10 +136,12 @@ class COHORT_API Optimizer {
 
  protected:
   // `hyper` has the hyperparameters after the learning rate, in the rule's order. Throws
-  // invalid_argument if one is out of range.
+  // invalid_argument if one is out of range, and for a group whose pattern fits no variable, or for
+  // a weight_decay where the rule has none.
   struct OptimizerTraits {
     std::string name;  // may be empty
     bool lazy_rows = false;
+    std::vector<ParameterGroup> groups = {};
   };
   Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
             const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
@@ -125,13 +155,18 @@ class COHORT_API Optimizer {
 // Gradient clipping that uses only tensor operators, so that it can be part of a traced step
 // (torch::nn::utils::clip_grad_norm_ reads the norm on the host).
 //
-//   auto gradients = optimizer.compute_gradients(loss);
-//   optimizer.apply_gradients(cohort::clip_by_global_norm(gradients, 1.0));
+//   const auto [clipped, norm] =
+//       cohort::clip_by_global_norm(optimizer.compute_gradients(loss), 1.0);
+//   optimizer.apply_gradients(clipped);  // `norm` is for a log: it is equal in all replicas
 //
 // Each gradient g becomes g * max_norm / max(global_norm, max_norm), where global_norm is the norm
-// of all gradients together, a 0-dim tensor (tf.clip_by_global_norm). Undefined gradients stay
-// undefined, and sparse ones sparse; if the norm is not finite, the result is NaN. In a replica,
-// these are the replica's own gradients, whose sum may be larger: clip pairs there.
+// of all gradients together before they are clipped, a 0-dim tensor. So are tf.clip_by_global_norm
+// and what it returns; torch's clip_grad_norm_ returns this norm, too, but divides by it plus 1e-6.
+// Undefined gradients stay undefined and are no part of the norm, and sparse ones stay sparse: a
+// row that occurs several times counts once, as the sum. Squares of float16 and bfloat16 are added
+// as float32. If the norm is not finite, all gradients become NaN. Throws invalid_argument unless
+// max_norm is finite and > 0. In a replica, these are the replica's own gradients, whose sum may be
+// larger: clip pairs there. Thread-safe.
 struct ClippedGradients {
   std::vector<at::Tensor> gradients;
   at::Tensor global_norm;
@@ -141,10 +176,18 @@ COHORT_API ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& g
 
 // The same for the result of compute_gradients(). In a replica context of several replicas, the
 // gradients of all are added first, and the norm is that of the sums, as with one device: all
-// replicas must make this call. Each gets its share of the result, since apply_gradients() adds
-// them up. Throws unimplemented there inside a traced function.
-COHORT_API std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
-    std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm);
+// replicas, on all workers, must make this call, and get the same norm. Each gets its share of the
+// clipped gradients, since apply_gradients() adds them up.
+//
+// In a step of Strategy::function(), a variable has a gradient in all replicas or in none, else it
+// throws invalid_argument; and sparse gradients are added as dense ones, so that the last digits of
+// their norm may differ from those of run().
+struct ClippedPairs {
+  std::vector<std::pair<at::Tensor, Variable>> gradients;
+  at::Tensor global_norm;
+};
+COHORT_API ClippedPairs clip_by_global_norm(std::vector<std::pair<at::Tensor, Variable>> gradients,
+                                            double max_norm);
 
 namespace optimizer {
 // Returns the rule "sgd", "momentum", "nesterov", "dampened_momentum", "adagrad", "rmsprop",

@@ -15,7 +15,8 @@
 // here. With eps = 0 a gradient of 0 gives NaN, as in torch::optim.
 //
 // The option lr of torch::optim is called learning_rate, and may be a schedule. torch::optim's
-// lists of parameter groups are several optimizers here.
+// lists of parameter groups are the option `groups` here (ParameterGroup), for another learning
+// rate or weight decay; other options need another optimizer.
 //
 // With lazy_rows, a sparse gradient (of an embedding with sparse(true)) changes only the rows that
 // occur in it, with their rows of the slots, as torch::optim::SparseAdam and TensorFlow's LazyAdam
@@ -51,6 +52,7 @@ struct SGDOptions {
   double weight_decay = 0.0;
   bool lazy_rows = false;  // of sparse gradients, see above
   std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
+  std::vector<ParameterGroup> groups = {};
 };
 
 // p -= lr*g; with momentum b = m*b + (1 - dampening)*g, p -= lr*b; with nesterov p -= lr*(g + m*b).
@@ -74,6 +76,7 @@ struct RMSpropOptions {
   OptimizerFormula formula = OptimizerFormula::torch;
   bool lazy_rows = false;  // of sparse gradients, see above
   std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
+  std::vector<ParameterGroup> groups = {};
 };
 
 // s = alpha*s + (1-alpha)*g*g, p -= lr*g/(sqrt(s) + eps). Centered: c = alpha*c + (1-alpha)*g, and
@@ -99,6 +102,7 @@ struct AdagradOptions {
   OptimizerFormula formula = OptimizerFormula::torch;
   bool lazy_rows = false;  // of sparse gradients, see above
   std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
+  std::vector<ParameterGroup> groups = {};
 };
 
 // a += g*g, p -= lr*g/(sqrt(a) + eps); a starts at initial_accumulator, which torch::optim calls
@@ -123,6 +127,7 @@ struct AdamOptions {
   OptimizerFormula formula = OptimizerFormula::torch;
   bool lazy_rows = false;  // of sparse gradients, see above
   std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
+  std::vector<ParameterGroup> groups = {};
 };
 
 // m = b1*m + (1-b1)*g, v = b2*v + (1-b2)*g*g,
@@ -146,11 +151,12 @@ struct AdamWOptions {
   OptimizerFormula formula = OptimizerFormula::torch;
   bool lazy_rows = false;  // of sparse gradients, see above
   std::string name = {};   // finds its slots; empty: one of its own (Optimizer)
+  std::vector<ParameterGroup> groups = {};
 };
 
 // Adam with decoupled weight decay: first p *= 1 - lr*weight_decay, then Adam's step with the plain
 // gradient, so that the decay does not enter the averages. Slots and formulas are Adam's. The decay
-// applies to every variable of the optimizer: give biases and scales to a second optimizer with
+// applies to every variable of the optimizer, also to biases and scales: a group gives these
 // weight_decay = 0.
 class COHORT_API AdamW : public Optimizer {
  public:

@@ -23,10 +23,19 @@ at::Tensor elements_of(const at::Tensor& gradient) {
 }
 
 at::Tensor scaled(const at::Tensor& gradient, const at::Tensor& scale) {
+  // A 0-dim factor leaves the dtype of the gradient.
   const at::Tensor elements = at::mul(elements_of(gradient), scale);
   if (!gradient.is_sparse()) return elements;
   return at::_sparse_coo_tensor_unsafe(gradient._indices(), elements, gradient.sizes())
       ._coalesced_(true);
+}
+
+// The squares of half precision would overflow above 255.
+at::Tensor sum_of_squares(const at::Tensor& gradient) {
+  at::Tensor elements = elements_of(gradient);
+  const at::ScalarType type = elements.scalar_type();
+  if (type == at::kHalf || type == at::kBFloat16) elements = elements.to(at::kFloat);
+  return at::sum(at::mul(elements, elements));
 }
 
 }  // namespace
@@ -41,8 +50,7 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
     if (!gradient.defined()) continue;
     // A row that is there several times counts once, as the sum.
     if (gradient.is_sparse()) gradient = gradient.coalesce();
-    const at::Tensor elements = elements_of(gradient);
-    const at::Tensor square = at::sum(at::mul(elements, elements));
+    const at::Tensor square = sum_of_squares(gradient);
     squares = squares.defined() ? squares.add(square) : square;
   }
   if (!squares.defined()) {
@@ -50,15 +58,17 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
     return result;
   }
   result.global_norm = squares.sqrt();
-  const at::Tensor scale = result.global_norm.clamp_min(max_norm).reciprocal().mul(max_norm);
+  const at::Tensor& norm = result.global_norm;
+  // An infinite norm gives NaN as in tf: a factor of 0 would hide that squares have overflowed.
+  const at::Tensor scale = norm.clamp_min(max_norm).reciprocal().mul(max_norm).add(norm.sub(norm));
   for (at::Tensor& gradient : result.gradients) {
     if (gradient.defined()) gradient = scaled(gradient, scale);
   }
   return result;
 }
 
-std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
-    std::vector<std::pair<at::Tensor, Variable>> gradients, double max_norm) {
+ClippedPairs clip_by_global_norm(std::vector<std::pair<at::Tensor, Variable>> gradients,
+                                 double max_norm) {
   std::vector<Update> own;
   own.reserve(gradients.size());
   for (const auto& [gradient, variable] : gradients) own.push_back({variable, gradient});
@@ -71,7 +81,7 @@ std::vector<std::pair<at::Tensor, Variable>> clip_by_global_norm(
     if (replicas > 1 && gradient.defined()) gradient = at::div(gradient, replicas);
     gradients[i].first = std::move(gradient);
   }
-  return gradients;
+  return {std::move(gradients), std::move(clipped.global_norm)};
 }
 
 }  // namespace cohort

@@ -2,11 +2,15 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <ATen/ops/equal.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/sparse_coo_tensor.h>
 #include <ATen/ops/tensor.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdint>
 #include <limits>
+#include <vector>
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/throws_error.h"
@@ -51,11 +55,39 @@ TEST(ClipByGlobalNorm, ANormThatIsNotFiniteGivesNaN) {
   EXPECT_TRUE(std::isnan(clipped[0].item<double>()));
 }
 
-TEST(ClipByGlobalNorm, TakesWhatComputeGradientsGives) {
+// Regression: the squares of float16 were infinite from 256 on, and their float32 sum gave a norm
+// of infinity, by which finite gradients became zeros.
+TEST(ClipByGlobalNorm, ANormThatOverflowsGivesNaNAndThatOfHalvesDoesNot) {
+  const auto half = clip_by_global_norm({at::full({4}, 300, at::kHalf)}, 300);
+  EXPECT_EQ(half.global_norm.item<double>(), 600);
+  EXPECT_EQ(half.gradients[0].scalar_type(), at::kHalf);
+  EXPECT_EQ(half.gradients[0][0].item<double>(), 150);
+  const auto large = clip_by_global_norm({at::full({4}, 1e30, at::kFloat)}, 1);
+  EXPECT_TRUE(std::isinf(large.global_norm.item<double>()));
+  EXPECT_TRUE(std::isnan(large.gradients[0][0].item<double>()));
+}
+
+// Row 2 comes twice: its sum is (3, 0).
+TEST(ClipByGlobalNorm, SparseRowsStayRowsAndCountAsTheDenseGradient) {
+  const at::Tensor ids = at::tensor(std::vector<std::int64_t>{2, 0, 2}).view({1, 3});
+  const at::Tensor values = at::tensor({1.0, 2.0, 0.0, 4.0, 2.0, -2.0}).view({3, 2});
+  const at::Tensor rows = at::sparse_coo_tensor(ids, values, {5, 2}, at::TensorOptions(at::kDouble));
+  const auto [clipped, norm] = clip_by_global_norm({rows}, 2.5);
+  EXPECT_EQ(norm.item<double>(), 5);
+  ASSERT_TRUE(clipped[0].is_sparse());
+  EXPECT_EQ(clipped[0]._nnz(), 2);
+  const auto dense = clip_by_global_norm({rows.to_dense()}, 2.5);
+  EXPECT_TRUE(at::equal(clipped[0].to_dense(), dense.gradients[0]));
+}
+
+TEST(ClipByGlobalNorm, TakesWhatComputeGradientsGivesAndReturnsItsNorm) {
   const Variable variable = local_variable("w", at::tensor({3.0, 4.0}));
   const SGD sgd({variable}, {.learning_rate = 1});
   const auto gradients = sgd.compute_gradients(variable.tensor().square().sum().div(2));
-  sgd.apply_gradients(clip_by_global_norm(gradients, 2.5));
+  const auto [clipped, norm] = clip_by_global_norm(gradients, 2.5);
+  EXPECT_EQ(norm.item<double>(), 5);
+  EXPECT_EQ(clipped[0].second, variable);
+  sgd.apply_gradients(clipped);
   EXPECT_TRUE(at::equal(variable.read(), at::tensor({1.5, 2.0})));
 }
 

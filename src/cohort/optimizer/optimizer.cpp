@@ -2,19 +2,14 @@
 #include "cohort/optimizer/optimizer.h"
 
 #include <algorithm>
-#include <atomic>
-#include <span>
 #include <unordered_set>
 
-#include "cohort/core/bytes.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
-#include "cohort/core/spelling.h"
 #include "cohort/function/trace.h"
 #include "cohort/optimizer/gradients/table_gradients.h"
 #include "cohort/optimizer/loss_gradients.h"
-#include "cohort/optimizer/loss_warnings.h"
-#include "cohort/optimizer/rules/claimed_name.h"
+#include "cohort/optimizer/optimizer_state.h"
 #include "cohort/variable/eager_step.h"
 #include "cohort/variable/hyperparameter.h"
 #include "cohort/variable/replica_count.h"
@@ -28,14 +23,13 @@ namespace {
 
 using GradientList = std::vector<std::pair<at::Tensor, Variable>>;
 
-using Members = std::unordered_set<const VariableImpl*>;
-
 // Checks the variables and returns the set of them.
-Members checked_members(std::string_view rule, const std::vector<Variable>& variables) {
+std::unordered_set<const VariableImpl*> checked_members(std::string_view rule,
+                                                        const std::vector<Variable>& variables) {
   COHORT_CHECK(
       !variables.empty(), ErrorCode::invalid_argument, "[optimizer.", rule,
       "] expected variables to train, got an empty list; give it the model's parameters()");
-  Members members;
+  std::unordered_set<const VariableImpl*> members;
   for (const Variable& variable : variables) {
     COHORT_CHECK(members.insert(variable.impl().get()).second, ErrorCode::invalid_argument,
                  "[optimizer.", rule, "] expected every variable once, got '", variable.name(),
@@ -86,152 +80,6 @@ at::Tensor gradient_for_home(const at::Tensor& gradient, const Variable& variabl
 
 }  // namespace
 
-struct Optimizer::State final : AttachedState {
-  State(std::vector<Variable> given, Members given_members, const variable::UpdateRule& its_rule,
-        std::string its_name, const LearningRateSchedule& schedule, bool has_lazy_rows)
-      : variables(std::move(given)),
-        members(std::move(given_members)),
-        rule(its_rule),
-        claimed(std::move(its_name), variables, rule),
-        lazy_rows(has_lazy_rows),
-        learning_rate(schedule, !schedule.is_constant()) {}
-
-  const std::vector<Variable> variables;
-  const Members members;                 // the same
-  std::vector<Variable> first_of_homes;  // one of each home
-  const variable::UpdateRule& rule;
-  const optimizer::ClaimedName claimed;
-  const bool lazy_rows;
-  std::atomic<bool> has_warned_of_rows = false;
-  mutable internal::LossWarnings warnings;
-  mutable UpdateCounter learning_rate;  // SlotKey::counter
-  // In the rule's order; the tensors never change, their values do. The first is the learning rate.
-  std::vector<at::Tensor> hyper;
-
-  SlotKey slot_key() const { return {rule, claimed.get(), &learning_rate, lazy_rows}; }
-
-  std::string key() const override {
-    return "optimizer '" + claimed.get() + "' of '" + variables.front().name() + "'";
-  }
-  // Only the number of updates is saved of a schedule, since its value follows from that.
-  Bytes save() const override {
-    ByteWriter out;
-    out.text(rule.name());
-    out.zigzag(learning_rate.count());
-    const bool is_schedule = varies_with_updates(hyper.front());
-    out.u8(is_schedule ? 1 : 0);
-    for (const at::Tensor& value : hyper) out.f64(hyperparameter_value(value));
-    return out.take();
-  }
-  void load(std::span<const std::byte> state) override {
-    ByteReader in(state, "the state of " + key());
-    const std::string saved_rule = in.text();
-    const std::int64_t count = in.zigzag();
-    const bool is_schedule = in.u8() != 0;
-    COHORT_CHECK(saved_rule == rule.name(), ErrorCode::invalid_argument,
-                 "[optimizer.load] expected the rule '", rule.name(), "' for ", key(), ", got '",
-                 saved_rule, "'; make the same optimizers on all workers");
-    const double rate = in.f64();
-    for (std::size_t i = 1; i < hyper.size(); ++i) {
-      const double value = in.f64();
-      warn_of_replaced(i, hyperparameter_value(hyper[i]), value);
-      cohort::set_hyperparameter(hyper[i], value);
-    }
-    in.expect_end();
-    learning_rate.set_count(count);
-    if (is_schedule) {
-      if (!varies_with_updates(hyper.front()))
-        log_warn("[optimizer.load] ", key(), " has the learning rate ", learning_rate.value(),
-                 " here, and a schedule on other workers; set the same schedule here");
-    } else if (varies_with_updates(hyper.front()) || learning_rate.value() != rate) {
-      warn_of_replaced(0, learning_rate.value(), rate);
-      learning_rate.set_value([rate](std::int64_t) { return rate; }, /*varies=*/false);
-    }
-  }
-  OptimizerId id() const override { return {claimed.get(), rule.name(), variables[0].name()}; }
-  std::string alike_in_steps(std::string_view optimizer) const override {
-    if (optimizer != claimed.get()) return {};
-    return std::string(rule.name()) + " of '" + variables.front().name() + "' after " +
-           std::to_string(learning_rate.count()) + " updates";
-  }
-  // Once: the gradient of an embedding has few rows, but the update of all of them is as slow as
-  // that of a dense one.
-  void warn_of_all_rows(const Update& update) {
-    const bool is_of_rows = variable::is_row_gradient(update.gradient);
-    if (lazy_rows || !is_of_rows || update.variable.impl()->is_table() || has_warned_of_rows)
-      return;
-    if (rule.leaves_rows_of_zeros(variable::values_of(hyper)) || has_warned_of_rows.exchange(true))
-      return;
-    log_warn("[optimizer.", rule.name(), "] the gradient of '", update.variable.name(),
-             "' has some rows only, but this rule with these options changes all ",
-             update.gradient.size(0),
-             " rows in each update, as with a dense gradient; set .lazy_rows = true to change only "
-             "the rows that occur");
-  }
-  void warn_of_replaced(std::size_t i, double own, double of_others) const {
-    if (own == of_others) return;
-    log_warn("[optimizer.load] ", key(), " has ", rule.hyperparameter_names()[i], " ", own,
-             " here, and takes over ", of_others,
-             " of the other workers, or of a checkpoint; give all the same number");
-  }
-  // Adds it to each home of its variables. `self`: this.
-  void attach_to_homes(const std::shared_ptr<State>& self) {
-    std::vector<std::shared_ptr<VariableHome>> homes;
-    for (const Variable& variable : variables) {
-      std::shared_ptr<VariableHome> home = variable.impl()->home();
-      if (std::find(homes.begin(), homes.end(), home) != homes.end()) continue;
-      home->attach(self);
-      homes.push_back(std::move(home));
-      first_of_homes.push_back(variable);
-    }
-  }
-  void check_can_minimize() const {
-    for (const Variable& variable : first_of_homes)
-      variable.impl()->home()->check_can_minimize(variable.name());
-  }
-  bool keeps_newer_values() const {
-    return std::any_of(first_of_homes.begin(), first_of_homes.end(), [](const Variable& each) {
-      return each.impl()->home()->keeps_newer_values();
-    });
-  }
-
-  GradientList gradients(const at::Tensor& loss, std::unique_ptr<GradientSink>* sink) const;
-  // `are_temporary`: only this call needs them, and those that nobody else has may be overwritten.
-  void apply(const GradientList& gradients, bool are_temporary);
-  std::unique_ptr<GradientSink> sink_for(const GradientList& gradients) const {
-    if (gradients.empty() || function::Trace::current() != nullptr) return nullptr;
-    const std::shared_ptr<VariableHome> home = gradients.front().second.impl()->home();
-    if (gradients.size() == variables.size()) return home->gradient_sink(slot_key(), variables);
-    std::vector<Variable> of_step;
-    for (const auto& [gradient, variable] : gradients) of_step.push_back(variable);
-    return home->gradient_sink(slot_key(), of_step);
-  }
-
-  // Its position in the rule's order.
-  std::size_t find(std::string_view name) const {
-    const auto names = rule.hyperparameter_names();
-    std::string known;
-    for (std::size_t i = 0; i < names.size(); ++i) {
-      if (names[i] == name) return i;
-      known += (i == 0 ? "'" : ", '") + std::string(names[i]) + "'";
-    }
-    const std::vector<std::string> all(names.begin(), names.end());
-    COHORT_CHECK(false, ErrorCode::not_found, "[optimizer.", rule.name(), "] expected one of ",
-                 known, ", got '", name, "' (name of a hyperparameter)", did_you_mean(name, all));
-    COHORT_ASSERT(false);
-  }
-
-  // The second update of a step uses the learning rate that follows the first one's.
-  std::vector<at::Tensor> captured_by(function::Trace& trace) {
-    std::vector<at::Tensor> captured = hyper;
-    captured[0] = learning_rate.hyperparameter(trace.next_number(this));
-    for (const at::Tensor& value : captured) trace.capture_input(value);
-    return captured;
-  }
-
-  bool has(const Variable& variable) const { return members.contains(variable.impl().get()); }
-};
-
 Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule& rule,
                      const LearningRateSchedule& learning_rate, const std::vector<double>& hyper,
                      const OptimizerTraits& traits) {
@@ -246,16 +94,17 @@ Optimizer::Optimizer(std::vector<Variable> variables, const variable::UpdateRule
       rule.name(),
       "] expected an optimizer made outside of run(), got one of each replica, which would "
       "begin with new slots in each run; make it once outside and capture it");
-  Members members = checked_members(rule.name(), variables);
+  auto members = checked_members(rule.name(), variables);
   const std::string where = "optimizer." + std::string(rule.name());
   variable::check_hyperparameter_range(rule, 0, where, learning_rate(0));
   for (std::size_t i = 0; i < hyper.size(); ++i)
     variable::check_hyperparameter_range(rule, i + 1, where, hyper[i]);
   std::string name = traits.name.empty() ? optimizer::next_name(rule) : traits.name;
   state_ = std::make_shared<State>(std::move(variables), std::move(members), rule, std::move(name),
-                                   learning_rate, traits.lazy_rows);
+                                   learning_rate, traits.groups, traits.lazy_rows);
   state_->hyper.push_back(state_->learning_rate.hyperparameter(0));
   for (const double value : hyper) state_->hyper.push_back(make_hyperparameter(value));
+  state_->groups.add_to(state_->hyper, state_->learning_rate);
   state_->attach_to_homes(state_);
 }
 
@@ -346,7 +195,7 @@ void Optimizer::State::apply(const GradientList& gradients, bool are_temporary) 
     // A program that runs here reads the hyperparameters when it makes the update, and counts it.
     return apply_updates(slot_key(), updates, trace->runs_here() ? hyper : captured_by(*trace));
   }
-  learning_rate.value();  // throws its schedule's exceptions before any update
+  learning_rate.check();  // throws the exceptions of schedules before any update
   apply_updates(slot_key(), updates, hyper);
   if (!is_one_of_several) learning_rate.add_one();  // else see SlotKey
 }
@@ -356,6 +205,16 @@ double Optimizer::hyperparameter(std::string_view name) const {
                   "its value would be frozen; pass it to the step as a tensor");
   const std::size_t index = state_->find(name);
   return index == 0 ? state_->learning_rate.value() : hyperparameter_value(state_->hyper[index]);
+}
+
+double Optimizer::hyperparameter(std::string_view name, const Variable& variable) const {
+  COHORT_CHECK(state_->has(variable), ErrorCode::invalid_argument,
+               "[optimizer.hyperparameter] expected a variable of this optimizer for '", name,
+               "', got '", variable.name(), "'; variables() lists them");
+  const double of_rest = hyperparameter(name);
+  const auto own = state_->slot_key().hyper_of<at::Tensor>(variable.impl().get(), state_->hyper);
+  const at::Tensor& value = own[state_->find(name)];
+  return value.is_same(state_->hyper[state_->find(name)]) ? of_rest : hyperparameter_value(value);
 }
 
 void Optimizer::set_hyperparameter(std::string_view name, double value) {

@@ -238,13 +238,37 @@ TEST(ClippingInATrace, EqualsClippingHere) {
   const SGD sgd(here.variables, {.learning_rate = 0.1});
   const auto step = [&](const at::Tensor& x) {
     const at::Tensor loss = here.loss(x);
-    sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 0.1));
+    sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 0.1).gradients);
     return loss;
   };
   Shipped shipped(here, step);
   for (int i = 0; i < 5; ++i) {
     const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
     EXPECT_TRUE(at::equal(shipped.run(x), step(x).detach())) << "loss of step " << i;
+  }
+}
+
+// The rule of each variable travels with its own numbers, and one update is counted once.
+TEST(GroupsInATrace, EqualGroupsHere) {
+  Network here(7);
+  const AdamW adamw(here.variables,
+                    {.learning_rate = [](std::int64_t step) { return 0.1 / double(step + 1); },
+                     .groups = {{.pattern = "b*", .weight_decay = 0},
+                                {.pattern = "w1", .learning_rate_factor = 0.5},
+                                {.pattern = "w2", .learning_rate = 0.01}}});
+  const auto step = [&](const at::Tensor& x) {
+    const at::Tensor loss = here.loss(x);
+    adamw.minimize(loss);
+    return loss;
+  };
+  Shipped shipped(here, step);
+  Optimizer counter = adamw;
+  for (int i = 0; i < 5; ++i) {
+    const at::Tensor x = Shipped::batch(std::uint64_t(i) + 100);
+    const at::Tensor sent = shipped.run(x);
+    EXPECT_EQ(counter.iterations(), i + 1);
+    counter.set_iterations(i);  // the same update here
+    EXPECT_TRUE(at::equal(sent, step(x).detach())) << "loss of step " << i;
   }
 }
 

@@ -154,6 +154,60 @@ TEST(DefaultsOfOptimizers, AreThoseOfTorch) {
   expect(RMSprop(w), {rmsprop.lr(), rmsprop.alpha(), rmsprop.eps(), rmsprop.weight_decay()});
 }
 
+// Weights decay and biases do not, at another rate: torch's list of groups.
+TEST(GroupsBesideTorch, GiveTheNumbersOfParameterGroups) {
+  torch::manual_seed(5);
+  const at::Tensor weight = torch::randn({6, 5}, at::kDouble), bias = torch::randn(5, at::kDouble);
+  const std::vector<Variable> ours{local_variable("net.weight", weight.clone()),
+                                   local_variable("net.bias", bias.clone())};
+  const AdamW optimizer(
+      ours, {.learning_rate = kRate,
+             .weight_decay = kDecay,
+             .groups = {{.pattern = "*.bias", .learning_rate_factor = 0.5, .weight_decay = 0}}});
+  std::vector<at::Tensor> theirs{weight.clone().requires_grad_(), bias.clone().requires_grad_()};
+  const auto group = [](const at::Tensor& parameter, double rate, double decay) {
+    return torch::optim::OptimizerParamGroup(
+        {parameter}, std::make_unique<torch::optim::AdamWOptions>(
+                         torch::optim::AdamWOptions(rate).weight_decay(decay)));
+  };
+  torch::optim::AdamW expected({group(theirs[0], kRate, kDecay), group(theirs[1], kRate * 0.5, 0)},
+                               torch::optim::AdamWOptions(kRate));
+  for (int step = 0; step < kSteps; ++step) {
+    std::vector<std::pair<at::Tensor, Variable>> gradients;
+    for (std::size_t i = 0; i < ours.size(); ++i) {
+      gradients.emplace_back(torch::randn_like(theirs[i]), ours[i]);
+      theirs[i].mutable_grad() = gradients[i].first.clone();
+    }
+    optimizer.apply_gradients(gradients);
+    expected.step();
+  }
+  for (std::size_t i = 0; i < ours.size(); ++i)
+    EXPECT_TRUE(torch::allclose(ours[i].read(), theirs[i], 1e-12, 1e-12)) << ours[i].name();
+}
+
+// torch divides by the norm plus 1e-6, which the bound allows for.
+TEST(ClippingBesideTorch, GivesTheNormAndTheGradientsOfClipGradNorm) {
+  torch::manual_seed(3);
+  for (const at::ScalarType type : {at::kFloat, at::kDouble}) {
+    const double digits = type == at::kFloat ? 1e-6 : 1e-14;
+    for (const double max_norm : {0.5, 1e3}) {
+      std::vector<at::Tensor> gradients, parameters;
+      for (const auto& sizes : std::vector<std::vector<std::int64_t>>{{300, 70}, {70}, {1}}) {
+        gradients.push_back(torch::randn(sizes, type));
+        parameters.push_back(torch::zeros(sizes, type).requires_grad_());
+        parameters.back().mutable_grad() = gradients.back().clone();
+      }
+      const double theirs = torch::nn::utils::clip_grad_norm_(parameters, max_norm);
+      const auto [clipped, norm] = clip_by_global_norm(gradients, max_norm);
+      EXPECT_NEAR(norm.item<double>() / theirs, 1, digits);
+      for (std::size_t i = 0; i < clipped.size(); ++i) {
+        EXPECT_TRUE(torch::allclose(clipped[i], parameters[i].grad(), digits + 1e-6 / theirs, 0))
+            << max_norm << " of " << type;
+      }
+    }
+  }
+}
+
 TEST(StepLR, IsExponentialDecayWithAStaircase) {
   at::Tensor parameter = torch::ones({1}).requires_grad_();
   torch::optim::SGD sgd({parameter}, 0.5);

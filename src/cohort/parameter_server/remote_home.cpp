@@ -274,8 +274,9 @@ void RemoteHome::apply(const SlotKey& key, std::span<const Update> updates,
                        std::span<const double> hyper) {
   std::vector<RemoteUpdate> remote;
   for (const auto& [variable, gradient, is_temporary] : updates) {
+    const std::span<const double> own = key.hyper_of(variable.impl().get(), hyper);
     rpc::Effect effect =
-        internal::apply_effect(key.owner(), {hyper.begin(), hyper.end()}, gradient.detach());
+        internal::apply_effect(key.owner(), {own.begin(), own.end()}, gradient.detach());
     internal::separate_rows(effect);
     effect.tensors[0] = effect.tensors[0].contiguous();
     remote.push_back({variable, std::move(effect)});

@@ -94,6 +94,18 @@ TEST_F(RemoteHomeTest, UpdatesOfManyVariablesAreOnePushToEachServer) {
   EXPECT_TRUE(at::equal(last.tensors.at(0), of_two(30)));
 }
 
+// A server knows no groups: each effect has the numbers of its variable.
+TEST_F(RemoteHomeTest, AnUpdateIsSentWithTheNumbersOfItsGroup) {
+  const auto groups = std::make_shared<const HyperGroups>(
+      1, HyperGroups::Numbers{{b_.impl().get(), 1}, {c_.impl().get(), 2}});
+  apply_updates(
+      {RateRule(), "rated_1", nullptr, false, groups}, updates(),
+      std::array{make_hyperparameter(0.5), make_hyperparameter(0.25), make_hyperparameter(0.125)});
+  EXPECT_THAT(first_.pushes().at(0).effects.at(0).hyper, ElementsAre(0.5));
+  EXPECT_THAT(first_.pushes().at(0).effects.at(1).hyper, ElementsAre(0.125));
+  EXPECT_THAT(second_.pushes().at(0).effects.at(0).hyper, ElementsAre(0.25));
+}
+
 // Row 7 comes twice, and is sent once.
 TEST_F(RemoteHomeTest, ASparseGradientIsSentAsItsRows) {
   home_->placement().take({.slices = {{.variable = 9, .server = 0}}});

@@ -265,13 +265,16 @@ TEST_P(GpuTraining, ClippedGradientsAndThoseOfPartsAreThoseOnCpus) {
     for (int step = 0; step < 3; ++step) {
       on.run(
           [&](const at::Tensor& x) {
-            sgd.apply_gradients(clip_by_global_norm(
-                gradients_in_parts(sgd, 2,
-                                   [&](int i) {
-                                     return average_loss(losses_of(model->forward(x.chunk(2)[i])),
-                                                         {.global_batch_size = kRows});
-                                   }),
-                0.1));
+            sgd.apply_gradients(
+                clip_by_global_norm(
+                    gradients_in_parts(sgd, 2,
+                                       [&](int i) {
+                                         return average_loss(
+                                             losses_of(model->forward(x.chunk(2)[i])),
+                                             {.global_batch_size = kRows});
+                                       }),
+                    0.1)
+                    .gradients);
           },
           parts(on, words(step)));
     }

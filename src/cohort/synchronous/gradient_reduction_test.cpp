@@ -174,7 +174,7 @@ TEST_F(GradientReductions, SeveralPassesAreReducedOnce) {
 TEST_F(GradientReductions, TheSumOfAllReplicasIsClipped) {
   const auto step = [](const SGD& sgd, torch::nn::LinearImpl& layer, const at::Tensor& x) {
     const auto gradients = sgd.compute_gradients(average_loss(losses_of(layer, x)));
-    sgd.apply_gradients(clip_by_global_norm(gradients, 0.05));
+    sgd.apply_gradients(clip_by_global_norm(gradients, 0.05).gradients);
   };
   const Tensors expected = trained({12}, step);
   for (const Sizes& sizes : testing::partitions()) {

@@ -100,7 +100,8 @@ Train net_training(const MakeOptimizer& make, bool clips = false) {
           [&](const at::Tensor& images, const at::Tensor& labels) {
             const at::Tensor loss = average_loss(losses_of(net->forward(images), labels));
             if (!clips) return optimizer.minimize(loss);
-            optimizer.apply_gradients(clip_by_global_norm(optimizer.compute_gradients(loss), 0.1));
+            optimizer.apply_gradients(
+                clip_by_global_norm(optimizer.compute_gradients(loss), 0.1).gradients);
           },
           own_parts(x, strategy), own_parts(y, strategy));
     }
@@ -245,7 +246,7 @@ TEST(MultiWorkerTraining, ClipsTransposedGradients) {
         const int id = get_replica_context()->replica_id_in_sync_group();
         const auto gradients =
             sgd.compute_gradients((v.tensor().t() * x).square().sum() * (id + 1));
-        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0));
+        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0).gradients);
       });
     }
     return Tensors{v.read()};

@@ -286,7 +286,8 @@ TEST(OverlappedGradients, AllowClipping) {
     const SimpleNetwork net(strategy);
     for (int step = 0; step < kOverlappedSteps; ++step) {
       strategy.run([&] {
-        net.sgd.apply_gradients(clip_by_global_norm(net.sgd.compute_gradients(net.loss()), 0.5));
+        net.sgd.apply_gradients(
+            clip_by_global_norm(net.sgd.compute_gradients(net.loss()), 0.5).gradients);
       });
     }
     return testing::values_of({net.a, net.b});

@@ -255,7 +255,7 @@ TEST_F(UsualMistakes, ClippingInAReplicaIsThatOfTheSum) {
       [&](const at::Tensor& part) {
         const auto gradients =
             sgd.compute_gradients(loss_of(part, w.tensor(), b.tensor().detach()));
-        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0));
+        sgd.apply_gradients(clip_by_global_norm(gradients, 1.0).gradients);
       },
       parts);
   expect_weight(expected);
@@ -339,8 +339,9 @@ TEST_F(UsualMistakes, ASparseGradientIsClippedAsADenseOne) {
         [&](const at::Tensor& rows) {
           const at::Tensor used =
               at::embedding(table.tensor(), rows, -1, /*scale_grad_by_freq=*/false, is_sparse);
-          sgd.apply_gradients(clip_by_global_norm(
-              sgd.compute_gradients(used.square().sum() + 3 * b.tensor()), 0.5));
+          sgd.apply_gradients(
+              clip_by_global_norm(sgd.compute_gradients(used.square().sum() + 3 * b.tensor()), 0.5)
+                  .gradients);
         },
         PerReplica<at::Tensor>({torch::tensor({1, 3, 1}), torch::tensor({3})}));
     return table.read().detach();

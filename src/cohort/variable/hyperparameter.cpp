@@ -119,7 +119,17 @@ class UpdateCounter::State {
   }
   double value() {
     const Lock lock(mutex_);
-    return value_of(number_at(0));
+    return value_of(number_at(0), 0);
+  }
+  void check() {
+    const Lock lock(mutex_);
+    for (std::size_t derived = 0; derived <= derived_.size(); ++derived)
+      value_of(number_at(0), derived);
+  }
+  std::size_t derive(Derived derived, bool varies) {
+    const Lock lock(mutex_);
+    derived_.push_back({std::move(derived), varies});
+    return derived_.size();
   }
   void set_value(Value value, bool varies) {
     const Lock lock(mutex_);
@@ -127,9 +137,9 @@ class UpdateCounter::State {
     varies_ = varies;
     refresh();
   }
-  bool varies() const {
+  bool varies(std::size_t derived) const {
     const Lock lock(mutex_);
-    return varies_;
+    return varies_ || (derived > 0 && derived_[derived - 1].second);
   }
   std::int64_t count() const {
     const Lock lock(mutex_);
@@ -161,7 +171,7 @@ class UpdateCounter::State {
   // The number for update `index` of the next step.
   std::int64_t number_at(std::int64_t index) const COHORT_REQUIRES(mutex_);
   std::int64_t take_number() COHORT_REQUIRES(mutex_);
-  double value_of(std::int64_t update) COHORT_REQUIRES(mutex_);
+  double value_of(std::int64_t update, std::size_t derived) COHORT_REQUIRES(mutex_);
   // Computes the values for the next step. Each tensor keeps the exception of its value for that
   // step, since the present one is done.
   void refresh() COHORT_REQUIRES(mutex_);
@@ -169,6 +179,7 @@ class UpdateCounter::State {
   mutable Mutex mutex_;
   Value value_ COHORT_GUARDED_BY(mutex_);
   bool varies_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::pair<Derived, bool>> derived_ COHORT_GUARDED_BY(mutex_);
   std::int64_t next_ COHORT_GUARDED_BY(mutex_) = 0;  // above all numbers that are taken
   // Below it, ascending: nobody has them any more.
   std::deque<std::int64_t> returned_ COHORT_GUARDED_BY(mutex_);
@@ -179,8 +190,11 @@ class UpdateCounter::State {
 // The memory of a tensor that follows a counter.
 class UpdateCounter::CountedCell final : public Cell {
  public:
-  CountedCell(std::shared_ptr<State> state, std::size_t index)
-      : Cell(0.0), state_(std::move(state)), index_(static_cast<std::int64_t>(index)) {
+  CountedCell(std::shared_ptr<State> state, std::size_t index, std::size_t derived)
+      : Cell(0.0),
+        state_(std::move(state)),
+        index_(static_cast<std::int64_t>(index)),
+        derived_(derived) {
     state_->add(*this);
   }
   ~CountedCell() override { state_->remove(*this); }
@@ -189,6 +203,7 @@ class UpdateCounter::CountedCell final : public Cell {
 
   const std::shared_ptr<State>& state() const { return state_; }
   std::int64_t index() const { return index_; }
+  std::size_t derived() const { return derived_; }
   std::optional<Error> failure;  // why it has no value; used with the state's mutex locked
   // nullptr for a tensor that follows none.
   static CountedCell* of(const at::Tensor& hyperparameter) {
@@ -199,11 +214,13 @@ class UpdateCounter::CountedCell final : public Cell {
  private:
   const std::shared_ptr<State> state_;
   const std::int64_t index_;
+  const std::size_t derived_;
 };
 
-double UpdateCounter::State::value_of(std::int64_t update) {
+double UpdateCounter::State::value_of(std::int64_t update, std::size_t derived) {
   try {
-    return value_(update);
+    const double value = value_(update);
+    return derived == 0 ? value : derived_[derived - 1].first(update, value);
   } catch (...) {
     throw current_error().during("computing the value for update " + std::to_string(update));
   }
@@ -214,7 +231,7 @@ void UpdateCounter::State::refresh() {
     cell->failure.reset();
     double value = std::numeric_limits<double>::quiet_NaN();
     try {
-      value = value_of(number_at(cell->index()));
+      value = value_of(number_at(cell->index()), cell->derived());
     } catch (const Error& error) {
       cell->failure = error;
     }
@@ -264,8 +281,12 @@ void UpdateCounter::State::take(const std::shared_ptr<State>& self,
     if (cell->failure) throw Error(*cell->failure);
     values.emplace_back(i, cell->get());
   }
+  std::vector<const UpdateCounter::CountedCell*> counted;
   for (const auto& [i, value] : values) {
     snapshots[i] = constant(value);
+    const auto* const cell = UpdateCounter::CountedCell::of(hyperparameters[i]);
+    if (cell->derived() > 0 || std::ranges::find(counted, cell) != counted.end()) continue;
+    counted.push_back(cell);
     taken.push_back({self, state.take_number(), state.numbering_});
   }
   state.refresh();
@@ -282,16 +303,20 @@ void UpdateCounter::State::take_one(const std::shared_ptr<State>& self,
 UpdateCounter::UpdateCounter(Value value, bool varies)
     : state_(std::make_shared<State>(std::move(value), varies)) {}
 UpdateCounter::~UpdateCounter() = default;
-at::Tensor UpdateCounter::hyperparameter(std::size_t index) {
+at::Tensor UpdateCounter::hyperparameter(std::size_t index, std::size_t derived) {
   const Lock lock(tensors_mutex_);
-  while (tensors_.size() <= index)
-    tensors_.push_back(tensor_of(std::make_unique<CountedCell>(state_, tensors_.size())));
-  return tensors_[index];
+  at::Tensor& tensor = tensors_[{derived, index}];
+  if (!tensor.defined()) tensor = tensor_of(std::make_unique<CountedCell>(state_, index, derived));
+  return tensor;
+}
+std::size_t UpdateCounter::derive(Derived derived, bool varies) {
+  return state_->derive(std::move(derived), varies);
 }
 double UpdateCounter::value() const { return state_->value(); }
 void UpdateCounter::set_value(Value value, bool varies) {
   state_->set_value(std::move(value), varies);
 }
+void UpdateCounter::check() const { state_->check(); }
 std::int64_t UpdateCounter::count() const { return state_->count(); }
 std::int64_t UpdateCounter::next_number() const { return state_->next_number(); }
 void UpdateCounter::set_count(std::int64_t count) { state_->set_count(count); }
@@ -299,12 +324,13 @@ void UpdateCounter::add_one() { state_->add_one(); }
 
 bool varies_with_updates(const at::Tensor& hyperparameter) {
   const auto* cell = UpdateCounter::CountedCell::of(hyperparameter);
-  return cell != nullptr && cell->state()->varies();
+  return cell != nullptr && cell->state()->varies(cell->derived());
 }
 
 void CountedUpdates::take_also(const at::Tensor& hyperparameter) {
   const auto* cell = UpdateCounter::CountedCell::of(hyperparameter);
-  if (cell != nullptr) UpdateCounter::State::take_one(cell->state(), taken_);
+  if (cell != nullptr && cell->derived() == 0)
+    UpdateCounter::State::take_one(cell->state(), taken_);
 }
 
 void CountedUpdates::give_all_back() noexcept {

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <utility>
@@ -55,11 +56,19 @@ class COHORT_API UpdateCounter {
   UpdateCounter(const UpdateCounter&) = delete;
   UpdateCounter& operator=(const UpdateCounter&) = delete;
 
+  // A value that follows from the number of an update and from its value(), such as the learning
+  // rate of a group of variables. Returns its number among them: 1, 2, …
+  using Derived = std::function<double(std::int64_t count, double value)>;
+  std::size_t derive(Derived derived, bool varies);
+
   // For update `index` (0, 1, …) of one step: the value for the number that it would take now.
-  // Always the same tensor.
-  at::Tensor hyperparameter(std::size_t index);
+  // Always the same tensor. `derived`: 0, or the number of a derived value, which is read for that
+  // update, but takes no number for it.
+  at::Tensor hyperparameter(std::size_t index, std::size_t derived = 0);
   // For the next update; throws any exception of the function.
   double value() const;
+  // Throws any exception of the functions, also of derived values, for the next update.
+  void check() const;
   void set_value(Value value, bool varies = true);
   // How many updates have a number.
   std::int64_t count() const;
@@ -79,7 +88,9 @@ class COHORT_API UpdateCounter {
                                                          CountedUpdates&);
   const std::shared_ptr<State> state_;
   Mutex tensors_mutex_;  // locked before that of the state
-  std::vector<at::Tensor> tensors_ COHORT_GUARDED_BY(tensors_mutex_);
+  // By the number of the derived value, and the update.
+  std::map<std::pair<std::size_t, std::size_t>, at::Tensor> tensors_
+      COHORT_GUARDED_BY(tensors_mutex_);
 };
 
 // The numbers that one step has taken from counters. A step that makes no updates gives them back
@@ -117,8 +128,9 @@ class COHORT_API CountedUpdates {
   c10::SmallVector<Taken, 1> taken_;
 };
 
-// Snapshots for one step that is about to be sent, in this order. Each hyperparameter of a counter
-// takes a number from it at the same moment, so that no two steps get the same one; `counted`
+// Snapshots for one step that is about to be sent, in this order. Each hyperparameter of a counter,
+// once if it is there several times, takes a number from it at the same moment, so that no two
+// steps get the same one; `counted`
 // becomes what this step has taken. Throws any exception of a counter's function, and has taken
 // nothing then.
 COHORT_API std::vector<at::Tensor> hyperparameters_of_step(

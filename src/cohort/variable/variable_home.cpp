@@ -111,13 +111,12 @@ void check_can_update(std::span<const Variable> variables, std::string_view call
 std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients,
                                           std::string_view call) {
   check_replicas(gradients, call);
-  COHORT_CHECK(variable::ReplicaCount::current() == 1 || Trace::current() == nullptr,
-               ErrorCode::unimplemented, "[", call,
-               "] expected a call outside of a traced function for gradients of ",
-               variable::ReplicaCount::current(), " replicas; call it in run()");
   std::vector<at::Tensor> sums(gradients.size());
   for (const OfOneHome<Update>& group : by_home(gradients, "apply")) {
-    std::vector<at::Tensor> total = group.home->sum_over_replicas(group.members);
+    UpdateRecorder* const recorder = Trace::current() == nullptr ? nullptr : group.home->recorder();
+    std::vector<at::Tensor> total = recorder != nullptr
+                                        ? recorder->sum_over_replicas(group.members)
+                                        : group.home->sum_over_replicas(group.members);
     for (std::size_t i = 0; i < total.size(); ++i) sums[group.positions[i]] = std::move(total[i]);
   }
   return sums;
@@ -200,14 +199,18 @@ void apply_updates(const SlotKey& key, std::span<const Update> updates,
       }
       for (const Update& each : group.members) {
         trace->update(each.variable.tensor(),
-                      internal::apply_effect(key.owner(), {}, each.gradient), hyper);
+                      internal::apply_effect(key.owner(), {}, each.gradient),
+                      key.hyper_of(each.variable.impl().get(), hyper));
       }
     }
     return;
   }
   const std::vector<double> numbers = variable::values_of(hyper);
-  for (const Update& update : updates)
-    variable::check_hyperparameters(key.rule, numbers, update.variable.name());
+  for (const Update& update : updates) {
+    variable::check_hyperparameters(key.rule,
+                                    key.hyper_of<double>(update.variable.impl().get(), numbers),
+                                    update.variable.name());
+  }
   for (const OfOneHome<Update>& group : by_home(updates, "apply"))
     group.home->apply(key, group.members, numbers);
 }

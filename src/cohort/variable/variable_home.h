@@ -51,6 +51,8 @@ class COHORT_API UpdateRecorder {
   virtual void write(std::span<const VariableWrite> writes) = 0;
   virtual void apply(const SlotKey& key, std::span<const Update> updates,
                      std::span<const at::Tensor> hyper) = 0;
+  // VariableHome::sum_over_replicas(), of gradients that are defined in all replicas or in none.
+  virtual std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) = 0;
 };
 
 // Who wants gradients while the backward pass that computes them still runs. Made for one backward
@@ -127,7 +129,7 @@ class COHORT_API VariableHome {
   virtual std::vector<at::Tensor> memory_of(const Variable& variable) const {
     return {variable.tensor()};
   }
-  // One step of the rule for each variable, all with the same hyperparameters. No gradient shares
+  // One step of the rule for each variable, with SlotKey::hyper_of() of it. No gradient shares
   // memory_of() one of the variables. A gradient may be undefined if the home reduces over
   // replicas: this replica has none, but others may. Then the hyperparameters are those of the
   // first replica.
@@ -156,14 +158,13 @@ COHORT_API void check_can_update(std::span<const Variable> variables, std::strin
 COHORT_API std::vector<at::Tensor> read_values(std::span<const Variable> variables);
 // All are assignments, or all changes of rows.
 COHORT_API void write_values(std::span<const VariableWrite> writes);
-// `hyper`: 0-dim float64 tensors in the rule's order, read once for all variables; in a trace,
-// read at every call of the traced step.
+// `hyper`: 0-dim float64 tensors in the rule's order, with those of the key's groups after them,
+// read once for all variables; in a trace, read at every call of the traced step.
 COHORT_API void apply_updates(const SlotKey& key, std::span<const Update> updates,
                               std::span<const at::Tensor> hyper);
 
-// The sums of gradients over the replicas of a run, which all make this call; the gradients
-// themselves with one replica. Throws unimplemented inside a trace of several replicas, and as
-// check_can_update() does.
+// The sums of gradients over the replicas of a run, or of a traced step of several replicas, which
+// all make this call; the gradients themselves with one replica. Throws as check_can_update() does.
 COHORT_API std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients,
                                                      std::string_view call);
 

@@ -6,9 +6,11 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -19,6 +21,35 @@
 namespace cohort {
 
 class UpdateCounter;  // variable/hyperparameter.h
+class VariableImpl;   // variable/variable.h
+
+// Variables of one optimizer that do not all have the same hyperparameters. Where calls have those
+// of an optimizer, they have those of its groups, too: first
+// the optimizer's own, then those of group 1, 2, …, each in the rule's order. Immutable, and
+// thread-safe.
+class HyperGroups {
+ public:
+  using Numbers = std::unordered_map<const VariableImpl*, std::size_t>;
+  // `size`: the number of the rule's hyperparameters. A variable that is not in `numbers` has the
+  // optimizer's own.
+  HyperGroups(std::size_t size, Numbers numbers) : size_(size), numbers_(std::move(numbers)) {}
+
+  std::size_t number_of(const VariableImpl* variable) const {
+    const auto found = numbers_.find(variable);
+    return found == numbers_.end() ? 0 : found->second;
+  }
+  // The hyperparameters of a variable.
+  template <class T>
+  std::span<const T> of(const VariableImpl* variable, std::span<const T> all) const {
+    const std::size_t begin = number_of(variable) * size_;
+    // A wrong number of them is refused where they are used.
+    return begin + size_ <= all.size() ? all.subspan(begin, size_) : all;
+  }
+
+ private:
+  const std::size_t size_;
+  const Numbers numbers_;
+};
 
 // An update rule, and the name of the optimizer whose slots it uses.
 struct SlotKey {
@@ -29,7 +60,14 @@ struct SlotKey {
   UpdateCounter* counter = nullptr;
   // For a sparse gradient: rows without a gradient stay as they are, whatever the rule is.
   bool lazy_rows = false;
+  // nullptr: all variables of the optimizer have the same hyperparameters.
+  std::shared_ptr<const HyperGroups> groups = nullptr;
 
+  // The hyperparameters of a variable, of all that a call has.
+  template <class T>
+  std::span<const T> hyper_of(const VariableImpl* variable, std::span<const T> all) const {
+    return groups == nullptr ? all : groups->of(variable, all);
+  }
   internal::SlotOwner owner() const { return {rule.name(), optimizer, lazy_rows}; }
 };
 

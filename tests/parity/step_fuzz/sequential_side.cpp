@@ -114,7 +114,7 @@ class ReplicaUpdates final : public Updates {
     optimizer.apply_gradients(sums(gradients));
   }
   GradientList clip(const GradientList& gradients, double max_norm) override {
-    GradientList clipped = clip_by_global_norm(sums(gradients), max_norm);
+    GradientList clipped = clip_by_global_norm(sums(gradients), max_norm).gradients;
     for (auto& [gradient, variable] : clipped) {
       if (gradient.defined() && replicas_ > 1)
         gradient = at::div(gradient, static_cast<std::int64_t>(replicas_));

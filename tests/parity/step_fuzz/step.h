@@ -47,7 +47,7 @@ class Updates {
     optimizer.apply_gradients(gradients);
   }
   virtual GradientList clip(const GradientList& gradients, double max_norm) {
-    return clip_by_global_norm(gradients, max_norm);
+    return clip_by_global_norm(gradients, max_norm).gradients;
   }
 };
 

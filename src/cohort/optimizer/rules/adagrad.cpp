@@ -104,6 +104,6 @@ Adagrad::Adagrad(std::vector<Variable> variables, AdagradOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options),
                 optimizer::ByFormula{.torch = 0.01, .tensorflow = 0.001}(options.learning_rate,
                                                                          options.formula),
-                optimizer::hyper_for(options), {options.name, options.lazy_rows}) {}
+                optimizer::hyper_for(options), {options.name, options.lazy_rows, options.groups}) {}
 
 }  // namespace cohort

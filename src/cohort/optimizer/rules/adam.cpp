@@ -137,13 +137,13 @@ Adam::Adam(std::vector<Variable> variables, AdamOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
                 {options.beta_1, options.beta_2, optimizer::kAdamEps(options.eps, options.formula),
                  options.weight_decay},
-                {options.name, options.lazy_rows}) {}
+                {options.name, options.lazy_rows, options.groups}) {}
 
 AdamW::AdamW(std::vector<Variable> variables, AdamWOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options), options.learning_rate,
                 {options.beta_1, options.beta_2, optimizer::kAdamEps(options.eps, options.formula),
                  optimizer::ByFormula{.torch = 0.01, .tensorflow = 0.004}(options.weight_decay,
                                                                           options.formula)},
-                {options.name, options.lazy_rows}) {}
+                {options.name, options.lazy_rows, options.groups}) {}
 
 }  // namespace cohort

@@ -153,6 +153,6 @@ RMSprop::RMSprop(std::vector<Variable> variables, RMSpropOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(options),
                 optimizer::ByFormula{.torch = 0.01, .tensorflow = 0.001}(options.learning_rate,
                                                                          options.formula),
-                optimizer::hyper_for(options), {options.name, options.lazy_rows}) {}
+                optimizer::hyper_for(options), {options.name, options.lazy_rows, options.groups}) {}
 
 }  // namespace cohort

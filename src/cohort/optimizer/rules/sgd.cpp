@@ -172,6 +172,6 @@ const SGDOptions& checked(const SGDOptions& options) {
 SGD::SGD(std::vector<Variable> variables, SGDOptions options)
     : Optimizer(std::move(variables), optimizer::rule_for(optimizer::checked(options)),
                 options.learning_rate, optimizer::hyper_for(options),
-                {options.name, options.lazy_rows}) {}
+                {options.name, options.lazy_rows, options.groups}) {}
 
 }  // namespace cohort

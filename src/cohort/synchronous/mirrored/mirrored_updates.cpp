@@ -78,10 +78,11 @@ std::vector<ValueUpdate> value_updates(const SlotKey& key, std::span<const Updat
   for (const Update& update : updates) {
     MirroredVariable& variable = target_of(update.variable).variable;
     const std::optional<std::size_t> own = target_of(update.variable).component;
-    const at::Tensor gradient = variable::prepared_gradient(key, update.gradient, hyper);
+    const std::span<const double> numbers = key.hyper_of(update.variable.impl().get(), hyper);
+    const at::Tensor gradient = variable::prepared_gradient(key, update.gradient, numbers);
     const auto add = [&](std::size_t value, bool is_of_all = false) {
       const c10::Device device = variable.component(value).device();
-      wanted.push_back({variable, value, on_device(gradient, device), is_of_all});
+      wanted.push_back({variable, value, on_device(gradient, device), numbers, is_of_all});
     };
     if (own) {
       add(*own);
@@ -105,8 +106,9 @@ struct OptimizerStep {
   std::string to_string() const {
     std::string text = std::string(rule->name()) + ", '" + optimizer + "', with";
     const auto names = rule->hyperparameter_names();
-    for (std::size_t i = 0; i < hyper.size(); ++i)
-      text += (i == 0 ? " " : ", ") + std::string(names[i]) + " " + std::to_string(hyper[i]);
+    for (std::size_t i = 0; i < hyper.size(); ++i)  // those of groups follow
+      text += (i == 0 ? " " : ", ") + std::string(names[i % names.size()]) + " " +
+              std::to_string(hyper[i]);
     return text;
   }
 };
@@ -169,9 +171,8 @@ MirroredHome::Reduced MirroredHome::reduce(const ReplicaContext& replica, const 
           if (target_of(first[i].variable).variable.is_plain()) reduced.is_applied = true;
         }
         if (reduced.is_applied)
-          apply_values(key,
-                       value_updates(key, reduced.updates, reduced.hyper, std::nullopt, is_mixed()),
-                       reduced.hyper);
+          apply_values(
+              key, value_updates(key, reduced.updates, reduced.hyper, std::nullopt, is_mixed()));
         if (key.counter != nullptr) key.counter->add_one();
         return reduced;
       },
@@ -197,10 +198,9 @@ std::vector<at::Tensor> MirroredHome::sum_over_replicas(std::span<const Update> 
   std::vector<at::Tensor> sums = StrategyAccess::merge(
       *place.replica, "clip_by_global_norm",
       [this](Strategy&, const PerReplica<std::vector<Update>>& all) {
-        constexpr std::string_view kCall = "optimizer.clip_by_global_norm";
         const c10::NoGradGuard no_grad;
-        std::vector<Reduction::Parts> parts = local_sums(all, kCall, cross_device_ops_);
-        if (has_workers()) gradients_->sum(kCall, "sum", variables_of(all[0]), parts, {});
+        std::vector<Reduction::Parts> parts = local_sums(all, kClipCall, cross_device_ops_);
+        if (has_workers()) gradients_->sum(kClipCall, "sum", variables_of(all[0]), parts, {});
         std::vector<at::Tensor> of_all;
         for (const Reduction::Parts& each : parts) {
           // All sums get one order in memory, since the norm is added in it.
@@ -239,7 +239,7 @@ void MirroredHome::apply(const SlotKey& key, std::span<const Update> updates,
     if (own || place.kind == Place::Kind::update) variable.allow_difference();
   }
   const auto component = is_of_all ? std::nullopt : std::optional(place.component);
-  apply_values(key, value_updates(key, updates, hyper, component, is_mixed()), hyper);
+  apply_values(key, value_updates(key, updates, hyper, component, is_mixed()));
   note_written(place, /*is_update=*/true);
   if (is_reduced || !has_workers()) return;
   for (const Update& update : updates) target_of(update.variable).variable.doubt_values();

@@ -40,18 +40,17 @@ void check_is_whole(const Variable& variable) {
                variable.name(), "'; update it in StrategyExtended::update()");
 }
 
-void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates,
-                  std::span<const double> hyper) {
+void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
   std::vector<VariableState::Reserve> reserves;
   reserves.reserve(updates.size());
   for (const ValueUpdate& update : updates)
-    reserves.push_back(update.variable.reserve(update.value, key, update.gradient, hyper));
+    reserves.push_back(update.variable.reserve(update.value, key, update.gradient, update.hyper));
   for (std::size_t i = 0; i < updates.size(); ++i) {
     const ValueUpdate& update = updates[i];
     if (update.is_of_all) {
-      update.variable.apply_to_all(key, std::move(reserves[i]), update.gradient, hyper);
+      update.variable.apply_to_all(key, std::move(reserves[i]), update.gradient, update.hyper);
     } else {
-      update.variable.apply(update.value, key, std::move(reserves[i]), hyper);
+      update.variable.apply(update.value, key, std::move(reserves[i]), update.hyper);
     }
   }
 }

@@ -31,6 +31,9 @@ bool sum_over_workers(MirroredHome& home, const SlotKey& key, std::string_view w
 std::vector<at::Tensor> gradients_of_sums(const std::vector<Reduction::Parts>& sums,
                                           const std::vector<Variable>& variables);
 
+// The call of sums for clip_by_global_norm(), for messages.
+inline constexpr std::string_view kClipCall = "optimizer.clip_by_global_norm";
+
 // Throws unimplemented for a component, which a replica cannot update.
 void check_is_whole(const Variable& variable);
 
@@ -38,11 +41,11 @@ void check_is_whole(const Variable& variable);
 struct ValueUpdate {
   MirroredVariable& variable;
   std::size_t value;
-  at::Tensor gradient;     // on the value's device, from prepared_gradient()
+  at::Tensor gradient;  // on the value's device, from prepared_gradient()
+  std::span<const double> hyper;
   bool is_of_all = false;  // the other values are equal, and get the result of this one
 };
 // An error in one value leaves all of them unchanged, unless a GPU has no memory for an update.
-void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates,
-                  std::span<const double> hyper);
+void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates);
 
 }  // namespace cohort::internal

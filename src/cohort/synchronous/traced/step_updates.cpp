@@ -93,8 +93,9 @@ struct TracedOptimizer {
   std::string name;
   bool lazy_rows;
   std::vector<at::Tensor> hyper;
+  std::shared_ptr<const HyperGroups> groups;
 
-  SlotKey key() const { return {rule, name, nullptr, lazy_rows}; }
+  SlotKey key() const { return {rule, name, nullptr, lazy_rows, groups}; }
 };
 
 class JoinedApply final : public JoinedCall {
@@ -147,8 +148,14 @@ class JoinedApply final : public JoinedCall {
     std::vector<double> numbers;
     for (const at::Tensor& value : hyperparameters_of_step(optimizer_.hyper, counted))
       numbers.push_back(hyperparameter_value(value));
-    variable::check_hyperparameters(optimizer_.rule, numbers, updates_.front().variable->name());
+    for (const JoinedUpdate& update : updates_)
+      variable::check_hyperparameters(optimizer_.rule, of(update, numbers),
+                                      update.variable->name());
     return numbers;
+  }
+
+  std::span<const double> of(const JoinedUpdate& update, std::span<const double> all) const {
+    return optimizer_.key().hyper_of(update.handle.impl().get(), all);
   }
 
   Gradients gradients(const StepReplica& replica, std::size_t i) const {
@@ -235,14 +242,14 @@ class JoinedApply final : public JoinedCall {
     for (std::size_t i = 0; i < sums.size(); ++i) {
       if (!sums[i].defined()) continue;
       MirroredVariable& variable = *updates_[i].variable;
-      const at::Tensor gradient =
-          variable::prepared_gradient(optimizer_.key(), sums[i], replica.of(0).numbers);
+      const std::span<const double> hyper = of(updates_[i], replica.of(0).numbers);
+      const at::Tensor gradient = variable::prepared_gradient(optimizer_.key(), sums[i], hyper);
       const std::size_t own = variable.value_of(replica.index());
       const std::size_t begin = is_of_all ? 0 : own, end = is_of_all ? variable.size() : own + 1;
       for (std::size_t value = begin; value < end; ++value)
-        wanted.push_back({variable, value, gradient});
+        wanted.push_back({variable, value, gradient, hyper});
     }
-    apply_values(optimizer_.key(), wanted, replica.of(0).numbers);
+    apply_values(optimizer_.key(), wanted);
   }
 
   const TracedOptimizer optimizer_;
@@ -254,8 +261,11 @@ class JoinedApply final : public JoinedCall {
 class ApplyCall final : public StepCall {
  public:
   ApplyCall(const SlotKey& key, std::span<const Update> updates, std::span<const at::Tensor> hyper)
-      : optimizer_{
-            key.rule, std::string(key.optimizer), key.lazy_rows, {hyper.begin(), hyper.end()}} {
+      : optimizer_{key.rule,
+                   std::string(key.optimizer),
+                   key.lazy_rows,
+                   {hyper.begin(), hyper.end()},
+                   key.groups} {
     std::size_t next = 0;
     for (const Update& update : updates) {
       variables_.push_back(update.variable);
@@ -274,7 +284,8 @@ class ApplyCall final : public StepCall {
     const auto place = std::ranges::find(places_, std::optional(value)) - places_.begin();
     const Variable& variable = variables_.at(static_cast<std::size_t>(place));
     return !optimizer_.lazy_rows && target_of(variable).variable.component(0).is_cpu() &&
-           optimizer_.rule.leaves_rows_of_zeros(variable::values_of(optimizer_.hyper));
+           optimizer_.rule.leaves_rows_of_zeros(variable::values_of(
+               optimizer_.key().hyper_of<at::Tensor>(variable.impl().get(), optimizer_.hyper)));
   }
 
   // Without the optimizer's name, which may be numbered, in another order on each worker.

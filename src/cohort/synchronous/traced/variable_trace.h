@@ -29,6 +29,7 @@ class VariableTrace final : public ReplicaTrace, public UpdateRecorder {
   void write(std::span<const VariableWrite> writes) override;
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const at::Tensor> hyper) override;
+  std::vector<at::Tensor> sum_over_replicas(std::span<const Update> gradients) override;
 
  private:
   MirroredHome& home_;

@@ -83,7 +83,7 @@ TEST(ComparedValues, ThatDifferInTheFirstStepLeaveTheNextOneRight) {
           const auto body = [&] {
             const at::Tensor loss = v.tensor().sum() * (strategy.worker() + 1);
             if (!is_clipped) return sgd.minimize(loss);
-            sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 100.0));
+            sgd.apply_gradients(clip_by_global_norm(sgd.compute_gradients(loss), 100.0).gradients);
           };
           const auto traced = strategy.function(body);
           const auto step = [&] { is_traced ? traced() : strategy.run(body); };

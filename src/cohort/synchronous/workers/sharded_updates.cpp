@@ -24,6 +24,7 @@ namespace {
 struct OwnUpdate {
   MirroredVariable& variable;
   std::size_t value;
+  std::span<const double> hyper;
   VariableState::Reserve reserve;
 };
 
@@ -34,6 +35,7 @@ struct ShardedUpdates::Part {
   MirroredVariable& variable;
   ElementRange range;
   at::Tensor gradient;  // of these elements, where the value is
+  std::span<const double> hyper;
   VariableState::Fresh fresh;
 };
 
@@ -42,14 +44,14 @@ struct ShardedUpdates::Pack {
   std::vector<Part*> parts;
   SharesToGather shares;
 
-  void update(const SlotKey& key, std::span<const double> hyper) {
+  void update(const SlotKey& key) {
     for (std::size_t i = 0; i < parts.size(); ++i) {
       Part& part = *parts[i];
       at::Tensor out = shares.own(i);
       const bool is_direct = part.gradient.is_cpu();
       at::Tensor fresh = is_direct ? out : at::empty_like(part.gradient);
       part.variable.state_of_shares().apply_part(key, std::move(part.fresh), fresh, part.gradient,
-                                                 hyper, part.range);
+                                                 part.hyper, part.range);
       if (!is_direct) out.copy_(fresh);
     }
   }
@@ -98,12 +100,13 @@ void ShardedUpdates::note_holder() {
 
 std::vector<ShardedUpdates::Part> ShardedUpdates::parts_of(
     const SlotKey& key, const std::vector<Variable>& variables,
-    const std::vector<Reduction::Parts>& sums, std::span<const double> hyper) const {
+    const std::vector<Reduction::Parts>& sums, std::span<const double> all) const {
   std::vector<Part> parts;
   parts.reserve(variables.size());
   for (std::size_t i = 0; i < variables.size(); ++i) {
     MirroredVariable& variable = target_of(variables[i]).variable;
     if (!sums[i].value.defined() || variable.is_on_read()) continue;
+    const std::span<const double> hyper = key.hyper_of(variables[i].impl().get(), all);
     const at::Tensor& value = variable.component(0);
     const ElementRange range = share_of(value.numel(), workers_->own(), workers_->count());
     // The rows of sparse gradients are known to all workers.
@@ -113,7 +116,7 @@ std::vector<ShardedUpdates::Part> ShardedUpdates::parts_of(
     VariableState& state = variable.state_of_shares();
     state.cut_slots(key, hyper, range);
     variable.drop_other_slots(key);
-    parts.push_back({variable, range, on_device(gradient, value.device()),
+    parts.push_back({variable, range, on_device(gradient, value.device()), hyper,
                      state.reserve_part(key, hyper, variable.name(), range)});
   }
   return parts;
@@ -145,11 +148,12 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   for (std::size_t i = 0; i < variables.size(); ++i) {
     MirroredVariable& variable = target_of(variables[i]).variable;
     if (!sums[i].value.defined() || !variable.is_on_read()) continue;
-    const at::Tensor gradient = variable::prepared_gradient(key, gradient_of_sum(sums[i]), hyper);
+    const std::span<const double> numbers = key.hyper_of(variables[i].impl().get(), hyper);
+    const at::Tensor gradient = variable::prepared_gradient(key, gradient_of_sum(sums[i]), numbers);
     for (std::size_t value = 0; value < variable.size(); ++value) {
       const c10::Device device = variable.component(value).device();
-      own.push_back(
-          {variable, value, variable.reserve(value, key, on_device(gradient, device), hyper)});
+      own.push_back({variable, value, numbers,
+                     variable.reserve(value, key, on_device(gradient, device), numbers)});
     }
   }
   std::vector<Pack> packs;
@@ -166,11 +170,12 @@ void ShardedUpdates::step(const SlotKey& key, std::string_view what,
   }
   // All slots before the first call: a worker that has come through it knows that the others have
   // updated theirs.
-  for (Pack& pack : packs) pack.update(key, hyper);
+  for (Pack& pack : packs) pack.update(key);
   for (Pack& pack : packs)
     pack.shares.gather(*workers_, {.call = kApplyCall, .text = "new values of variables"});
   for (const Pack& pack : packs) pack.write();
-  for (OwnUpdate& each : own) each.variable.apply(each.value, key, std::move(each.reserve), hyper);
+  for (OwnUpdate& each : own)
+    each.variable.apply(each.value, key, std::move(each.reserve), each.hyper);
   for (const Variable& each : variables) target_of(each).variable.know_values();
   holder_.is_torn = false;
 }

@@ -161,7 +161,8 @@ Tensors train_net(SynchronousStrategy& strategy, const MakeSharded& make, bool i
   const auto body = [&](const at::Tensor& x) {
     const at::Tensor loss = net->forward(x).square().mean();
     if (!clips) return optimizer.minimize(loss);
-    optimizer.apply_gradients(clip_by_global_norm(optimizer.compute_gradients(loss), 0.1));
+    optimizer.apply_gradients(
+        clip_by_global_norm(optimizer.compute_gradients(loss), 0.1).gradients);
   };
   const auto step = strategy.function(body);
   for (int i = 0; i < 5; ++i) {

@@ -57,7 +57,7 @@ std::string text_of(const StepNumbers& numbers) {
   for (std::size_t i = 0; i < numbers.values.size(); ++i) {
     char digits[32];
     const auto end = std::to_chars(std::begin(digits), std::end(digits), numbers.values[i]);
-    text += (i == 0 ? ": " : ", ") + std::string(numbers.names[i]) + " " +
+    text += (i == 0 ? ": " : ", ") + std::string(numbers.names[i % numbers.names.size()]) + " " +
             std::string(std::begin(digits), end.ptr);
   }
   return text;

@@ -37,7 +37,7 @@ struct StepNumbers {
   // that requires none is not in the step.
   const std::vector<bool>* are_trained = nullptr;
 };
-// The numbers of an update rule, in its order.
+// The numbers of an update rule, in its order; those of groups of variables follow.
 inline StepNumbers numbers_of(const variable::UpdateRule& rule, std::span<const double> values) {
   return {rule.name(), rule.hyperparameter_names(), values};
 }

@@ -131,13 +131,16 @@ class LocalHome final : public VariableHome {
 
   void apply(const SlotKey& key, std::span<const Update> updates,
              std::span<const double> hyper) override {
+    const auto of = [&](const Update& each) {
+      return key.hyper_of(each.variable.impl().get(), hyper);
+    };
     // An error in one variable must leave all of them unchanged.
     std::vector<VariableState::Reserve> reserves;
     reserves.reserve(updates.size());
     for (const Update& each : updates)
-      reserves.push_back(local_of(each.variable).reserve(key, each.gradient, hyper));
+      reserves.push_back(local_of(each.variable).reserve(key, each.gradient, of(each)));
     for (std::size_t i = 0; i < updates.size(); ++i)
-      local_of(updates[i].variable).apply(key, std::move(reserves[i]), hyper);
+      local_of(updates[i].variable).apply(key, std::move(reserves[i]), of(updates[i]));
   }
 
  private:
