@@ -28,8 +28,13 @@
 
 namespace cohort {
 
-// tf.distribute.ReduceOp.
-enum class ReduceOp : std::uint8_t { sum, mean };
+// tf.distribute.ReduceOp, with the largest and the smallest value as torch.distributed has them.
+// For floating-point numbers max and min are NaN where a value is NaN; the sign of a zero is not
+// defined where zeros of both signs meet. Strategy::reduce() and ReplicaContext::all_reduce() take
+// all of them; a Group takes sum and mean alone.
+enum class ReduceOp : std::uint8_t { sum, mean, max, min };
+// "sum", as in messages; "an unknown operation" for a number that is none.
+COHORT_API std::string_view name_of(ReduceOp op);
 
 // A ReduceOp, or its name in any letter case, "SUM". A value type.
 class COHORT_API ReduceOpOrName {
@@ -173,7 +178,8 @@ class COHORT_API Group {
   // rounded once at the end; integers wrap), so every member, every run and every backend gets the
   // same bits. All tensors together
   // are one call, and much faster than one call for each. A mean of integers is refused, since
-  // their tensor cannot hold it: convert them first. bool is refused. The tensors must not overlap.
+  // their tensor cannot hold it: convert them first. bool is refused, and so are max and min. The
+  // tensors must not overlap.
   void all_reduce(std::span<const at::Tensor> tensors, ReduceOp op, Deadline deadline);
   void all_reduce(const at::Tensor& tensor, ReduceOp op, Deadline deadline) {
     all_reduce(std::span(&tensor, 1), op, deadline);

@@ -299,6 +299,7 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
   // ClusterCoordinator::create_per_worker_dataset() for a dataset, and pass other values to
   // schedule() as arguments.
   std::shared_ptr<const input::InputHost> input_host() override;
+  internal::StrategyTraits traits() const override { return {.is_asynchronous = true}; }
 
  private:
   std::shared_ptr<detail::ParameterServerHome> home_;

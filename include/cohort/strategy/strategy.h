@@ -54,6 +54,7 @@ struct StrategyTraits {
   std::optional<bool> is_between_graph = true;  // nullopt: it has no such property
   bool updates_only_own_variables = false;
   bool runs_on_all_devices = false;  // update_non_slot() runs once on each device
+  bool is_asynchronous = false;      // one program gives work to workers that wait for nobody
   CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device;
 };
 }  // namespace internal
@@ -259,8 +260,7 @@ class COHORT_API Strategy {
   // Results have no graph. Tensors arrive in row-major order. Random numbers are those of run().
   //
   // Throws unimplemented for ParameterServerStrategy and for GPUs, and for a step that
-  // calls merge_call(), gradients_in_parts(), a TorchOptimizer, or with several replicas
-  // clip_by_global_norm() of pairs; failed_precondition for a variable made inside, and for
+  // calls merge_call() or a TorchOptimizer; failed_precondition for a variable made inside, and for
   // current_worker_index(); invalid_argument for what a trace cannot record, such as a number that
   // `step` reads on the host, or a parameter that is no variable of this strategy: call run() for
   // these. The strategy, and what `step` captures by reference, must outlive the last call.
@@ -299,7 +299,8 @@ class COHORT_API Strategy {
   // With `axis`, also along dimensions: first each replica's value along them, which may have other
   // sizes in each, then over the replicas. The mean divides by the number of all elements, so
   // uneven batches are weighted by their sizes. A value that is not distributed is reduced by each
-  // replica. reduce("mean", losses, 0) is the mean of all losses.
+  // replica. reduce("mean", losses, 0) is the mean of all losses. The max (min) of no elements is
+  // -inf (inf), or the smallest (largest) number of an integer type.
   //
   // Exchanges values with the other workers, if there are several, and gives all of them the same
   // result: all workers must make the same calls in the same order, from one thread at a time. If
@@ -336,6 +337,18 @@ class COHORT_API Strategy {
   Nest gather(const Nest& value, std::int64_t axis) {
     return gather(PerReplica<Nest>::bare(value), axis);
   }
+  // Returns when all workers have called it with this name (torch.distributed.barrier()); at once
+  // with one worker. Waits for `timeout`, or that of the strategy if it is not given or 0: then
+  // throws deadline_exceeded, naming those that have not come. As reduce(), for all workers in one
+  // order. Throws invalid_argument if another worker makes another call, or with another name;
+  // failed_precondition in a replica; unimplemented on parameter servers.
+  void barrier(std::string_view name, std::optional<Duration> timeout = {});
+  // Returns to all workers the value of worker number `from` (torch.distributed.broadcast(), which
+  // writes into a tensor); the others give one of its structure. Leaves are tensors,
+  // also of strings, numbers, bools and texts. With one worker, returns `value` itself. Waits and
+  // throws as barrier() does; invalid_argument for a `from` that is no worker.
+  Nest broadcast(const Nest& value, int from = 0);
+  at::Tensor broadcast(const at::Tensor& value, int from = 0);
 
  protected:
   // The parts of which a strategy is composed. The objects live as long as the strategy.

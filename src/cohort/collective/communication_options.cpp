@@ -16,13 +16,29 @@ std::string upper(std::string_view name) {
 
 ReduceOp op_of(std::string_view name) {
   const std::string known = upper(name);
-  if (known == "SUM") return ReduceOp::sum;
-  COHORT_CHECK(known == "MEAN", ErrorCode::invalid_argument,
-               "[strategy.reduce] expected the operation \"SUM\" or \"MEAN\", got \"", name, "\"");
-  return ReduceOp::mean;
+  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min})
+    if (known == upper(name_of(op))) return op;
+  internal::throw_error(ErrorCode::invalid_argument,
+                        "[strategy.reduce] expected the operation \"SUM\", \"MEAN\", \"MAX\" or "
+                        "\"MIN\", got \"",
+                        name, "\"");
 }
 
 }  // namespace
+
+std::string_view name_of(ReduceOp op) {
+  switch (op) {
+    case ReduceOp::sum:
+      return "sum";
+    case ReduceOp::mean:
+      return "mean";
+    case ReduceOp::max:
+      return "max";
+    case ReduceOp::min:
+      return "min";
+  }
+  return "an unknown operation";
+}
 
 ReduceOpOrName::ReduceOpOrName(std::string_view name) : op_(op_of(name)) {}
 

@@ -4,8 +4,13 @@
 #include <ATen/core/TensorBody.h>
 #include <ATen/ops/_sparse_coo_tensor_unsafe.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/amax.h>
+#include <ATen/ops/amin.h>
 #include <ATen/ops/aminmax.h>
 #include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/minimum.h>
 #include <ATen/ops/sum.h>
 #include <ATen/ops/true_divide.h>
 
@@ -86,15 +91,21 @@ struct TreeSum {
   bool is_own = false;  // in memory that nothing else uses
 };
 
+at::Tensor extreme_of(ReduceOp op, const at::Tensor& a, const at::Tensor& b) {
+  return op == ReduceOp::max ? at::maximum(a, b) : at::minimum(a, b);
+}
+
 // Undefined values count as nothing.
-TreeSum tree_sum(std::span<const at::Tensor> values) {
+TreeSum tree_sum(std::span<const at::Tensor> values, ReduceOp op) {
   if (values.size() == 1) return {values.front()};
   const std::size_t left_size = left_of_tree(values.size());
-  TreeSum left = tree_sum(values.first(left_size));
-  TreeSum right = tree_sum(values.subspan(left_size));
+  TreeSum left = tree_sum(values.first(left_size), op);
+  TreeSum right = tree_sum(values.subspan(left_size), op);
   if (!right.value.defined()) return left;
   if (!left.value.defined()) return right;
   right.value = right.value.to(left.value.device());
+  if (op == ReduceOp::max || op == ReduceOp::min)
+    return {extreme_of(op, left.value, right.value), true};
   if (left.is_own) {
     left.value.add_(right.value);
     return left;
@@ -154,6 +165,7 @@ std::vector<std::int64_t> Reduction::checked_axes(const at::Tensor& component) c
 // Half precision is added in float32 and rounded once, as Group::all_reduce() does. Integers are
 // added in int64, so that result() sees a sum that their type cannot hold.
 at::ScalarType Reduction::working_type(at::ScalarType type) const {
+  if (is_extreme()) return type;
   if (op_ == ReduceOp::mean) return mean_type(type);
   if (narrow_range(type)) return at::kLong;
   return is_half(type) ? at::kFloat : type;
@@ -180,6 +192,12 @@ Reduction::Parts Reduction::parts(const at::Tensor& component) const {
   COHORT_CHECK(type != at::kBool, ErrorCode::invalid_argument, "[", call_,
                "] expected numbers, got bool; convert it inside run() first, for example with "
                "to(at::kLong)");
+  COHORT_CHECK(!is_extreme() || !component.is_complex(), ErrorCode::invalid_argument, "[", call_,
+               "] expected numbers that have an order for ReduceOp::", name_of(op_), ", got ",
+               dtype_name(type), "; reduce abs() of them, or real() and imag()");
+  COHORT_CHECK(!is_extreme() || component.layout() != at::kSparse, ErrorCode::unimplemented, "[",
+               call_, "] expected dense tensors for ReduceOp::", name_of(op_),
+               ", got a sparse one; make it dense first, with to_dense()");
   if (component.layout() == at::kSparse) return sparse_parts(component);
   COHORT_CHECK(component.layout() == at::kStrided, ErrorCode::invalid_argument, "[", call_,
                "] expected dense or sparse COO tensors, got layout ", component.layout(),
@@ -191,7 +209,24 @@ Reduction::Parts Reduction::parts(const at::Tensor& component) const {
   for (const std::int64_t axis : axes) count *= component.size(axis);
   // With no axes, at::sum() would sum over all.
   if (axes.empty()) return {.value = component.to(wide), .count = 1, .type = type};
+  if (is_extreme()) return {.value = extreme_along(component, axes), .count = count, .type = type};
   return {.value = at::sum(component, axes, /*keepdim=*/false, wide), .count = count, .type = type};
+}
+
+// A replica without elements, as of an empty part of a batch, leaves the value to the others.
+at::Tensor Reduction::extreme_along(const at::Tensor& component,
+                                    const std::vector<std::int64_t>& axes) const {
+  if (component.numel() > 0)
+    return op_ == ReduceOp::max ? at::amax(component, axes) : at::amin(component, axes);
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t d = 0; d < component.dim(); ++d)
+    if (std::ranges::find(axes, d) == axes.end()) sizes.push_back(component.size(d));
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (component.is_floating_point())
+    return at::full(sizes, op_ == ReduceOp::max ? -infinity : infinity, component.options());
+  const Range range = narrow_range(component.scalar_type()).value_or(kRangeOf<std::int64_t>);
+  return at::full(sizes, op_ == ReduceOp::max ? range.smallest : range.largest,
+                  component.options());
 }
 
 void Reduction::check_alike(const Parts& first, const Parts& next, std::size_t replica) const {
@@ -227,7 +262,7 @@ Reduction::Parts Reduction::sum(const std::vector<Parts>& all) const {
     }
   }
   if (!sum.is_sparse()) {
-    sum.value = tree_sum(values).value;
+    sum.value = tree_sum(values, op_).value;
     return sum;
   }
   std::erase_if(values, [](const at::Tensor& each) { return !each.defined(); });

@@ -20,7 +20,8 @@ namespace cohort::internal {
 //
 //   total = reduction.result(reduction.sum({reduction.parts(a), reduction.parts(b)}));
 //
-// The rows of sparse COO tensors are collected, duplicates included; to_dense() adds them.
+// The rows of sparse COO tensors are collected, duplicates included; to_dense() adds them. "Added"
+// means for max and min that the larger or the smaller one is taken, NaN if one is NaN.
 class Reduction {
  public:
   // `call` is for messages: "strategy.reduce".
@@ -41,7 +42,8 @@ class Reduction {
     bool is_sparse() const { return indices.defined(); }
   };
   // Throws invalid_argument for strings, bool and undefined tensors, and for an axis that the
-  // tensor does not have; unimplemented for a sparse tensor and an axis.
+  // tensor does not have, and for max and min of complex numbers; unimplemented for a sparse tensor
+  // and an axis, or max or min.
   Parts parts(const at::Tensor& component) const;
   // Adds dense values in a balanced tree (left_of_tree()). The sum is on the device of the first
   // one. Parts without a value count as nothing;
@@ -53,6 +55,9 @@ class Reduction {
   at::Tensor of(const std::vector<at::Tensor>& values) const;
 
  private:
+  bool is_extreme() const { return op_ == ReduceOp::max || op_ == ReduceOp::min; }
+  at::Tensor extreme_along(const at::Tensor& component,
+                           const std::vector<std::int64_t>& axes) const;
   std::vector<std::int64_t> checked_axes(const at::Tensor& component) const;
   at::ScalarType working_type(at::ScalarType type) const;
   Parts sparse_parts(const at::Tensor& component) const;

@@ -64,6 +64,10 @@ Offer offer_of(const CollectiveCall& call, const Nest& value) {
       const at::Tensor& tensor = offer.leaves.back();
       if (call.kind == Kind::gather) check_is_dense(tensor, call.name());
       if (!offer.enables_grad || !requires_grad(tensor)) continue;
+      COHORT_CHECK(call.kind == Kind::gather || call.op <= ReduceOp::mean, ErrorCode::unimplemented,
+                   "[strategy.", call.name(),
+                   "] expected a value without a gradient for ReduceOp::", cohort::name_of(call.op),
+                   ", got one that requires a gradient; detach() it");
       COHORT_CHECK(is_differentiable(tensor), ErrorCode::unimplemented, "[strategy.", call.name(),
                    "] expected dense tensors where a gradient is required, got layout ",
                    tensor.layout(), "; detach() it, or make it dense first with to_dense()");
@@ -363,14 +367,6 @@ at::Tensor CollectiveCall::combined(const std::vector<Reduction::Parts>& parts,
   if (kind == Kind::gather) return concatenated(parts, axis, name());
   const Reduction reduction(op, {}, "strategy.all_reduce", cross_device_ops);
   return reduction.result(reduction.sum(parts));
-}
-
-std::string CollectiveCall::text() const {
-  std::string text = gradient_of ? "gradient of " : "";
-  text += name();
-  if (!made_by.empty()) return text + "()";
-  if (kind == Kind::gather) return text + "(axis " + std::to_string(axis) + ")";
-  return text + (op == ReduceOp::sum ? "(sum)" : "(mean)");
 }
 
 Nest call_together(const ReplicaContext& context, const CollectiveCall& call, const Nest& value) {

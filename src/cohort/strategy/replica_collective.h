@@ -52,7 +52,13 @@ struct CollectiveCall {
     return kind == Kind::reduce ? "all_reduce" : "all_gather";
   }
   // "all_reduce(sum)", "average_loss()", "gradient of all_gather(axis 0)"
-  std::string text() const;
+  std::string text() const {
+    std::string text = gradient_of ? "gradient of " : "";
+    text += name();
+    if (!made_by.empty()) return text + "()";
+    if (kind == Kind::gather) return text + "(axis " + std::to_string(axis) + ")";
+    return text + "(" + std::string(cohort::name_of(op)) + ")";
+  }
   // The same with the structure of the value, if the user's program has given it.
   std::string text_with(const Nest& value) const {
     return made_by.empty() ? text() + " of " + value.structure() : text();

@@ -81,7 +81,7 @@ bool is_zero(const Nest& value) {
 // The reduction of a value that needs no other component.
 Nest reduced_alone(ReduceOp op, const Nest& value, int replicas) {
   COHORT_CHECK(
-      op == ReduceOp::mean || is_zero(value), ErrorCode::invalid_argument,
+      op != ReduceOp::sum || is_zero(value), ErrorCode::invalid_argument,
       "[strategy.reduce] expected a value of each replica to sum, got one that is the "
       "same for all ",
       replicas,
@@ -91,7 +91,7 @@ Nest reduced_alone(ReduceOp op, const Nest& value, int replicas) {
 }
 
 std::string text_of(ReduceOp op, const Axes& axis) {
-  std::string text = std::string("reduce(") + (op == ReduceOp::sum ? "sum" : "mean");
+  std::string text = "reduce(" + std::string(name_of(op));
   if (!axis.is_none()) {
     text += ", axis";
     for (const std::int64_t number : axis.numbers()) text += " " + std::to_string(number);

@@ -101,6 +101,27 @@ Contributions of_all_workers(StrategyWorkers* workers, std::string_view call,
   return all;
 }
 
+void check_worker(int from, int count, std::string_view call) {
+  COHORT_CHECK(from >= 0 && from < count, ErrorCode::invalid_argument, "[strategy.", call,
+               "] expected the number of a worker, from 0 to ", count - 1, ", got ", from);
+}
+
+std::vector<at::Tensor> of_one_worker(StrategyWorkers& workers, int from, std::string_view call,
+                                      const std::function<std::string()>& request_of,
+                                      const std::function<std::vector<at::Tensor>()>& own) {
+  // A value that cannot be sent is refused on all workers, also where it is not sent.
+  const auto make = [&]() -> StrategyWorkers::Message {
+    check_worker(from, workers.count(), call);
+    const std::vector<at::Tensor> tensors = own();
+    ByteWriter writer;
+    if (workers.own() == from) data::write_fields(writer, tensors);
+    return {request_of(), writer.take()};
+  };
+  const std::vector<Bytes> made = workers.exchange({.call = call}, make);
+  ByteReader reader(made.at(static_cast<std::size_t>(from)), call);
+  return data::read_fields(reader);
+}
+
 void check_is_dense(const at::Tensor& tensor, std::string_view call) {
   const bool is_dense =
       tensor.defined() && (StringTensor::is(tensor) || tensor.layout() == at::kStrided);

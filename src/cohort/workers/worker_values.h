@@ -34,6 +34,14 @@ Contributions of_all_workers(StrategyWorkers* workers, std::string_view call,
                              const std::function<Contributions()>& own,
                              std::optional<Duration> timeout = {});
 
+// Returns the tensors of worker `from` on all workers, which make the same request. Throws as
+// above, and invalid_argument for a number that is no worker's.
+std::vector<at::Tensor> of_one_worker(StrategyWorkers& workers, int from, std::string_view call,
+                                      const std::function<std::string()>& request_of,
+                                      const std::function<std::vector<at::Tensor>()>& own);
+// Throws invalid_argument unless worker `from` is one of `count`.
+void check_worker(int from, int count, std::string_view call);
+
 // Concatenates along `axis`. Throws invalid_argument unless the parts have the axis, one dtype and
 // rank, and one size in each other dimension; unimplemented for sparse parts, and for strings and
 // another axis than 0.

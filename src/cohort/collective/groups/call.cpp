@@ -66,6 +66,9 @@ void Call::check(const at::Tensor& tensor) const {
     refuse("dense tensors", tensor.layout(), "make it dense first, with to_dense()");
   if (is_reduction() && !has_sum(dtype))
     refuse("numbers", dtype_name(dtype), "convert it first, for example with to(at::kLong)");
+  if (is_reduction() && op != ReduceOp::sum && op != ReduceOp::mean)
+    refuse("ReduceOp::sum or mean", cohort::name_of(op),
+           "Strategy::reduce() and ReplicaContext::all_reduce() take it");
   if (is_reduction() && op == ReduceOp::mean && !has_mean(dtype)) {
     const bool is_wide = dtype == at::kInt || dtype == at::kLong;
     refuse(

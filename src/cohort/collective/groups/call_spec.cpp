@@ -14,7 +14,7 @@ constexpr std::array<std::string_view, 7> kKindNames = {
 // The difference between two calls, as each of them has it.
 using Difference = std::pair<std::string, std::string>;
 
-std::string text_of(ReduceOp op) { return op == ReduceOp::sum ? "sum" : "mean"; }
+std::string text_of(ReduceOp op) { return std::string(cohort::name_of(op)); }
 
 bool is_alike(const TensorSpec& a, const TensorSpec& b, const CallSpec& call) {
   if (call.kind != CallKind::all_gather) return a == b;
@@ -78,7 +78,7 @@ CallSpec decode_call_spec(std::span<const std::byte> bytes) {
   ByteReader in(bytes, "a collective operation");
   CallSpec spec;
   spec.kind = read_enum(in, kLastCallKind, "a collective operation");
-  spec.op = read_enum(in, ReduceOp::mean, "a ReduceOp");
+  spec.op = read_enum(in, ReduceOp::min, "a ReduceOp");
   spec.root = static_cast<int>(in.zigzag());
   spec.axis = in.zigzag();
   const std::size_t count = in.count(2);
