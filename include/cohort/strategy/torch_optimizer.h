@@ -6,8 +6,10 @@
 
 #include <atomic>
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <type_traits>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/optimizer/learning_rate_schedule.h"
 #include "cohort/strategy/replicated.h"
 #include "cohort/variable/variable.h"
 
@@ -35,6 +38,7 @@ namespace internal {
 class LossWarnings;        // optimizer/loss_warnings.h
 class MirroredHome;        // synchronous/mirrored/mirrored_home.h
 class OptimizerGradients;  // synchronous/undo/optimizer_gradients.h
+class TorchSchedules;      // synchronous/torch_schedules.h
 
 // The options of all groups of an optimizer of LibTorch, as numbers with their names. Empty for
 // options of types that LibTorch does not have.
@@ -80,6 +84,13 @@ class COHORT_API OptimizedParameters {
   // The replica on whose thread this is called. Throws failed_precondition if there is none.
   std::size_t replica_here(std::string_view call) const;
   void check_outside_run(std::string_view call) const;
+  // The learning rates of the groups, of which there are `groups`. A rate is that of the replica's
+  // next step; nullopt: there is no schedule for the group.
+  void set_schedule(const LearningRateSchedule& rate, std::optional<std::size_t> group,
+                    std::size_t groups);
+  std::optional<double> scheduled_rate(std::size_t replica, std::size_t group) const;
+  std::int64_t iterations() const;
+  void set_iterations(std::int64_t iterations);
   // These concern grad() of a replica's tensors.
   void set_gradients(std::size_t replica, const at::Tensor& loss) const;
   // `accumulate`: what backward() adds from now on counts until the next call, also in later runs.
@@ -114,6 +125,7 @@ class COHORT_API OptimizedParameters {
   std::vector<std::size_t> used_;                 // those that are in a group
   std::shared_ptr<OptimizerGradients> gradients_;
   mutable std::atomic<bool> are_alike_ = false;
+  std::shared_ptr<TorchSchedules> schedules_;
   std::shared_ptr<AttachedState> state_;    // nullptr: it is not handed over
   std::shared_ptr<LossWarnings> warnings_;  // shared: its type is not known here
 };
@@ -285,6 +297,28 @@ class TorchOptimizer {
     use_groups();
     parameters_->keep_newer_state();
   }
+  // Sets the learning rate of all groups, or of one, before each step: a number, or the value of a
+  // schedule for the number of the step, iterations(). So it replaces torch::optim's LRScheduler
+  // and what for_each() sets, in all replicas and workers alike. Throws failed_precondition in a
+  // replica; invalid_argument for a rate < 0 or that is not finite, here and in steps, and for a
+  // group that does not exist. If a schedule throws, no replica makes the step.
+  void set_learning_rate(const LearningRateSchedule& learning_rate,
+                         std::optional<std::size_t> group = {}) {
+    static_assert(kHasRates, "TorchOptimizer::set_learning_rate() needs options with set_lr()");
+    parameters_->check_outside_run("set_learning_rate");
+    parameters_->set_schedule(learning_rate, group, copies_.front()->param_groups().size());
+  }
+  // The learning rate of a group in the next step.
+  double learning_rate(std::size_t group = 0) const {
+    auto& options = copies_.front()->param_groups().at(group).options();
+    return parameters_->scheduled_rate(0, group).value_or(options.get_lr());
+  }
+  // How many steps there were: the number of the next one. Checkpoints and rebuild() carry it with
+  // the optimizer's state; beside torch::save(), restore it by set_iterations(), which throws as
+  // for_each() does, and invalid_argument for a number < 0.
+  std::int64_t iterations() const { return parameters_->iterations(); }
+  void set_iterations(std::int64_t iterations) { parameters_->set_iterations(iterations); }
+
   // The optimizer of local replica 0 has the state of all, for saving: torch::save(). Throws
   // std::out_of_range if there is no such replica.
   const Optimizer& per_replica(std::size_t replica) const { return *copies_.at(replica); }
@@ -298,12 +332,23 @@ class TorchOptimizer {
     each.state().clear();
   };
 
+  static constexpr bool kHasRates = requires(Optimizer & each) {
+    each.param_groups()[0].options().set_lr(each.param_groups()[0].options().get_lr());
+  };
+
   struct NoChange {
     void operator()(Optimizer&) const {}
   };
   template <class F>
   void make_step(std::size_t replica, F& change, bool needs_gradient) const {
     const internal::ClearGradientsScope at_end(*parameters_, replica);
+    if constexpr (kHasRates) {
+      auto& groups = copies_[replica]->param_groups();
+      for (std::size_t i = 0; i < groups.size(); ++i) {
+        if (const auto rate = parameters_->scheduled_rate(replica, i))
+          groups[i].options().set_lr(*rate);
+      }
+    }
     parameters_->sum_gradients(replica, copies_.front().get(),
                                [this] { return options_of(*copies_.front()); });
     if (needs_gradient) parameters_->check_any_gradient(replica);

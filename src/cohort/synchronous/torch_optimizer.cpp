@@ -21,6 +21,7 @@
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/synchronous/torch_schedules.h"
 #include "cohort/synchronous/undo/optimizer_gradients.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 #include "cohort/variable/replica_count.h"
@@ -85,18 +86,23 @@ std::vector<at::Tensor> sums_of(const PerReplica<OwnGradients>& all,
   return sums;
 }
 
+// Beside the keys of the optimizer's own state.
+constexpr const char* kIterations = "cohort_iterations";
+
 // The optimizers of all replicas, which are alike. Used while no step runs.
 class OptimizerState final : public AttachedState {
  public:
   OptimizerState(std::string key, OptimizedParameters::StateFunctions functions,
-                 const std::vector<std::vector<at::Tensor>>& tensors)
-      : key_(std::move(key)), functions_(std::move(functions)) {
+                 const std::vector<std::vector<at::Tensor>>& tensors,
+                 std::shared_ptr<TorchSchedules> schedules)
+      : key_(std::move(key)), functions_(std::move(functions)), schedules_(std::move(schedules)) {
     for (const std::vector<at::Tensor>& own : tensors) devices_.push_back(own.front().device());
   }
   std::string key() const override { return key_; }
   Bytes save() const override {
     torch::serialize::OutputArchive archive;
     functions_.save(archive);
+    archive.write(kIterations, c10::IValue(schedules_->iterations()));
     Bytes bytes;
     archive.save_to([&](const void* data, std::size_t size) {
       const auto* const from = static_cast<const std::byte*>(data);
@@ -112,6 +118,9 @@ class OptimizerState final : public AttachedState {
         archive.load_from(reinterpret_cast<const char*>(state.data()), state.size(),
                           devices_[replica]);
         functions_.load(archive, replica);
+        c10::IValue iterations;  // a state of before 0155 has none
+        if (archive.try_read(kIterations, iterations))
+          schedules_->set_iterations(iterations.toInt());
       } catch (const c10::Error& error) {
         throw_error(ErrorCode::invalid_argument, "[strategy.TorchOptimizer] expected the state of ",
                     key_, " as another worker has it, got one that does not fit: ",
@@ -131,6 +140,7 @@ class OptimizerState final : public AttachedState {
  private:
   const std::string key_;
   const OptimizedParameters::StateFunctions functions_;
+  const std::shared_ptr<TorchSchedules> schedules_;
   std::vector<c10::Device> devices_;  // of each replica
 };
 
@@ -157,6 +167,7 @@ OptimizedParameters::OptimizedParameters(const std::vector<Variable>& parameters
                "workers update shares of the parameters; use cohort::Adam or another optimizer of "
                "cohort, or leave out the option");
   tensors_.resize(home_->replicas());
+  schedules_ = std::make_shared<TorchSchedules>(tensors_.size());
   for (const Variable& variable : parameters) {
     for (std::size_t i = 0; i < tensors_.size(); ++i)
       tensors_[i].push_back(target_of(variable).variable.component(i));
@@ -217,7 +228,8 @@ void OptimizedParameters::hand_over_by(StateFunctions functions) {
     return std::ranges::any_of(others, [&](const auto& other) { return other->key() == key; });
   };
   for (int i = 2; is_taken(); ++i) key = name + " (" + std::to_string(i) + ")";
-  state_ = std::make_shared<OptimizerState>(std::move(key), std::move(functions), tensors_);
+  state_ =
+      std::make_shared<OptimizerState>(std::move(key), std::move(functions), tensors_, schedules_);
   home_->attach(state_);
 }
 
@@ -255,6 +267,25 @@ void OptimizedParameters::check_outside_run(std::string_view call) const {
                "[strategy.TorchOptimizer] expected ", call,
                "() outside of run(), got a call in a replica, beside which others may be in a "
                "step; call it between two runs");
+}
+
+void OptimizedParameters::set_schedule(const LearningRateSchedule& rate,
+                                       std::optional<std::size_t> group, std::size_t groups) {
+  schedules_->set(rate, group, groups);
+}
+std::optional<double> OptimizedParameters::scheduled_rate(std::size_t replica,
+                                                          std::size_t group) const {
+  return schedules_->rate(replica, group);
+}
+std::int64_t OptimizedParameters::iterations() const { return schedules_->iterations(); }
+void OptimizedParameters::set_iterations(std::int64_t iterations) {
+  check_outside_run("set_iterations");
+  COHORT_CHECK(iterations >= 0, ErrorCode::invalid_argument,
+               "[strategy.TorchOptimizer] expected iterations >= 0, got ", iterations);
+  if (home_->keeps_newer_values())
+    return log_warn("[strategy.TorchOptimizer] kept ", schedules_->iterations(),
+                    " iterations, which other workers have handed over, in place of ", iterations);
+  schedules_->set_iterations(iterations);
 }
 
 void OptimizedParameters::set_gradients(std::size_t replica, const at::Tensor& loss) const {
@@ -300,6 +331,7 @@ void OptimizedParameters::leave_gradients(std::size_t replica) const {
 }
 void OptimizedParameters::note_update(std::size_t replica) const {
   if (replica == 0) home_->look_for_plain_rows();
+  schedules_->note_update(replica);
   home_->undo().note_update(replica);
 }
 
