@@ -92,17 +92,19 @@ class COHORT_API ReplicaContext {
   // in all replicas are added too. The mean of integers is float64, of narrow ones float32. With
   // one replica in sync, returns a copy.
   //
-  // Gradients flow: the gradient of a sum over replicas is the sum of their gradients, and of a
-  // mean the mean. If a value requires a gradient in one replica, the results do in all, and the
-  // backward passes of the replicas meet: all replicas must make them, inside run() and in the same
-  // order. A backward pass throws failed_precondition outside of the replica, and if another
-  // replica ends without making it; invalid_argument if it meets another call. The rows of sparse
-  // COO tensors, as embedding(sparse=True) makes them, are collected; they have no gradient.
+  // Gradients flow, but max and min refuse a value that requires one: the gradient of a sum over
+  // replicas is the sum of their gradients, and of a mean the mean. If a value requires a gradient
+  // in one replica, the results do in all, and the backward passes of the replicas meet: all
+  // replicas must make them, inside run() and in the same order. A backward pass throws
+  // failed_precondition outside of the replica, and if another replica ends without making it;
+  // invalid_argument if it meets another call. The rows of sparse COO tensors, as
+  // embedding(sparse=True) makes them, are collected; they have no gradient.
   //
   // Throws failed_precondition if this is not the current context, or if a replica returns without
   // making the call. In every replica throws invalid_argument if the calls or values differ, for
-  // bool and strings, and if a gradient is required while another replica has switched gradients
-  // off; unimplemented for sparse tensors that require a gradient.
+  // bool and strings, for max and min of complex numbers, and if a gradient is required while
+  // another replica has switched gradients off; unimplemented for sparse tensors that require a
+  // gradient, and for max and min of any that do, or of sparse ones.
   at::Tensor all_reduce(ReduceOpOrName op, const at::Tensor& value,
                         const CommunicationOptions& options = {}) const;
   at::Tensor all_reduce(ReduceOpOrName op, const Variable& value,
@@ -209,9 +211,46 @@ COHORT_API at::Tensor scale_regularization_loss(const at::Tensor& loss);
 //
 // Throws invalid_argument for fewer than one part; failed_precondition from average_loss() inside
 // if it is not given the global_batch_size, which no part knows, and outside of a replica context;
-// unimplemented inside a traced step; what compute_gradients() throws.
+// unimplemented inside a step that ClusterCoordinator traces; what compute_gradients() throws. A
+// step of Strategy::function() has the bits of run().
 COHORT_API std::vector<std::pair<at::Tensor, Variable>> gradients_in_parts(
     const Optimizer& optimizer, int parts, const std::function<at::Tensor(int)>& loss_of);
+
+// Sums of gradients over several steps, of which the last makes one update (the several backward()
+// of torch, Keras' gradient_accumulation_steps), in run() and in steps of function():
+//
+//   const cohort::AccumulatedGradients sums(strategy, optimizer);
+//   const auto add = strategy.function([&](at::Tensor x) { sums.add(loss_of(x)); });
+//   const auto update = strategy.function([&](at::Tensor x) {
+//     sums.add(loss_of(x));
+//     optimizer.apply_gradients(cohort::clip_by_global_norm(sums.take(), 1.0).gradients);
+//   });
+//   for (int i = 1; const cohort::DistributedElement& batch : batches)
+//     i++ % 4 == 0 ? update(batch) : add(batch);
+//
+// Scale each loss by the rows of all these steps: average_loss() of the rows of one step counts
+// as many times too much as there are steps. Each replica has sums of its own, which travel in the
+// update alone. They are variables, "accumulated/<variable>", in the variable's dtype,
+// so that they are undone with a failed step and belong to a checkpoint. A variable that got no
+// gradient counts as zero. Rows of sparse gradients are added as dense ones. Thread-safe.
+class COHORT_API AccumulatedGradients {
+ public:
+  // Throws unimplemented for parameter servers, and for replicas that share one value
+  // (CentralStorageStrategy); already_exists if a variable has such sums already;
+  // failed_precondition in a replica.
+  AccumulatedGradients(Strategy& strategy, const Optimizer& optimizer);
+  // Adds the gradients of this replica's loss. Throws as Optimizer::compute_gradients().
+  void add(const at::Tensor& loss) const;
+  // The sums of this replica, for apply_gradients(), which adds those of the replicas. They begin
+  // again with zero.
+  std::vector<std::pair<at::Tensor, Variable>> take() const;
+
+ private:
+  void check_replica(std::string_view call) const;
+
+  std::shared_ptr<const Optimizer> optimizer_;  // shared: its type is not complete here
+  std::vector<Variable> sums_;                  // of the optimizer's variables; shared by copies
+};
 
 }  // namespace cohort
 

@@ -10,6 +10,7 @@
 #include <exception>
 #include <memory>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
@@ -91,6 +92,8 @@ class StepReplica final : public EffectHandler {
     meet();
     return shared_sums();
   }
+  // Keeps what one call of the program begins and another ends; the run ends it if none does.
+  void hold(std::shared_ptr<const void> scope) { scope_ = std::move(scope); }
   // Ends the meeting, of which each replica has taken what it needs.
   void leave() { ++meeting_; }
   // An argument of a replica that has come to a meeting.
@@ -111,6 +114,7 @@ class StepReplica final : public EffectHandler {
   const std::span<const at::Tensor> variables_;
   std::size_t meeting_ = 0;
   std::uint32_t arrivals_ = 0;
+  std::shared_ptr<const void> scope_;
 };
 
 }  // namespace cohort::internal

@@ -2,6 +2,8 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
 
+#include <memory>
+#include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -12,7 +14,10 @@
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/replicas/compute_share.h"
 #include "cohort/replicas/reduction.h"
+#include "cohort/replicas/step_call.h"
+#include "cohort/replicas/step_run.h"
 #include "cohort/strategy/contexts.h"
+#include "cohort/strategy/replica_trace.h"
 #include "cohort/variable/row_gradient.h"
 
 namespace cohort {
@@ -23,6 +28,45 @@ constexpr std::string_view kCall = "strategy.gradients_in_parts";
 thread_local bool is_inside = false;
 
 using Gradients = std::vector<std::pair<at::Tensor, Variable>>;
+
+// The threads with which the parts are computed, and each operator of theirs.
+struct OneThread {
+  const internal::ComputeShare share{1};
+  const internal::ComputeShare::OfThread here{1};
+};
+
+// Where the parts begin or end in the program of a replica, which computes them with one thread,
+// too.
+class ThreadCall final : public internal::StepCall {
+ public:
+  explicit ThreadCall(bool begins) : begins_(begins) {}
+  std::string text() const override { return begins_ ? "begin_parts()" : "end_parts()"; }
+  bool is_of_all() const override { return false; }
+  std::unique_ptr<const internal::JoinedCall> join(
+      const std::vector<const internal::StepCall*>&) const override {
+    return std::make_unique<Joined>(begins_);
+  }
+
+ private:
+  class Joined final : public internal::JoinedCall {
+   public:
+    explicit Joined(bool begins) : begins_(begins) {}
+    std::vector<at::Tensor> run(internal::StepReplica& replica,
+                                std::vector<at::Tensor>) const override {
+      replica.hold(begins_ ? std::make_shared<const OneThread>() : nullptr);
+      return {};
+    }
+
+   private:
+    const bool begins_;
+  };
+  const bool begins_;
+};
+
+void record_threads(internal::ReplicaTrace& trace, bool begins) {
+  trace.record(std::make_shared<ThreadCall>(begins), {}, {},
+               [] { return std::vector<at::Tensor>(); });
+}
 
 // Adds what comes one after the other in the tree of left_of_tree(): it keeps the sums of 1, 2, 4,
 // … of them, largest first, until those on their right are complete.
@@ -90,15 +134,20 @@ Gradients gradients_in_parts(const Optimizer& optimizer, int parts,
                get_strategy().name(), "'; call it inside run()");
   COHORT_CHECK(parts >= 1, ErrorCode::invalid_argument, "[", kCall,
                "] expected at least one part, got ", parts);
-  COHORT_CHECK(function::Trace::current() == nullptr, ErrorCode::unimplemented, "[", kCall,
-               "] expected a call outside of a traced step, whose program does not compute each "
-               "part with one thread; call run() in place of function()");
-  const internal::ComputeShare one_thread(1);
-  const internal::ComputeShare::OfThread here(1);
+  internal::ReplicaTrace* const trace = internal::ReplicaTrace::current();
+  COHORT_CHECK(function::Trace::current() == nullptr || trace != nullptr, ErrorCode::unimplemented,
+               "[", kCall,
+               "] expected run() or function() of a synchronous strategy, got a step of "
+               "ClusterCoordinator, whose program does not compute each part with one thread; call "
+               "compute_gradients() for each part");
+  if (trace != nullptr) record_threads(*trace, /*begins=*/true);
+  const OneThread one_thread;
   const internal::ScopedValue inside(is_inside, true);
   TreeAdder sums;
   for (int part = 0; part < parts; ++part) sums.add(optimizer.compute_gradients(loss_of(part)));
-  return std::move(sums).total();
+  Gradients total = std::move(sums).total();
+  if (trace != nullptr) record_threads(*trace, /*begins=*/false);
+  return total;
 }
 
 }  // namespace cohort

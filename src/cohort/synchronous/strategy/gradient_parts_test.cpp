@@ -208,8 +208,6 @@ TEST(GradientParts, RefuseBadCalls) {
   const auto loss = [&](int) { return v.tensor() * 2; };
   EXPECT_THAT([&] { one.run([&] { gradients_in_parts(sgd, 0, loss); }); },
               throws_error(ErrorCode::invalid_argument, "at least one part, got 0"));
-  EXPECT_THAT([&] { one.function([&] { gradients_in_parts(sgd, 2, loss); })(); },
-              throws_error(ErrorCode::unimplemented, "call run() in place of function()"));
   const auto scope = one.scope();
   EXPECT_THAT([&] { gradients_in_parts(sgd, 2, loss); },
               throws_error(ErrorCode::failed_precondition, "call it inside run()"));
