@@ -89,7 +89,7 @@ int train(cohort::Strategy& strategy) {
     const at::Tensor losses =
         torch::cross_entropy_loss(net->forward(x), y, {}, at::Reduction::None);
     const auto gradients = adam.compute_gradients(cohort::average_loss(losses));
-    adam.apply_gradients(cohort::clip_by_global_norm(gradients, 1.0));
+    adam.apply_gradients(cohort::clip_by_global_norm(gradients, 1.0).gradients);
     loss.update(losses.detach());
   };
   const auto check = [&](const Nest& batch) {
