@@ -16,6 +16,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -36,8 +37,9 @@
 namespace cohort {
 
 namespace checkpoint {
-class Contents;  // checkpoint/contents.h
-}
+class Contents;     // checkpoint/contents.h
+class PendingSave;  // checkpoint/pending_save.h
+}  // namespace checkpoint
 
 // Says what Checkpoint::read() does with names. A value type.
 struct RestoreOptions {
@@ -146,6 +148,34 @@ struct CheckpointManagerOptions {
   // Beside those, one for each such time stays for ever (tf's keep_checkpoint_every_n_hours); zero:
   // none.
   Duration keep_every = Duration::zero();
+  // How much memory save() may use for copies of values that are still to be written. It returns
+  // when the last ones that fit are copied; so with as much as all values have, slots among them,
+  // it writes nothing before it returns.
+  std::int64_t memory_max_bytes = std::int64_t{64} << 20;
+  // How long save() and restore_latest() wait for the save before.
+  Duration timeout = std::chrono::minutes(30);
+};
+
+// A save that CheckpointManager::save() has begun. A handle, which need not be kept: the next
+// save() or restore_latest() of the manager waits, too, and throws an error that wait() has not
+// thrown; the manager's destructor logs it. Used only from the thread that uses the manager.
+class COHORT_API PendingCheckpoint {
+ public:
+  // The folder, on all workers. It exists when the save has ended.
+  const std::string& path() const;
+  // Whether wait() has nothing to wait for. With several workers only the first one, which writes,
+  // sees this before wait().
+  bool done() const;
+  // Waits until the disk has the checkpoint. With several workers, all must make this call. Throws
+  // what the save has thrown; deadline_exceeded, if it needs longer, and then may be called again;
+  // failed_precondition on another worker than the first one after the manager has ended.
+  void wait(Duration timeout = std::chrono::minutes(30)) const;
+
+ private:
+  friend class CheckpointManager;
+  explicit PendingCheckpoint(std::shared_ptr<checkpoint::PendingSave> save)
+      : save_(std::move(save)) {}
+  std::shared_ptr<checkpoint::PendingSave> save_;  // the manager has it, too
 };
 
 // Keeps the checkpoints of one training in a folder, "step-<step>" for each. With several workers,
@@ -153,24 +183,33 @@ struct CheckpointManagerOptions {
 class COHORT_API CheckpointManager {
  public:
   // Makes the folder, and removes what an ended process has left unfinished in it. `checkpoint`
-  // must outlive the manager. Throws failed_precondition if another manager uses the folder;
-  // invalid_argument for a path that is a file and for negative options; the errors of the file
-  // system.
+  // and its strategy must outlive the manager. Throws failed_precondition if another manager uses
+  // the folder; invalid_argument for a path that is a file, for negative options, and for no memory
+  // or no time; the errors of the file system.
   CheckpointManager(const Checkpoint& checkpoint, std::string folder,
                     CheckpointManagerOptions options = {});
+  // Waits until the last save has ended.
   ~CheckpointManager();
   CheckpointManager(const CheckpointManager&) = delete;
   CheckpointManager& operator=(const CheckpointManager&) = delete;
 
-  // Writes a checkpoint, makes it the latest one, and removes those that need not stay. Returns its
-  // folder. Throws as Checkpoint::write(), and invalid_argument for a negative step. A checkpoint
-  // of this step is replaced.
-  std::string save(std::int64_t step);
-  // Restores the latest checkpoint; nullopt if there is none, and then nothing was changed. Throws
-  // as Checkpoint::read(); if the latest one is damaged, the message names the newest one before it
+  // Begins a checkpoint of the values of this moment, which a thread goes on to write, makes the
+  // latest one when it is complete, and then removes those that need not stay. When save() returns,
+  // all values are written or copied, so the program may change them at once; see memory_max_bytes.
+  // Waits for the save before first, and throws its error; then nothing was begun. Otherwise throws
+  // as Checkpoint::write(), but wait() throws what is found later, such as a full disk;
+  // invalid_argument for a negative step; deadline_exceeded for a save before that goes on. A
+  // checkpoint of this step is replaced.
+  //
+  // A process that ends without the destructor, by exit() for example, leaves the checkpoint before
+  // as the latest one.
+  PendingCheckpoint save(std::int64_t step);
+  // Restores the latest checkpoint; nullopt if there is none, and then nothing was changed. Waits
+  // for the last save, and throws its error. Throws as Checkpoint::read(); if the latest one is
+  // damaged, the message names the newest one before it
   // that is whole.
   std::optional<Restored> restore_latest(const RestoreOptions& options = {});
-  // The folder of the latest checkpoint; nullopt if there is none.
+  // The folder of the latest checkpoint that is complete; nullopt if there is none.
   std::optional<std::string> latest_checkpoint() const;
   // The folders of all, the oldest first. On the first worker; empty on the others.
   std::vector<std::string> checkpoints() const;
@@ -179,7 +218,8 @@ class COHORT_API CheckpointManager {
   class Folder;
   const Checkpoint& checkpoint_;
   const CheckpointManagerOptions options_;
-  std::unique_ptr<Folder> folder_;  // nullptr: another worker has it
+  std::shared_ptr<Folder> folder_;  // nullptr: another worker has it; a save has it, too
+  std::shared_ptr<checkpoint::PendingSave> last_;  // nullptr: none yet
 };
 
 }  // namespace cohort

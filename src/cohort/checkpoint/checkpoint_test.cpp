@@ -300,7 +300,9 @@ TEST_F(CheckpointManagerTest, KeepsTheNewestOnes) {
   EXPECT_FALSE(manager.restore_latest());
   for (const std::int64_t step : {1, 20, 3, 100}) {
     step_ = step;
-    EXPECT_EQ(manager.save(step), path("m") + "/step-" + std::to_string(step));
+    const PendingCheckpoint saved = manager.save(step);
+    EXPECT_EQ(saved.path(), path("m") + "/step-" + std::to_string(step));
+    saved.wait();
     EXPECT_EQ(manager.latest_checkpoint(), path("m") + "/step-" + std::to_string(step));
   }
   EXPECT_EQ(names(manager), (std::vector<std::string>{"step-20", "step-100"}));
@@ -312,14 +314,14 @@ TEST_F(CheckpointManagerTest, KeepsTheNewestOnes) {
 TEST_F(CheckpointManagerTest, KeepsOneForEachTime) {
   CheckpointManager manager(checkpoint_, path("m"),
                             {.max_to_keep = 1, .keep_every = std::chrono::hours(1)});
-  for (const std::int64_t step : {1, 2, 3}) manager.save(step);
+  for (const std::int64_t step : {1, 2, 3}) manager.save(step).wait();
   EXPECT_EQ(names(manager), (std::vector<std::string>{"step-1", "step-3"}));
 }
 
 TEST_F(CheckpointManagerTest, ADamagedOneNamesTheOneBefore) {
   CheckpointManager manager(checkpoint_, path("m"));
   manager.save(1);
-  manager.save(2);
+  manager.save(2).wait();
   std::ofstream(path("m") + "/step-2/manifest.json") << "{}";
   try {
     manager.restore_latest();

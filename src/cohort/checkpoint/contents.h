@@ -19,6 +19,8 @@
 
 namespace cohort::checkpoint {
 
+class BackgroundWrite;  // checkpoint/background_write.h
+
 // Where a reader of data is, as bytes. With several workers, all make these calls.
 struct SavedPosition {
   std::function<Bytes()> save;
@@ -36,6 +38,12 @@ class Contents {
   void add(std::string name, SavedState state);
 
   void write(const std::string& path, std::int64_t step) const;
+  // Leaves the writing to a thread, which needs nothing of this object. Copies up to `bytes_max`
+  // bytes at a time. `then` is called on that thread when the folder is complete. Returns nullptr
+  // where another worker writes.
+  std::unique_ptr<BackgroundWrite> begin_write(const std::string& path, std::int64_t step,
+                                               std::uint64_t bytes_max,
+                                               const std::function<void()>& then) const;
   Restored read(const std::string& path, const RestoreOptions& options) const;
   // Throws failed_precondition where a checkpoint can be neither saved nor restored now.
   void check_use(std::string_view call) const;

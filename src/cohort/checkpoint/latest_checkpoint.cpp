@@ -3,15 +3,18 @@
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/checkpoint/contents.h"
+#include "cohort/checkpoint/pending_save.h"
 #include "cohort/checkpoint_files/folder_reader.h"
 #include "cohort/checkpoint_files/kept_checkpoints.h"
 #include "cohort/core/error.h"
 
 namespace cohort {
 
+using checkpoint::BackgroundWrite;
 using checkpoint::bytes_of_text;
 using checkpoint::FolderReader;
 using checkpoint::KeptCheckpoints;
+using checkpoint::PendingSave;
 
 class CheckpointManager::Folder final : public KeptCheckpoints {
   using KeptCheckpoints::KeptCheckpoints;
@@ -43,35 +46,55 @@ CheckpointManager::CheckpointManager(const Checkpoint& checkpoint, std::string f
   COHORT_CHECK(options.keep_every >= Duration::zero(), ErrorCode::invalid_argument,
                "[checkpoint.manager] expected keep_every >= 0, got ",
                std::chrono::duration<double>(options.keep_every).count(), " s");
+  COHORT_CHECK(options.memory_max_bytes > 0, ErrorCode::invalid_argument,
+               "[checkpoint.manager] expected memory_max_bytes > 0, got ",
+               options.memory_max_bytes);
+  COHORT_CHECK(options.timeout > Duration::zero(), ErrorCode::invalid_argument,
+               "[checkpoint.manager] expected timeout > 0, got ",
+               std::chrono::duration<double>(options.timeout).count(), " s");
   const internal::StrategyVariables& parts = checkpoint.contents_->parts();
   if (parts.home()->keeps_newer_values()) {  // the others have made theirs
-    if (parts.process() == 0) folder_ = std::make_unique<Folder>(std::move(folder));
+    if (parts.process() == 0) folder_ = std::make_shared<Folder>(std::move(folder));
     return;
   }
   parts.exchange("checkpoint", [&] {
-    if (parts.process() == 0) folder_ = std::make_unique<Folder>(std::move(folder));
+    if (parts.process() == 0) folder_ = std::make_shared<Folder>(std::move(folder));
     return Bytes();
   });
 }
 
-CheckpointManager::~CheckpointManager() = default;
+CheckpointManager::~CheckpointManager() {
+  if (last_ != nullptr) last_->end();
+}
 
-std::string CheckpointManager::save(std::int64_t step) {
+PendingCheckpoint CheckpointManager::save(std::int64_t step) {
   COHORT_CHECK(step >= 0, ErrorCode::invalid_argument,
                "[checkpoint.save] expected a step >= 0, got ", step);
   const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
-  const std::string path = folder_ == nullptr ? std::string() : folder_->path_of(step);
-  checkpoint_.write(path.empty() ? "-" : path, step);
-  const std::vector<Bytes> paths = parts.exchange("checkpoint", [&] {
-    if (folder_ == nullptr) return Bytes();
-    folder_->set_latest(step);
-    folder_->remove_old(options_.max_to_keep, options_.keep_every);
-    return bytes_of_text(path);
-  });
-  return checkpoint::text_of_bytes(paths.at(0));
+  checkpoint_.contents_->check_use("save");
+  PendingSave::settle(parts, last_.get(), options_.timeout);
+  const std::string own = folder_ == nullptr ? std::string("-") : folder_->path_of(step);
+  const auto then = [folder = folder_, step, options = options_] {
+    folder->set_latest(step);
+    folder->remove_old(options.max_to_keep, options.keep_every);
+  };
+  std::unique_ptr<BackgroundWrite> writing = checkpoint_.contents_->begin_write(
+      own, step, static_cast<std::uint64_t>(options_.memory_max_bytes), then);
+  const bool is_writer = writing != nullptr;
+  auto begun = std::make_shared<PendingSave>(own, parts, std::move(writing));
+  last_ = begun;
+  const std::vector<Bytes> paths =
+      parts.exchange("checkpoint", [&] { return is_writer ? bytes_of_text(own) : Bytes(); });
+  begun->set_path(checkpoint::text_of_bytes(paths.at(0)));
+  return PendingCheckpoint(std::move(begun));
 }
 
 std::optional<Restored> CheckpointManager::restore_latest(const RestoreOptions& options) {
+  const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
+  if (!parts.home()->keeps_newer_values()) {
+    checkpoint_.contents_->check_use("read");
+    PendingSave::settle(parts, last_.get(), options_.timeout);
+  }
   const std::optional<std::string> latest = latest_checkpoint();
   if (!latest) return std::nullopt;
   try {
@@ -99,6 +122,10 @@ std::optional<std::string> CheckpointManager::latest_checkpoint() const {
   if (path.empty()) return std::nullopt;
   return checkpoint::text_of_bytes(path);
 }
+
+const std::string& PendingCheckpoint::path() const { return save_->path(); }
+bool PendingCheckpoint::done() const { return save_->is_done(); }
+void PendingCheckpoint::wait(Duration timeout) const { save_->wait(timeout); }
 
 std::vector<std::string> CheckpointManager::checkpoints() const {
   std::vector<std::string> all;

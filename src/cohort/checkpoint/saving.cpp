@@ -12,7 +12,9 @@
 #include <mutex>
 #include <nlohmann/json.hpp>
 
+#include "cohort/checkpoint/background_write.h"
 #include "cohort/checkpoint/contents.h"
+#include "cohort/checkpoint/saved_folder.h"
 #include "cohort/checkpoint_files/folder_writer.h"
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizer.h"
@@ -20,11 +22,6 @@
 
 namespace cohort::checkpoint {
 namespace {
-
-// As a file has it: on the CPU, row-major, and without a graph.
-at::Tensor plain(const at::Tensor& tensor) {
-  return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
-}
 
 Bytes default_generator() {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -36,23 +33,25 @@ Bytes default_generator() {
 class RecordWriter {
  public:
   // `values`: what the variables with several values are as a whole, by name.
-  RecordWriter(FolderWriter& folder, const std::map<std::string, at::Tensor>& values)
+  RecordWriter(SavedFolder& folder, const std::map<std::string, at::Tensor>& values)
       : folder_(folder), values_(values) {}
 
-  void write(const VariableRecord& record) {
+  // Takes the value and its slots out of the record, so that nobody else has what only it had.
+  void write(VariableRecord& record) {
     if (record.keys.defined()) return append(record);
     VariableEntry& entry = entries_[record.name];
     if (entry.name.empty()) entry = {.name = record.name, .spec = record.spec};
     const auto whole = values_.find(record.name);
-    const at::Tensor& written = whole == values_.end() ? record.values.at(0).tensor : whole->second;
-    folder_.write(record.name, record.spec, record.first_row, plain(written));
     write_slots(entry, record);
+    at::Tensor& own = record.values.at(0).tensor;
+    folder_.write(record.name, record.spec, record.first_row,
+                  whole == values_.end() ? std::move(own) : whole->second);
   }
   // The value of each replica.
   void write_replicas(const std::string& name, const std::vector<at::Tensor>& values) {
     for (std::size_t i = 0; i < values.size(); ++i) {
       std::string of_replica = name + "@replica-" + std::to_string(i);
-      folder_.write(of_replica, plain(values[i]));
+      folder_.write(of_replica, values[i]);
       entries_.at(name).replicas.push_back(std::move(of_replica));
     }
   }
@@ -75,24 +74,25 @@ class RecordWriter {
     COHORT_ASSERT(added.tensors.size() == slots.tensors.size());
     return added.tensors;
   }
-  void write_slots(VariableEntry& entry, const VariableRecord& record) {
-    const VariableRecord::Value& value = record.values.at(0);
-    for (const internal::OptimizerSlots& slots : value.slots) {
+  void write_slots(VariableEntry& entry, VariableRecord& record) {
+    VariableRecord::Value& value = record.values.at(0);
+    for (internal::OptimizerSlots& slots : value.slots) {
       const std::vector<std::string>& names = names_of(entry, slots);
       for (std::size_t i = 0; i < names.size(); ++i)
-        write_slot(names[i], plain(slots.tensors[i]), record, value.tensor);
+        write_slot(names[i], slots.tensors[i], record, value.tensor);
     }
   }
-  void write_slot(const std::string& name, const at::Tensor& slot, const VariableRecord& record,
+  void write_slot(const std::string& name, at::Tensor& slot, const VariableRecord& record,
                   const at::Tensor& value) {
     if (value.dim() == 0 || !variable::has_rows(slot, value)) return note_number(name, slot);
-    if (record.keys.defined()) return folder_.append(name, slot);
+    if (record.keys.defined()) return folder_.append(name, std::move(slot));
     TensorSpec spec = TensorSpec::of(slot);
     spec.sizes->front() = record.spec.sizes->front();
-    folder_.write(name, spec, record.first_row, slot);
+    folder_.write(name, spec, record.first_row, std::move(slot));
   }
   // Servers count the steps of their parts of a variable: a restored one goes on after the largest.
-  void note_number(const std::string& name, const at::Tensor& number) {
+  void note_number(const std::string& name, const at::Tensor& slot) {
+    const at::Tensor number = slot.detach().to(at::kCPU, slot.scalar_type(), false, true);
     const auto [known, is_new] = numbers_.emplace(name, number);
     if (is_new || at::equal(known->second, number)) return;
     COHORT_CHECK(number.dim() == 0 && number.scalar_type() == at::kLong, ErrorCode::unimplemented,
@@ -101,7 +101,7 @@ class RecordWriter {
     if (number.item<std::int64_t>() > known->second.item<std::int64_t>()) known->second = number;
   }
   // All tensors of a table get a part with the same rows.
-  void append(const VariableRecord& record) {
+  void append(VariableRecord& record) {
     VariableEntry& entry = entries_[record.name];
     if (entry.name.empty()) {
       entry = {.name = record.name, .spec = record.spec};
@@ -111,13 +111,13 @@ class RecordWriter {
       const at::Tensor none = at::empty({0}, at::TensorOptions(at::kLong));
       for (const std::string& name : {entry.counted_keys, entry.counts}) folder_.append(name, none);
     }
-    const at::Tensor& rows = record.values.at(0).tensor;
-    folder_.append(record.is_of_counts ? entry.counted_keys : entry.keys, plain(record.keys));
-    folder_.append(record.is_of_counts ? entry.counts : record.name, plain(rows));
+    folder_.append(record.is_of_counts ? entry.counted_keys : entry.keys, record.keys);
     write_slots(entry, record);  // counts have none
+    folder_.append(record.is_of_counts ? entry.counts : record.name,
+                   std::move(record.values.at(0).tensor));
   }
 
-  FolderWriter& folder_;
+  SavedFolder& folder_;
   const std::map<std::string, at::Tensor>& values_;
   std::map<std::string, VariableEntry> entries_;  // by name
   std::map<std::string, at::Tensor> numbers_;     // slots without rows, by name
@@ -170,8 +170,11 @@ class Saving {
       positions_.emplace(name, position.save());
   }
 
-  void write(const std::string& path, const std::function<void()>& check) const {
-    FolderWriter folder(path, header_room());
+  std::unique_ptr<FolderWriter> folder(const std::string& path) const {
+    return std::make_unique<FolderWriter>(path, header_room());
+  }
+  // Returns what is to be committed.
+  Manifest write(SavedFolder& folder) const {
     Manifest manifest{
         .step = step_,
         .cohort = COHORT_VERSION,
@@ -180,20 +183,21 @@ class Saving {
         .time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
     RecordWriter records(folder, values_);
     export_state(variables_, {.is_by_replica = true}, [&](std::size_t, VariableRecord record) {
+      const bool is_different = record.values.size() > 1 && !values_.contains(record.name);
+      const VariableRecord all = is_different ? record : VariableRecord();
       records.write(record);
-      if (record.values.size() > 1 && !values_.contains(record.name))
-        write_different(record, records);
+      if (is_different) write_different(all, records);
     });
     for (std::size_t i = 0; i < divided_.size(); ++i)
       records.write_replicas(divided_[i].name(), of_replicas_[i]);
     manifest.variables = records.take_entries();
     for (const auto& [name, tensor] : contents_.tensors_) {
-      folder.write(name, plain(tensor));
+      folder.write(name, tensor.detach());
       manifest.variables.push_back({.name = name, .spec = TensorSpec::of(tensor)});
     }
     write_states(folder, manifest);
     write_others(folder, manifest);
-    folder.commit(std::move(manifest), check);
+    return manifest;
   }
 
  private:
@@ -213,7 +217,7 @@ class Saving {
     }
     records.write_replicas(record.name, values);
   }
-  void write_states(FolderWriter& folder, Manifest& manifest) const {
+  void write_states(SavedFolder& folder, Manifest& manifest) const {
     for (const auto& state : states_of(parts_, variables_)) {
       const AttachedState::OptimizerId id = state->id();
       StateEntry entry{.key = state->key(),
@@ -225,7 +229,7 @@ class Saving {
       manifest.states.push_back(std::move(entry));
     }
   }
-  void write_others(FolderWriter& folder, Manifest& manifest) const {
+  void write_others(SavedFolder& folder, Manifest& manifest) const {
     for (std::size_t i = 0; i < generators_.size(); ++i) {
       manifest.generators.push_back("@generator-" + std::to_string(i));
       folder.write(manifest.generators.back(), tensor_of_bytes(generators_[i]));
@@ -261,8 +265,37 @@ void Contents::write(const std::string& path, std::int64_t step) const {
   check_use("write");
   Saving saving(*this, step);
   saving.gather();
-  parts().home()->write_file(
-      [&](const VariableHome::FileTurn& turn) { saving.write(path, turn.check); });
+  parts().home()->write_file([&](const VariableHome::FileTurn& turn) {
+    SavedFolder folder(saving.folder(path));
+    Manifest manifest = saving.write(folder);
+    folder.commit(std::move(manifest), turn.check);
+  });
+}
+
+std::unique_ptr<BackgroundWrite> Contents::begin_write(const std::string& path, std::int64_t step,
+                                                       std::uint64_t bytes_max,
+                                                       const std::function<void()>& then) const {
+  check_use("save");
+  Saving saving(*this, step);
+  saving.gather();
+  std::unique_ptr<BackgroundWrite> writing;
+  // This may be called again after a loss of other workers. Then the first writing is dropped.
+  const auto begin = [&](const VariableHome::FileTurn& turn) {
+    if (writing != nullptr) writing->cancel();
+    writing.reset();
+    auto thread = std::make_unique<BackgroundWrite>(bytes_max);
+    try {
+      SavedFolder folder(saving.folder(path), *thread, bytes_max);
+      Manifest manifest = saving.write(folder);
+      folder.commit(std::move(manifest), turn.check, then);
+    } catch (...) {
+      thread->cancel();
+      throw;
+    }
+    writing = std::move(thread);
+  };
+  parts().home()->write_file(begin);
+  return writing;
 }
 
 }  // namespace cohort::checkpoint

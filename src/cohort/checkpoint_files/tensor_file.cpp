@@ -21,8 +21,6 @@ namespace {
 
 constexpr std::uint64_t kSizeBytes = 8;  // of the size of the header
 constexpr std::uint64_t kAlignment = 8;
-// A reader checks a part as a whole, so it needs memory for one.
-constexpr std::uint64_t kPartBytesMax = std::uint64_t{16} << 20;
 constexpr std::size_t kCopyBytes = std::size_t{1} << 20;
 
 std::uint64_t row_bytes_of(const TensorSpec& spec) {

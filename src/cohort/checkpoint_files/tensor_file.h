@@ -17,6 +17,9 @@
 
 namespace cohort::checkpoint {
 
+// A reader checks a part as a whole, so it needs memory for one.
+inline constexpr std::uint64_t kPartBytesMax = std::uint64_t{16} << 20;
+
 // All tensors of a file have one dtype, so that each is aligned and there are no gaps between them.
 // The header comes first in the file and is written last: `header_room` bytes are kept for it, and
 // if that is too few, the file is copied. Thread-compatible.
