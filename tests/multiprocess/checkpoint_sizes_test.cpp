@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A checkpoint of any number of replicas, workers or servers has the same tensors, bit by bit, when
 // it is restored on any other number of them, or in a program without a strategy.
-#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
@@ -15,21 +14,18 @@
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/collective/group.h"
-#include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/temporary_folder.h"
-#include "cohort/testing/throws_error.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort {
 namespace {
 
 using testing::TestCluster;
-using testing::throws_error;
 
 enum class Kind { replicas, workers, servers, shards, none };
 struct Place {
@@ -239,29 +235,6 @@ TEST(CheckpointOfTables, HasTheirRowsByKey) {
   EXPECT_TRUE(torch::equal(table.lookup(keys), rows));
   strategy.run([&] { step(table, optimizer, keys); });
   EXPECT_TRUE(torch::equal(table.lookup(keys), after_one_more));
-}
-
-TEST(CheckpointOfServers, WaitsForNoClosure) {
-  const testing::TemporaryFolder folder;
-  TestCluster cluster({.workers = 1, .ps = 1, .command = {COHORT_COMMAND, "server"}});
-  ParameterServerStrategy strategy(cluster.resolver());
-  const Variable count = strategy.variable("count", torch::zeros({}, torch::kLong));
-  const Variable flag = strategy.variable("flag", torch::zeros({}, torch::kLong));
-  ClusterCoordinator coordinator(strategy);
-  const Function step([&] {
-    flag.wait_until_positive();
-    count.assign_add(1);
-  });
-  coordinator.schedule(step);
-  const Checkpoint checkpoint(strategy);
-  EXPECT_THAT([&] { checkpoint.write(folder.file("c")); },
-              throws_error(ErrorCode::failed_precondition, "call join()"));
-  flag.assign(1);
-  coordinator.join();
-  checkpoint.write(folder.file("c"));
-  count.assign(0);
-  checkpoint.read(folder.file("c"));
-  EXPECT_EQ(count.read().item<std::int64_t>(), 1);
 }
 
 }  // namespace

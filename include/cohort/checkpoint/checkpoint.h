@@ -120,18 +120,23 @@ class COHORT_API Checkpoint {
   }
 
   // Writes a folder with all of it (tf's write()), which appears whole or not at all: an old one of
-  // this name stays until then. `step`: for Restored::step.
-  // Throws failed_precondition in a replica or a step, and while closures of a coordinator wait or
-  // run (join() first); invalid_argument for a value that cannot be saved, such as a complex one,
-  // or text that is no JSON; not_found, permission_denied, resource_exhausted (a full disk) or
-  // failed_precondition, with the path; and what reading a variable throws.
+  // this name stays until then. `step`: for Restored::step. On parameter servers no closure begins
+  // until those that run have ended and the moment is marked; then they go on. No other thread may
+  // update variables in this call.
+  // Throws failed_precondition in a replica or a step; deadline_exceeded for a closure that does
+  // not end; aborted if updates have waited for the files for too long
+  // (docs/guide/checkpoints.md); invalid_argument for a value that cannot be saved, such as a
+  // complex one, or text that is no JSON; not_found, permission_denied, resource_exhausted (a full
+  // disk) or failed_precondition, with the path; and what reading a variable throws.
   void write(const std::string& path, std::int64_t step = 0) const;
   // Restores from such a folder. All variables, optimizers and iterators must exist. A worker that
   // has come back to a training keeps what the others have handed over, with a warning.
-  // Throws not_found if there is no such folder; data_loss, naming the file, if it is damaged or
-  // something else; unimplemented for one of a newer version; invalid_argument for a variable of
-  // another dtype or shape, with both; not_found for what is missing, unless allow_missing. In all
-  // these cases nothing was changed, unless a file was found damaged in its middle.
+  // Throws failed_precondition in a replica or a step, and while closures of a coordinator wait or
+  // run (join() first); not_found if there is no such folder; data_loss, naming the file, if it is
+  // damaged or something else; unimplemented for one of a newer version; invalid_argument for a
+  // variable of another dtype or shape, with both; not_found for what is missing, unless
+  // allow_missing. In all these cases nothing was changed, unless a file was found damaged in its
+  // middle.
   Restored read(const std::string& path, const RestoreOptions& options = {}) const;
 
  private:
@@ -150,7 +155,8 @@ struct CheckpointManagerOptions {
   Duration keep_every = Duration::zero();
   // How much memory save() may use for copies of values that are still to be written. It returns
   // when the last ones that fit are copied; so with as much as all values have, slots among them,
-  // it writes nothing before it returns.
+  // it writes nothing before it returns. On parameter servers save() never waits for the disk; this
+  // is also how many bytes updates may replace on each server during a save before they wait.
   std::int64_t memory_max_bytes = std::int64_t{64} << 20;
   // How long save() and restore_latest() wait for the save before.
   Duration timeout = std::chrono::minutes(30);

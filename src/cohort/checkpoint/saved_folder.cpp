@@ -61,18 +61,4 @@ void SavedFolder::append(const std::string& name, at::Tensor rows) {
                [folder = folder_, name, kept = std::move(kept)] { folder->append(name, kept); });
 }
 
-void SavedFolder::commit(Manifest manifest, const std::function<void()>& check,
-                         const std::function<void()>& then) {
-  const auto commit = [folder = std::move(folder_), then](Manifest all,
-                                                          const std::function<void()>& checked) {
-    folder->commit(std::move(all), checked);
-    if (then) then();
-  };
-  if (thread_ == nullptr) return commit(std::move(manifest), check);
-  // The check asks objects of this thread.
-  if (check) check();
-  thread_->add(0, [commit, manifest = std::move(manifest)] { commit(manifest, {}); });
-  thread_->close();
-}
-
 }  // namespace cohort::checkpoint

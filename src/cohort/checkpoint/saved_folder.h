@@ -18,10 +18,10 @@ namespace cohort::checkpoint {
 class SavedFolder {
  public:
   // Writes at once.
-  explicit SavedFolder(std::unique_ptr<FolderWriter> folder) : folder_(std::move(folder)) {}
+  explicit SavedFolder(std::shared_ptr<FolderWriter> folder) : folder_(std::move(folder)) {}
   // Leaves the writing to the thread. A tensor whose memory somebody else has is copied; so the
   // caller may change all tensors when a call returns. `bytes_max` as the thread has it.
-  SavedFolder(std::unique_ptr<FolderWriter> folder, BackgroundWrite& thread,
+  SavedFolder(std::shared_ptr<FolderWriter> folder, BackgroundWrite& thread,
               std::uint64_t bytes_max)
       : folder_(std::move(folder)), thread_(&thread), bytes_max_(bytes_max) {}
 
@@ -32,15 +32,12 @@ class SavedFolder {
     write(name, spec, 0, std::move(tensor));
   }
   void append(const std::string& name, at::Tensor rows);
-  // `then`: what follows when the folder has its name.
-  void commit(Manifest manifest, const std::function<void()>& check,
-              const std::function<void()>& then = {});
 
  private:
   void add(const std::string& name, const TensorSpec& spec, std::int64_t first_row,
            at::Tensor rows);
 
-  // The tasks share it: the last one that ends destroys it.
+  // Shared with the tasks of the thread, of which the last one ends the writing.
   std::shared_ptr<FolderWriter> folder_;
   BackgroundWrite* thread_ = nullptr;
   std::uint64_t bytes_max_ = 0;

@@ -190,8 +190,7 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
 }
 
 std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Range> ranges,
-                                                             std::uint64_t placement,
-                                                             bool has_slots,
+                                                             const Export& how,
                                                              const Describe& describe) const {
   struct OfServer {
     rpc::MemberId server = 0;
@@ -208,9 +207,12 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
   }
   std::vector<Asked> asked;
   for (OfServer& server : servers) {
-    server.request.placement = placement;
-    server.request.has_slots = has_slots;
-    asked.push_back({server.server, "export", rpc::to_frame(server.request)});
+    server.request.placement = how.placement;
+    server.request.has_slots = how.has_slots;
+    rpc::Frame frame = how.cut == 0
+                           ? rpc::to_frame(std::move(server.request))
+                           : rpc::to_frame(rpc::CutExport{how.cut, std::move(server.request)});
+    asked.push_back({server.server, "export", std::move(frame)});
   }
   std::vector<rpc::StateOfRange> states(ranges.size());
   const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
@@ -225,6 +227,16 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
   ask(std::move(asked), take_answer,
       [&](std::size_t i) { return describe(servers[i].variables, /*is_push=*/false); });
   return states;
+}
+
+void ParameterClient::take_cut(std::span<const rpc::MemberId> servers,
+                               const rpc::CutRequest& request) const {
+  std::vector<Asked> asked;
+  for (const rpc::MemberId server : servers)
+    asked.push_back({server, "cut", rpc::to_frame(request)});
+  ask(
+      std::move(asked), [](std::size_t, const rpc::Frame&) {},
+      [&](std::size_t) { return std::string(request.is_end ? "end of a cut" : "cut of values"); });
 }
 
 void ParameterClient::import_state(rpc::MemberId server, rpc::ImportRequest request,

@@ -96,9 +96,15 @@ class COHORT_API ParameterClient {
     rpc::StateRange range;
     std::uint64_t variable = 0;  // whose rows these are
   };
-  std::vector<rpc::StateOfRange> export_state(std::span<const Range> ranges,
-                                              std::uint64_t placement, bool has_slots,
+  struct Export {
+    std::uint64_t placement = 0;
+    bool has_slots = true;
+    std::uint64_t cut = 0;  // of this moment, which the servers keep; 0: of now
+  };
+  std::vector<rpc::StateOfRange> export_state(std::span<const Range> ranges, const Export& how,
                                               const Describe& describe) const;
+  // Begins or ends a cut on each of these servers.
+  void take_cut(std::span<const rpc::MemberId> servers, const rpc::CutRequest& request) const;
   void import_state(rpc::MemberId server, rpc::ImportRequest request, std::uint64_t variable,
                     const Describe& describe) const;
   // Removes rows of the table `variable`.

@@ -146,6 +146,7 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
 }
 
 rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
+  if (cut_.is_open()) wait_for_cut(request);
   const std::shared_lock pushing(pushing_);
   check_placement(request.placement);
   const rpc::PushId& id = request.id;
@@ -210,6 +211,7 @@ rpc::ExportReply ParameterStore::export_state(const rpc::ExportRequest& request)
 }
 
 void ParameterStore::import_state(const rpc::ImportRequest& request) {
+  end_cut(0, "its values were replaced by others, as by a restore");
   const std::unique_lock alone(pushing_);
   check_placement(request.placement);
   std::vector<AnyImport> imports;
@@ -252,6 +254,7 @@ void ParameterStore::erase_rows(const rpc::EraseRequest& request) const {
 
 void ParameterStore::clear() noexcept {
   Variables erased;
+  if (cut_.is_open()) cut_.close(0, "the variables were dropped");
   const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
   erased.swap(variables_);

@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "cohort/core/export.h"
+#include "cohort/core/mutex.h"
 #include "cohort/parameter_server/store/applied_pushes.h"
+#include "cohort/parameter_server/store/store_cut.h"
 #include "cohort/parameter_server/store/stored_table.h"
 #include "cohort/parameter_server/store/stored_variable.h"
 #include "cohort/rpc/messages.h"
@@ -45,6 +47,15 @@ class COHORT_API ParameterStore {
   // To move variables, call expect_placement() before, so that no push comes between their export
   // and erase().
   rpc::ExportReply export_state(const rpc::ExportRequest& request);
+  // Begins or ends a cut: from then on updates keep what they replace until export_cut() has given
+  // it. A push waits if that is too much, and ends the cut if it waits for too long; one that
+  // cannot come again takes more.
+  void take_cut(const rpc::CutRequest& request);
+  // Rows of each variable come in order, each once. Throws aborted if the cut has ended, for
+  // example by an import.
+  rpc::ExportReply export_cut(const rpc::CutExport& request);
+  // The bytes that the cut keeps now in place of what updates have replaced.
+  std::uint64_t cut_bytes() const;
   // Takes all states or none.
   void import_state(const rpc::ImportRequest& request);
   // Ignores variables that are not here. Throws not_found, or invalid_argument for what is no table
@@ -82,6 +93,9 @@ class COHORT_API ParameterStore {
   using AnyImport =
       std::variant<Import<parameter_server::StoredVariable>, Import<parameter_server::StoredTable>>;
   void check_placement(std::uint64_t version) const;
+  std::vector<Stored> all_stored() const;
+  void end_cut(std::uint64_t cut, const std::string& why);
+  void wait_for_cut(const rpc::PushRequest& request);
   bool has(std::uint64_t id) const;
   Stored find(std::uint64_t id) const;
   void erase_rows(const rpc::EraseRequest& request) const;
@@ -96,6 +110,8 @@ class COHORT_API ParameterStore {
   mutable std::shared_mutex mutex_;  // guards the table
   Variables variables_;
   parameter_server::AppliedPushes applied_;
+  Mutex cutting_;  // held while a cut begins or ends
+  parameter_server::StoreCut cut_;
   std::atomic<std::uint64_t> placement_ = 0;  // the version that requests must have at least
   Counters counters_;
 };

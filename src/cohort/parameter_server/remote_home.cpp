@@ -134,15 +134,15 @@ at::Tensor RemoteHome::read_rows(const Variable& variable, const at::Tensor& ids
 class RemoteHome::Exporter {
  public:
   Exporter(const RemoteHome& home, std::span<const Variable> variables, const StateWalk& walk,
-           const TakeRecord& take)
-      : home_(home), variables_(variables), walk_(walk), take_(take) {}
+           std::uint64_t cut, const TakeRecord& take)
+      : home_(home), variables_(variables), walk_(walk), cut_(cut), take_(take) {}
 
   void run() {
     std::uint64_t bytes = 0;
     for (std::size_t i = 0; i < variables_.size(); ++i) {
       const std::span<const rpc::Slice> slices = places_.of(i);
       if (slices.front().is_by_key()) {
-        home_.table(variables_[i]).export_state(walk_, [&](VariableRecord record) {
+        home_.table(variables_[i]).export_state(walk_, cut_, [&](VariableRecord record) {
           take_(i, std::move(record));
         });
         continue;
@@ -166,7 +166,7 @@ class RemoteHome::Exporter {
   std::vector<rpc::StateOfRange> ask(std::span<const ParameterClient::Range> ranges) const {
     std::vector<rpc::StateOfRange> states;
     with_remedy([&] {
-      states = home_.client_.export_state(ranges, places_.version(), walk_.has_slots,
+      states = home_.client_.export_state(ranges, {places_.version(), walk_.has_slots, cut_},
                                           describe(variables_, "export of"));
     });
     return states;
@@ -185,14 +185,23 @@ class RemoteHome::Exporter {
     }
     together_.clear();
   }
-  // All chunks must be of one version of the slice, so that the slots fit the value.
+  rpc::StateOfRange ask_one(const rpc::Slice& slice, const rpc::StateRange& range) const {
+    const ParameterClient::Range one{slice.server, range, slice.variable};
+    return std::move(ask({&one, 1})[0]);
+  }
+  // All chunks must be of one version of the slice, so that the slots fit the value. In a cut they
+  // are; otherwise none can be given before all have come.
   void export_in_chunks(std::size_t i, const rpc::Slice& slice,
                         const std::vector<rpc::StateRange>& ranges) const {
+    if (cut_ != 0) {
+      for (const rpc::StateRange& range : ranges)
+        take_(i, record_of(variables_[i], slice, range, ask_one(slice, range)));
+      return;
+    }
     for (int tries = 0; tries < kTriesMax; ++tries) {
       std::vector<rpc::StateOfRange> states;
       for (const rpc::StateRange& range : ranges) {
-        const ParameterClient::Range one{slice.server, range, slice.variable};
-        states.push_back(std::move(ask({&one, 1})[0]));
+        states.push_back(ask_one(slice, range));
         if (states.back().version != states.front().version) break;
       }
       if (states.back().version != states.front().version) continue;
@@ -200,13 +209,14 @@ class RemoteHome::Exporter {
         take_(i, record_of(variables_[i], slice, ranges[k], std::move(states[k])));
       return;
     }
-    const ParameterClient::Range whole{slice.server, {.variable = slice.stored()}, slice.variable};
-    take_(i, record_of(variables_[i], slice, whole.range, std::move(ask({&whole, 1})[0])));
+    const rpc::StateRange whole{.variable = slice.stored()};
+    take_(i, record_of(variables_[i], slice, whole, ask_one(slice, whole)));
   }
 
   const RemoteHome& home_;
   const std::span<const Variable> variables_;
   const StateWalk& walk_;
+  const std::uint64_t cut_;
   const TakeRecord& take_;
   const parameter_server::Places places_ = home_.places_of(variables_);
   std::vector<std::size_t> together_;
@@ -214,7 +224,22 @@ class RemoteHome::Exporter {
 
 void RemoteHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
                               const TakeRecord& take) const {
-  Exporter(*this, variables, walk, take).run();
+  Exporter(*this, variables, walk, /*cut=*/0, take).run();
+}
+
+void RemoteHome::export_cut(std::span<const Variable> variables, const StateWalk& walk,
+                            std::uint64_t cut, const TakeRecord& take) const {
+  Exporter(*this, variables, walk, cut, take).run();
+}
+
+void RemoteHome::take_cut(std::span<const Variable> variables,
+                          const rpc::CutRequest& request) const {
+  std::vector<rpc::MemberId> servers;
+  const parameter_server::Places places = places_of(variables);
+  for (const rpc::Slice& slice : places.parts()) servers.push_back(slice.server);
+  std::ranges::sort(servers);
+  servers.erase(std::unique(servers.begin(), servers.end()), servers.end());
+  with_remedy([&] { client_.take_cut(servers, request); });
 }
 
 void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {

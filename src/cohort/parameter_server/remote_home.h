@@ -40,6 +40,13 @@ class COHORT_API RemoteHome : public VariableHome {
   at::Tensor read_rows(const Variable& variable, const at::Tensor& ids) const override;
   void export_state(std::span<const Variable> variables, const StateWalk& walk,
                     const TakeRecord& take) const override;
+  // Marks a cut on all servers of these variables, or ends it; see rpc::CutRequest. No push may
+  // come meanwhile, or it may be in the cut of one server and not in that of another one.
+  void take_cut(std::span<const Variable> variables, const rpc::CutRequest& request) const;
+  // The state that these variables had at the cut, each as soon as it has come. It comes only once.
+  // Throws aborted if a server has ended the cut.
+  void export_cut(std::span<const Variable> variables, const StateWalk& walk, std::uint64_t cut,
+                  const TakeRecord& take) const;
   // In messages of about chunk_bytes of StateWalk's default.
   void import_state(const Variable& variable, const VariableRecord& record) override;
   void attach(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }

@@ -44,10 +44,10 @@ at::Tensor RemoteTable::look_up(const at::Tensor& keys) const {
 }
 
 std::vector<rpc::StateOfRange> RemoteTable::ask(std::span<const ParameterClient::Range> ranges,
-                                                bool has_slots, const char* what) const {
+                                                const ParameterClient::Export& how,
+                                                const char* what) const {
   std::vector<rpc::StateOfRange> states;
-  with_remedy(
-      [&] { states = client_.export_state(ranges, places_.version(), has_slots, describe(what)); });
+  with_remedy([&] { states = client_.export_state(ranges, how, describe(what)); });
   for (const rpc::StateOfRange& state : states) {
     COHORT_CHECK(state.table, ErrorCode::data_loss,
                  "[variable.export_state] expected rows with keys, got rows without (table '",
@@ -61,7 +61,8 @@ rpc::TableUse RemoteTable::use() const {
   for (const rpc::Slice& slice : places_.parts())
     nothing.push_back({slice.server, {slice.stored(), 0, 0}, slice.variable});
   rpc::TableUse sum;
-  for (const rpc::StateOfRange& state : ask(nothing, /*has_slots=*/false, "size of")) {
+  for (const rpc::StateOfRange& state :
+       ask(nothing, {.placement = places_.version(), .has_slots = false}, "size of")) {
     const rpc::TableUse& use = state.table->use;
     sum.rows += use.rows;
     sum.capacity += use.capacity;
@@ -72,71 +73,83 @@ rpc::TableUse RemoteTable::use() const {
   return sum;
 }
 
-void RemoteTable::export_state(const StateWalk& walk,
-                               const std::function<void(VariableRecord record)>& take) const {
-  std::int64_t next_row = 0;
-  std::vector<std::uint64_t> counted;
-  for (const rpc::Slice& slice : places_.parts())
-    counted.push_back(export_rows(slice, walk, next_row, take));
-  for (std::size_t i = 0; i < counted.size(); ++i) {
-    if (counted[i] > 0)
-      export_counts(places_.parts()[i], counted[i], walk.chunk_bytes, next_row, take);
+// One walk over a table.
+class RemoteTable::Exporter {
+ public:
+  Exporter(const RemoteTable& table, const StateWalk& walk, std::uint64_t cut,
+           const std::function<void(VariableRecord record)>& take)
+      : table_(table), walk_(walk), cut_(cut), take_(take) {}
+
+  void run() {
+    std::vector<std::uint64_t> counted;
+    const std::span<const rpc::Slice> slices = table_.places_.parts();
+    for (const rpc::Slice& slice : slices) counted.push_back(export_rows(slice));
+    for (std::size_t i = 0; i < counted.size(); ++i)
+      if (counted[i] > 0) export_counts(slices[i], counted[i]);
   }
-}
 
-rpc::StateOfRange RemoteTable::ask_one(const rpc::Slice& slice, const rpc::StateRange& range,
-                                       bool has_slots) const {
-  const ParameterClient::Range one{slice.server, range, slice.variable};
-  return std::move(ask({&one, 1}, has_slots, "export of")[0]);
-}
-
-std::uint64_t RemoteTable::export_rows(
-    const rpc::Slice& slice, const StateWalk& walk, std::int64_t& next_row,
-    const std::function<void(VariableRecord record)>& take) const {
-  TensorSpec row = variable_.spec();
-  row.sizes->front() = 1;
-  const auto rows =
-      std::max<std::int64_t>(1, static_cast<std::int64_t>(walk.chunk_bytes) / row.byte_count());
-  std::uint64_t counted = 0;
-  std::int64_t end = 1;
-  for (std::int64_t first = 0; first < end; first += rows) {
-    rpc::StateOfRange state = ask_one(slice, {slice.stored(), first, rows}, walk.has_slots);
-    end = std::max<std::int64_t>(1, static_cast<std::int64_t>(state.table->rows_end));
-    counted = state.table->use.counted;
-    take({.name = variable_.name(),
-          .spec = variable_.spec(),
-          .first_row = next_row + first,
-          .values = {{std::move(state.value), std::move(state.slots)}},
-          .keys = std::move(state.table->keys)});
+ private:
+  rpc::StateOfRange ask_one(const rpc::Slice& slice, const rpc::StateRange& range,
+                            bool has_slots) const {
+    const ParameterClient::Range one{slice.server, range, slice.variable};
+    return std::move(
+        table_.ask({&one, 1}, {table_.places_.version(), has_slots, cut_}, "export of")[0]);
   }
-  next_row += end;
-  return counted;
-}
-
-void RemoteTable::export_counts(const rpc::Slice& slice, std::uint64_t counted,
-                                std::uint64_t chunk_bytes, std::int64_t& next_row,
-                                const std::function<void(VariableRecord record)>& take) const {
-  constexpr std::uint64_t kBytes = 2 * sizeof(std::int64_t);  // of a key and its count
-  std::int64_t end = 1, parts = 1;
-  for (std::int64_t first = 0; first < end; first += parts) {
-    // The first reply says how many parts there are; they have about equally many counts.
-    if (first > 0) {
-      const std::uint64_t part_bytes = counted * kBytes / static_cast<std::uint64_t>(end);
-      parts = static_cast<std::int64_t>(
-          std::max<std::uint64_t>(1, chunk_bytes / std::max<std::uint64_t>(1, part_bytes)));
-      parts = std::min(parts, end - first);
+  VariableRecord record_of(std::int64_t first, rpc::StateOfRange state) const {
+    return {.name = table_.variable_.name(),
+            .spec = table_.variable_.spec(),
+            .first_row = next_row_ + first,
+            .values = {{std::move(state.value), std::move(state.slots)}},
+            .keys = std::move(state.table->keys),
+            .is_of_counts = state.range.is_of_counts};
+  }
+  // Returns how many keys have counts.
+  std::uint64_t export_rows(const rpc::Slice& slice) {
+    TensorSpec row = table_.variable_.spec();
+    row.sizes->front() = 1;
+    const auto rows =
+        std::max<std::int64_t>(1, static_cast<std::int64_t>(walk_.chunk_bytes) / row.byte_count());
+    std::uint64_t counted = 0;
+    std::int64_t end = 1;
+    for (std::int64_t first = 0; first < end; first += rows) {
+      rpc::StateOfRange state = ask_one(slice, {slice.stored(), first, rows}, walk_.has_slots);
+      end = std::max<std::int64_t>(1, static_cast<std::int64_t>(state.table->rows_end));
+      counted = state.table->use.counted;
+      take_(record_of(first, std::move(state)));
     }
-    rpc::StateOfRange state =
-        ask_one(slice, {slice.stored(), first, parts, /*is_of_counts=*/true}, false);
-    end = static_cast<std::int64_t>(state.table->rows_end);
-    take({.name = variable_.name(),
-          .spec = variable_.spec(),
-          .first_row = next_row + first,
-          .values = {{std::move(state.value), {}}},
-          .keys = std::move(state.table->keys),
-          .is_of_counts = true});
+    next_row_ += end;
+    return counted;
   }
-  next_row += end;
+  void export_counts(const rpc::Slice& slice, std::uint64_t counted) {
+    constexpr std::uint64_t kBytes = 2 * sizeof(std::int64_t);  // of a key and its count
+    std::int64_t end = 1, parts = 1;
+    for (std::int64_t first = 0; first < end; first += parts) {
+      // The first reply says how many parts there are; they have about equally many counts.
+      if (first > 0) {
+        const std::uint64_t part_bytes = counted * kBytes / static_cast<std::uint64_t>(end);
+        parts = static_cast<std::int64_t>(
+            std::max<std::uint64_t>(1, walk_.chunk_bytes / std::max<std::uint64_t>(1, part_bytes)));
+        parts = std::min(parts, end - first);
+      }
+      rpc::StateOfRange state =
+          ask_one(slice, {slice.stored(), first, parts, /*is_of_counts=*/true}, false);
+      end = static_cast<std::int64_t>(state.table->rows_end);
+      state.range.is_of_counts = true;
+      take_(record_of(first, std::move(state)));
+    }
+    next_row_ += end;
+  }
+
+  const RemoteTable& table_;
+  const StateWalk& walk_;
+  const std::uint64_t cut_;
+  const std::function<void(VariableRecord record)>& take_;
+  std::int64_t next_row_ = 0;  // counts on, so that only the first record of all begins at row 0
+};
+
+void RemoteTable::export_state(const StateWalk& walk, std::uint64_t cut,
+                               const std::function<void(VariableRecord record)>& take) const {
+  Exporter(*this, walk, cut, take).run();
 }
 
 // Every server gets a part, also one without keys, since the first one removes what was there.

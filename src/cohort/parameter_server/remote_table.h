@@ -28,8 +28,8 @@ class COHORT_API RemoteTable {
   rpc::TableUse use() const;
   // In records of about walk.chunk_bytes: all rows, then the counts of keys without rows. The rows
   // of a record fit their slots, but the table may change between two records: it is too large to
-  // wait for one moment.
-  void export_state(const StateWalk& walk,
+  // wait for one moment. With a `cut` they are all of that moment, but come only once.
+  void export_state(const StateWalk& walk, std::uint64_t cut,
                     const std::function<void(VariableRecord record)>& take) const;
   // Takes one record, as export_state() gives it, from any number of servers.
   void import_state(const VariableRecord& record) const;
@@ -38,18 +38,9 @@ class COHORT_API RemoteTable {
 
  private:
   ParameterClient::Describe describe(const char* what) const;
-  std::vector<rpc::StateOfRange> ask(std::span<const ParameterClient::Range> ranges, bool has_slots,
-                                     const char* what) const;
-
-  rpc::StateOfRange ask_one(const rpc::Slice& slice, const rpc::StateRange& range,
-                            bool has_slots) const;
-  // Both count on from `next_row`, so that only the first record of all begins at row 0. Returns
-  // how many keys have counts.
-  std::uint64_t export_rows(const rpc::Slice& slice, const StateWalk& walk, std::int64_t& next_row,
-                            const std::function<void(VariableRecord record)>& take) const;
-  void export_counts(const rpc::Slice& slice, std::uint64_t counted, std::uint64_t chunk_bytes,
-                     std::int64_t& next_row,
-                     const std::function<void(VariableRecord record)>& take) const;
+  std::vector<rpc::StateOfRange> ask(std::span<const ParameterClient::Range> ranges,
+                                     const ParameterClient::Export& how, const char* what) const;
+  class Exporter;
 
   const ParameterClient& client_;
   const Places places_;

@@ -107,6 +107,16 @@ void fields(Codec& codec, ExportRequest& request) {
   codec(request.placement, request.ranges, request.has_slots, request.has_applied);
 }
 template <class Codec>
+void fields(Codec& codec, CutRequest& request) {
+  codec(Fixed{request.cut}, request.is_end, request.bytes_max, request.wait_max_ms,
+        request.idle_max_ms);
+}
+template <class Codec>
+void fields(Codec& codec, CutExport& request) {
+  codec(Fixed{request.cut});
+  fields(codec, request.request);
+}
+template <class Codec>
 void fields(Codec& codec, ExportReply& reply) {
   codec(reply.states, reply.applied);
 }
@@ -226,6 +236,8 @@ template struct COHORT_API Conversion<PushRequest>;
 template struct COHORT_API Conversion<PushReply>;
 template struct COHORT_API Conversion<ExportRequest>;
 template struct COHORT_API Conversion<ExportReply>;
+template struct COHORT_API Conversion<CutRequest>;
+template struct COHORT_API Conversion<CutExport>;
 template struct COHORT_API Conversion<ImportRequest>;
 template struct COHORT_API Conversion<EraseRequest>;
 template struct COHORT_API Conversion<DoneReply>;

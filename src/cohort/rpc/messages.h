@@ -35,7 +35,9 @@ enum class MessageType : std::uint16_t {
   program_reply = 10,   // that program, one way
   export_state = 11,    // values and slots of variables
   import_state = 12,    // the same, to be taken
-  erase = 13            // variables that nobody uses, or rows of tables
+  erase = 13,           // variables that nobody uses, or rows of tables
+  cut = 14,             // a moment whose values a server keeps until they are exported
+  export_cut = 15       // the values and slots that variables had at that moment
 };
 struct MessageKind {
   MessageType type;
@@ -150,6 +152,25 @@ struct ExportRequest {
   std::vector<StateRange> ranges;
   bool has_slots = true;
   bool has_applied = false;
+};
+// The server keeps the values of this moment until they are exported, or until the cut ends. It has
+// one cut at a time: the next one ends it. The reply is empty.
+struct CutRequest {
+  static constexpr MessageKind kKind{MessageType::cut, "cut request"};
+  std::uint64_t cut = 0;  // its number, which nobody else has
+  bool is_end = false;    // it ends, if it is there; the other members do not count
+  // The bytes that updates may replace before they wait for an export.
+  std::uint64_t bytes_max = 0;
+  // How long an update waits, and how long the cut stays without a request. Then the cut ends.
+  std::uint64_t wait_max_ms = 0;
+  std::uint64_t idle_max_ms = 0;
+};
+// Rows of each variable come in order, each once. Refused with `aborted` if the cut has ended. The
+// reply is an ExportReply.
+struct CutExport {
+  static constexpr MessageKind kKind{MessageType::export_cut, "export request of a cut"};
+  std::uint64_t cut = 0;
+  ExportRequest request = {};
 };
 struct ExportReply {
   static constexpr MessageKind kKind{MessageType::export_state, "export reply"};

@@ -144,6 +144,26 @@ TEST(Messages, RequestsOfStatesComeBack) {
               testing::throws_error(ErrorCode::data_loss, "expected keys of 2 tables, got of 1"));
 }
 
+TEST(Messages, CutsComeBack) {
+  const CutRequest begin{
+      .cut = 1ULL << 63, .bytes_max = 300, .wait_max_ms = 4000, .idle_max_ms = 50'000};
+  const CutRequest back = message_of<CutRequest>(to_frame(begin));
+  EXPECT_EQ(back.cut, 1ULL << 63);
+  EXPECT_FALSE(back.is_end);
+  EXPECT_EQ(back.bytes_max, 300U);
+  EXPECT_EQ(back.wait_max_ms, 4000U);
+  EXPECT_EQ(back.idle_max_ms, 50'000U);
+  EXPECT_TRUE(message_of<CutRequest>(to_frame(CutRequest{.cut = 1, .is_end = true})).is_end);
+  const CutExport rows = message_of<CutExport>(
+      to_frame(CutExport{5, {.placement = 9, .ranges = {{7, 3, 2}}, .has_slots = false}}));
+  EXPECT_EQ(rows.cut, 5U);
+  EXPECT_EQ(rows.request.placement, 9U);
+  EXPECT_EQ(rows.request.ranges.at(0).first_row, 3);
+  EXPECT_FALSE(rows.request.has_slots);
+  expect_broken_at_each_cut(to_frame(begin),
+                            [](const Frame& frame) { message_of<CutRequest>(frame); });
+}
+
 TEST(Messages, APullMayWantVersions) {
   EXPECT_FALSE(message_of<PullRequest>(to_frame(PullRequest{{3}})).wants_versions);
   EXPECT_TRUE(message_of<PullRequest>(to_frame(PullRequest{{3}, true})).wants_versions);

@@ -107,6 +107,33 @@ bool Callers::done() {
   });
 }
 
+void Callers::pause() {
+  {
+    const RuntimeLock lock(context_);
+    scheduler_.pause();
+    scheduler_.count_fetchers(1);  // each end of a closure wakes this caller
+  }
+  try {
+    settle({.call = "save"}, [&](Actions&) COHORT_REQUIRES(runtime_lock) {
+      const bool are_any = scheduler_.queue().running() > 0;
+      return Verdict{are_any ? Verdict::Kind::wait : Verdict::Kind::proceed, std::nullopt};
+    });
+  } catch (...) {
+    resume();
+    throw;
+  }
+}
+
+void Callers::resume() {
+  {
+    const RuntimeLock lock(context_);
+    scheduler_.count_fetchers(-1);
+    context_.last_progress = Clock::system().now();  // until now closures waited for this process
+    scheduler_.resume();
+  }
+  scheduler_.flush();
+}
+
 bool Callers::settle(const Wait& how, const Ask& ask) {
   while (true) {
     Verdict verdict;

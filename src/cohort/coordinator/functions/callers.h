@@ -48,6 +48,10 @@ class Callers {
   // nothing has ended for the data timeout.
   bool join(std::optional<Duration> timeout);
   bool done();
+  // No closure begins from now on, until as many calls of resume(). Waits until those that run have
+  // ended. Throws as join() if they do not, and then closures go on.
+  void pause();
+  void resume();
   // Waits until the closure of `state` has ended.
   void wait_for(const RemoteState& state, Deadline deadline);
   // Asks until the queue has a verdict; `ask` runs under the lock. Meanwhile this thread traces for

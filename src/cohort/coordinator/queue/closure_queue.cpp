@@ -49,6 +49,7 @@ struct ClosureQueue::State {
         had_own(workers) {}
 
   std::uint32_t max_attempts;
+  int pauses = 0;
   ClosureTable table;
   FailurePolicy policy;
   WorkerLoads loads;
@@ -76,7 +77,7 @@ struct ClosureQueue::State {
   }
 
   void dispatch(Actions& actions) {
-    if (table.is_cancelling()) return;
+    if (table.is_cancelling() || pauses > 0) return;
     if (returning_count > 0) dispatch_returning(actions);
     if (table.has_own()) dispatch_own(actions);
     while (table.queued_for_any() > 0) {
@@ -259,6 +260,17 @@ void ClosureQueue::withdraw(ClosureId closure, Actions& actions) {
 void ClosureQueue::expire(ClosureId closure, const Error& late, Actions& actions) {
   if (state_->table.expire(closure, late, actions)) state_->forget_held(closure);
   state_->dispatch(actions);
+}
+
+void ClosureQueue::pause() { ++state_->pauses; }
+
+void ClosureQueue::resume(Actions& actions) {
+  COHORT_ASSERT(state_->pauses > 0);
+  if (--state_->pauses == 0) state_->dispatch(actions);
+}
+
+std::size_t ClosureQueue::running() const {
+  return state_->table.in_flight() - state_->table.held();
 }
 
 bool ClosureQueue::has_error() const { return state_->table.has_error(); }

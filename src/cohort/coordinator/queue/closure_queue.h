@@ -110,6 +110,12 @@ class COHORT_API ClosureQueue {
   // that one has ended well.
   const std::optional<Error>& last_again() const;
 
+  // From now on no closure begins, until as many calls of resume(); those that run go on.
+  void pause();
+  void resume(Actions& actions);
+  // Closures that workers have, without those that wait for a program or a slot.
+  std::size_t running() const;
+
   // Workers. No worker is ready at the start.
   void worker_ready(WorkerId worker, Actions& actions);
   // The worker's closures go back to the front of the queue, in id order, or are cancelled if an

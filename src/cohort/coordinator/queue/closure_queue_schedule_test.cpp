@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The queue's part of ScheduleOptions: priorities, and ends at deadlines.
+// The queue's part of ScheduleOptions: priorities, and ends at deadlines; and its pauses.
 #include <gtest/gtest.h>
 
 #include "cohort/coordinator/queue/queue_script.h"
@@ -133,6 +133,24 @@ TEST(ClosureQueueDeadline, ManyMayExpireWhileNoWorkerIsReady) {
   queue.worker_ready(0, actions);
   EXPECT_EQ(actions.size(), 100U);
   EXPECT_EQ(lines_of(actions).at(1), "dispatch 700 to 0");
+}
+
+TEST(ClosureQueuePause, NothingBeginsUntilItHasEndedAsOftenAsItBegan) {
+  QueueScript queue(2, one_at_a_time());
+  queue.put_all({0, 1, 2});
+  queue.pause();
+  queue.pause();
+  EXPECT_EQ(queue.put(3), Lines());
+  EXPECT_EQ(queue.put_on(1, 4), Lines());
+  EXPECT_EQ(queue.ok(0, 0), Lines({"complete 0"}));
+  EXPECT_EQ(queue.queue().running(), 1U);
+  EXPECT_EQ(queue.needs_program(1, 1), Lines({"trace for 1", "wake"}));
+  EXPECT_EQ(queue.queue().running(), 0U);
+  EXPECT_EQ(queue.traced(1), Lines());
+  EXPECT_EQ(queue.lost(0).size(), 1U);
+  EXPECT_EQ(queue.ready(0), Lines());
+  EXPECT_EQ(queue.resume(), Lines());
+  EXPECT_EQ(queue.resume(), Lines({"dispatch 1 to 1", "dispatch 2 to 0"}));
 }
 
 }  // namespace

@@ -55,6 +55,12 @@ class ClosureScheduler {
   enum class Steps : std::uint8_t { all, unsent };
   void withdraw_steps(const EpochRun& epoch, Steps steps, Actions& actions)
       COHORT_REQUIRES(runtime_lock);
+  void pause() COHORT_REQUIRES(runtime_lock) { queue_.pause(); }
+  void resume() COHORT_REQUIRES(runtime_lock) {
+    Actions actions = take_actions();
+    queue_.resume(actions);
+    carry_out(std::move(actions));
+  }
   const ClosureDeadlines& deadlines() const COHORT_REQUIRES(runtime_lock) { return deadlines_; }
   // Ends the closures whose deadlines have passed. Their results have the error at once; those that
   // run are cancelled, and stay in flight until their workers have ended them.

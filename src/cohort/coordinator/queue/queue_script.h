@@ -65,7 +65,8 @@ inline Error connection_lost(const std::string& task) {
   return Error(ErrorCode::unavailable, "connection closed", ErrorCause::peer_lost).at(task);
 }
 
-// Feeds a queue with events; time advances only on request. Used only from one test.
+// Feeds a queue with events; time advances only on request. Used only from one test. Many methods
+// because it has one for each event of the queue.
 class QueueScript {
  public:
   // All workers are ready at once.
@@ -121,6 +122,8 @@ class QueueScript {
   Lines set_in_flight(WorkerId worker, std::size_t limit) {
     return (queue_.set_in_flight(worker, limit, actions_), taken());
   }
+  void pause() { queue_.pause(); }
+  Lines resume() { return (queue_.resume(actions_), taken()); }
   Lines stop() { return (queue_.stop(actions_), taken()); }
   void advance(Duration duration) { now_ += duration; }
 

@@ -54,6 +54,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();
+  void pause() { callers_.pause(); }
+  void resume() { callers_.resume(); }
   void wait_for(const RemoteState& state, Deadline deadline) { callers_.wait_for(state, deadline); }
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
                                                   const IteratorHandle::Use& use = {});

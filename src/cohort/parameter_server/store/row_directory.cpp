@@ -313,6 +313,7 @@ void RowDirectory::erase(std::span<const std::int64_t> keys) {
 }
 
 void RowDirectory::free_row(std::uint32_t row) {
+  if (before_free_) before_free_(row);
   key_at(row) = kNoKey;
   free_rows_.push_back(row);
   --num_rows_;

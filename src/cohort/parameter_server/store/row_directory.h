@@ -3,9 +3,12 @@
 // none yet, and takes rows away where the table is full.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
@@ -18,7 +21,7 @@ namespace cohort::parameter_server {
 // No row has this key.
 inline constexpr std::int64_t kNoKey = internal::kNoRow;
 
-// Thread-compatible.
+// Many methods because all that changes a key's row is here. Thread-compatible.
 class RowDirectory {
  public:
   // `name`: of the table, for messages. 2^`shift` rows have one segment.
@@ -30,6 +33,12 @@ class RowDirectory {
   std::uint32_t rows_end() const { return next_row_; }
   // kNoKey for a number that no key has.
   std::int64_t key_of(std::uint32_t row) const;
+  // Where this number's key is, next to those of the other numbers of its segment.
+  const std::byte* key_bytes(std::uint32_t row) const { return keys_.row(row); }
+  // Called before a key loses its row; must not throw. nullptr: nobody is.
+  void set_before_free(std::function<void(std::uint32_t row)> call) {
+    before_free_ = std::move(call);
+  }
   std::uint64_t bytes() const;
 
   // Which of some keys have rows.
@@ -106,6 +115,7 @@ class RowDirectory {
   std::size_t next_part_ = 0;    // from which rows are evicted next
   std::size_t next_counts_ = 0;  // of which counts are forgotten next
   bool has_warned_ = false;
+  std::function<void(std::uint32_t row)> before_free_;
 };
 
 }  // namespace cohort::parameter_server

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/parameter_server/store/table_cut.h"
 #include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/initializer_recipe.h"
@@ -80,6 +81,8 @@ StoredTable::StoredTable(const rpc::VariableSpec& spec, std::size_t hot_rows)
       directory_(name_, *spec.table, shift_),
       values_(row_tensor(1), shift_),
       slots_(name_, at::zeros_like(row_tensor(1)), shift_) {}
+
+StoredTable::~StoredTable() = default;
 
 at::Tensor StoredTable::row_tensor(std::int64_t rows) const {
   std::vector<std::int64_t> sizes = *spec_.sizes;
@@ -177,6 +180,7 @@ void StoredTable::add_rows(std::span<const std::int64_t> keys, bool at_once) {
   values_.grow_to(added.rows_end);
   slots_.grow_to(added.rows_end);
   if (!added.keys.empty()) {
+    if (cut_ != nullptr) cut_->rows.keep(added.rows, /*must=*/true);
     at::Tensor first = row_tensor(static_cast<std::int64_t>(added.keys.size()));
     write_first_rows(first, added.keys);
     values_.copy_from(first, added.rows);
@@ -211,6 +215,7 @@ void StoredTable::apply(Reserve reserve) {
 
 void StoredTable::update_rows(const Reserve& reserve, std::span<const std::uint32_t> rows,
                               const at::Tensor& gradient) {
+  if (cut_ != nullptr) cut_->rows.keep(rows, /*must=*/true);
   at::Tensor value = row_tensor(static_cast<std::int64_t>(rows.size()));
   values_.copy_to(value, rows);
   slots_.update(reserve.effect.optimizer, rows, [&](std::span<at::Tensor> slots) {
@@ -219,10 +224,14 @@ void StoredTable::update_rows(const Reserve& reserve, std::span<const std::uint3
   values_.copy_from(value, rows);
 }
 
-rpc::StateOfRange StoredTable::export_state(const rpc::StateRange& range, bool has_slots) const {
+void StoredTable::check_range(const rpc::StateRange& range) const {
   COHORT_CHECK(range.first_row >= 0 && (range.is_whole() || range.rows >= 0),
                ErrorCode::invalid_argument, "[server.state] expected rows of table '", name_,
                "', got ", range.rows, " from row ", range.first_row);
+}
+
+rpc::StateOfRange StoredTable::export_state(const rpc::StateRange& range, bool has_slots) const {
+  check_range(range);
   const Lock lock(mutex_);
   return range.is_of_counts ? export_counts(range) : export_rows(range, has_slots);
 }

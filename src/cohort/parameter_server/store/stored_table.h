@@ -8,6 +8,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <span>
 #include <string>
 #include <string_view>
@@ -16,6 +17,7 @@
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/parameter_server/store/cut_memory.h"
 #include "cohort/parameter_server/store/row_directory.h"
 #include "cohort/parameter_server/store/row_segments.h"
 #include "cohort/parameter_server/store/stored_variable.h"
@@ -26,12 +28,13 @@
 
 namespace cohort::parameter_server {
 
-// Thread-safe.
+// Thread-safe. Many methods because requests of all kinds come here.
 class StoredTable {
  public:
   // Throws invalid_argument for a spec of which no table can be made.
   // `hot_rows`: how many of the keys that are used most the statistics find.
   explicit StoredTable(const rpc::VariableSpec& spec, std::size_t hot_rows = 0);
+  ~StoredTable();
 
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
@@ -60,6 +63,11 @@ class StoredTable {
   // not move, so successive ranges have each row once that exists all the time. A range of counts
   // counts the parts of the index.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
+  // As those of StoredVariable. Counts have parts as in export_state().
+  void begin_cut(const std::shared_ptr<CutMemory>& memory);
+  void end_cut();
+  bool keep_for_cut(const internal::Effect& effect, const variable::UpdateRule* rule);
+  rpc::StateOfRange export_cut(const rpc::StateRange& range, bool has_slots);
   struct Import {
     rpc::StateOfRange state;
   };
@@ -81,6 +89,12 @@ class StoredTable {
   VariableStatistics& statistics() { return statistics_; }
 
  private:
+  struct Cut;
+  void check_range(const rpc::StateRange& range) const;
+  rpc::StateOfRange export_rows_of_cut(const rpc::StateRange& range, bool has_slots)
+      COHORT_REQUIRES(mutex_);
+  rpc::StateOfRange export_counts_of_cut(const rpc::StateRange& range) const
+      COHORT_REQUIRES(mutex_);
   void check_keys(std::string_view call, const at::Tensor& keys) const;
   void check_effect(const internal::Effect& effect, const variable::UpdateRule* rule) const;
   void check_imported_keys(const rpc::StateOfRange& state) const;
@@ -107,6 +121,7 @@ class StoredTable {
   RowSegments values_ COHORT_GUARDED_BY(mutex_);
   TableSlots slots_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);  // nullptr: none
 };
 
 }  // namespace cohort::parameter_server

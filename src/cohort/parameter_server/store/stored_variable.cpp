@@ -9,6 +9,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/kept_memory.h"
 #include "cohort/optimizer/optimizer.h"
+#include "cohort/parameter_server/store/variable_cut.h"
 #include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/row_gradient.h"
@@ -19,14 +20,6 @@ namespace {
 
 // If more readers than this hold old versions, a new version needs a new allocation.
 constexpr std::size_t kSparesMax = 3;
-
-void check_range(const rpc::StateRange& range, const TensorSpec& spec, std::string_view name) {
-  if (range.is_whole() && range.first_row == 0) return;
-  const bool is_part = !spec.sizes->empty() && range.first_row >= 0 && range.rows > 0 &&
-                       range.first_row <= spec.sizes->front() - range.rows;
-  COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
-               name, "' ", spec.to_string(), ", got ", range.rows, " from row ", range.first_row);
-}
 
 // Clients send each row once, in ascending order, and then the rows need not be summed here.
 at::Tensor gradient_of_rows(const internal::Effect& effect, at::IntArrayRef sizes) {
@@ -50,6 +43,8 @@ StoredVariable::StoredVariable(std::string name, at::Tensor value, std::size_t h
   retired_.reserve(kSparesMax);
 }
 
+StoredVariable::~StoredVariable() = default;
+
 StoredVariable::Version StoredVariable::snapshot() const {
   const Lock lock(mutex_);
   return {state_.value(), version_};
@@ -66,8 +61,16 @@ StoredVariable::Version StoredVariable::rows(const at::Tensor& ids) const {
   return {rows, version_};
 }
 
+void StoredVariable::check_range(const rpc::StateRange& range) const {
+  if (range.is_whole() && range.first_row == 0) return;
+  const bool is_part = !spec_.sizes->empty() && range.first_row >= 0 && range.rows > 0 &&
+                       range.first_row <= spec_.sizes->front() - range.rows;
+  COHORT_CHECK(is_part, ErrorCode::invalid_argument, "[server.state] expected rows of variable '",
+               name_, "' ", spec_.to_string(), ", got ", range.rows, " from row ", range.first_row);
+}
+
 rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, bool has_slots) const {
-  check_range(range, spec_, name_);
+  check_range(range);
   const bool is_whole = range.is_whole();
   const auto rows_of = [&](const at::Tensor& tensor) {
     const bool has_rows = !is_whole && tensor.dim() > 0;
@@ -85,7 +88,7 @@ rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, boo
 }
 
 void StoredVariable::check_import(const rpc::StateOfRange& state) const {
-  check_range(state.range, spec_, name_);
+  check_range(state.range);
   const bool is_whole = state.range.is_whole();
   TensorSpec expected = spec_;
   if (!is_whole) expected.sizes->front() = state.range.rows;
@@ -174,6 +177,7 @@ bool StoredVariable::is_of_rows_alone(const Reserve& reserve) const {
 void StoredVariable::apply(Reserve reserve) {
   const internal::Effect& effect = reserve.effect;
   const Lock lock(mutex_);
+  if (cut_ != nullptr) keep_replaced(effect, reserve.rule, /*must=*/true);
   at::Tensor next = target(reserve.spare);
   if (reserve.rule != nullptr) {
     state_.apply(key_of(reserve), std::move(reserve.step), next, effect.hyper);

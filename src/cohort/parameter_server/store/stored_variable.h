@@ -8,12 +8,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/parameter_server/store/cut_memory.h"
 #include "cohort/parameter_server/store/variable_statistics.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/variable/update_rule.h"
@@ -42,6 +44,7 @@ class StoredVariable {
 
   // `hot_rows`: how many of the rows that are used most the statistics find.
   StoredVariable(std::string name, at::Tensor value, std::size_t hot_rows = 0);
+  ~StoredVariable();
 
   const std::string& name() const { return name_; }
   const TensorSpec& spec() const { return spec_; }
@@ -51,6 +54,14 @@ class StoredVariable {
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;
+  // The state of this moment stays exportable by export_cut() until end_cut().
+  void begin_cut(const std::shared_ptr<CutMemory>& memory);
+  void end_cut();
+  // Before an update: keeps the rows that it will replace. Returns false if there is no memory for
+  // all; then it may be called again. A late push may be wrong, and nothing is checked.
+  bool keep_for_cut(const internal::Effect& effect, const variable::UpdateRule* rule);
+  // Rows come in order, each once. Throws aborted if there is no cut.
+  rpc::StateOfRange export_cut(const rpc::StateRange& range, bool has_slots);
   // A state with the memory of its values, for one import_state(). That one still fails if there is
   // no memory for a handle; then the same import repairs what it left.
   struct Import {
@@ -71,10 +82,17 @@ class StoredVariable {
   VariableStatistics& statistics() { return statistics_; }
 
  private:
+  void check_range(const rpc::StateRange& range) const;
   at::Tensor checked_gradient(const Reserve& reserve) const;
   // Whether the update is a step that changes nothing but its rows, of which each comes once.
   bool is_of_rows_alone(const Reserve& reserve) const;
   void check_import(const rpc::StateOfRange& state) const;
+  struct Cut;
+  bool keep_replaced(const internal::Effect& effect, const variable::UpdateRule* rule, bool must)
+      COHORT_REQUIRES(mutex_);
+  // Copies of rows of the cut, in memory like this column's tensor.
+  at::Tensor rows_of_cut(std::size_t column, const at::Tensor& like, std::int64_t first,
+                         std::int64_t count) const COHORT_REQUIRES(mutex_);
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);
@@ -88,6 +106,7 @@ class StoredVariable {
   mutable Mutex mutex_;
   VariableState state_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);  // nullptr: none
   // Old buffers, which may still be being sent.
   std::vector<at::Tensor> retired_ COHORT_GUARDED_BY(mutex_);
 };

@@ -108,6 +108,21 @@ std::vector<internal::OptimizerSlots> TableSlots::export_rows(
   return all;
 }
 
+std::vector<internal::OptimizerSlots> TableSlots::layout(
+    std::vector<const RowSegments*>& rows) const {
+  std::vector<internal::OptimizerSlots> all;
+  for (const auto& [optimizer, own] : optimizers_) {
+    internal::OptimizerSlots& out = all.emplace_back();
+    out.optimizer = optimizer;
+    out.rule = own.rule;
+    for (const Slot& slot : own.slots) {
+      out.tensors.push_back(slot.rows ? slot.rows->memory_for(1) : slot.whole.clone());
+      if (slot.rows) rows.push_back(&*slot.rows);
+    }
+  }
+  return all;
+}
+
 void TableSlots::check_import(std::span<const internal::OptimizerSlots> slots,
                               std::int64_t count) const {
   for (const internal::OptimizerSlots& given : slots) {

@@ -49,6 +49,9 @@ class TableSlots {
   void import_rows(std::span<const internal::OptimizerSlots> slots,
                    std::span<const std::uint32_t> rows);
   void clear() { optimizers_.clear(); }
+  // The slots that exist, with copies of those that are one number. `rows` gets the others, in this
+  // order, which live until clear(); their tensors have one row with arbitrary content.
+  std::vector<internal::OptimizerSlots> layout(std::vector<const RowSegments*>& rows) const;
 
   std::uint64_t row_bytes() const;
   std::uint64_t bytes() const;

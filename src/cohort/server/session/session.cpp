@@ -203,6 +203,12 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
     case rpc::MessageType::export_state:
       return respond(rpc::to_frame(
           store_.export_state(rpc::message_of<rpc::ExportRequest>(std::move(frame)))));
+    case rpc::MessageType::cut:
+      store_.take_cut(rpc::message_of<rpc::CutRequest>(std::move(frame)));
+      return respond(rpc::to_frame(rpc::DoneReply()));
+    case rpc::MessageType::export_cut:
+      return respond(
+          rpc::to_frame(store_.export_cut(rpc::message_of<rpc::CutExport>(std::move(frame)))));
     case rpc::MessageType::import_state:
       store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));

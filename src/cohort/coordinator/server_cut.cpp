@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/coordinator/server_cut.h"
+
+#include <chrono>
+#include <span>
+#include <utility>
+
+#include "cohort/coordinator/runtime/runtime.h"
+#include "cohort/core/log.h"
+#include "cohort/core/random.h"
+#include "cohort/parameter_server_strategy/parameter_server_home.h"
+
+namespace cohort::coordinator {
+namespace {
+
+// An update must not wait for so long that its worker gives the server up.
+constexpr int kWaitsInTimeout = 4;
+
+std::shared_ptr<Runtime> runtime_of(const ParameterServerStrategy& strategy) {
+  CoordinatorLease& lease = strategy.home()->coordinator_lease();
+  const Lock lock(lease.mutex);
+  return std::static_pointer_cast<Runtime>(lease.coordinator.lock());
+}
+
+std::uint64_t milliseconds_of(Duration duration) {
+  return static_cast<std::uint64_t>(
+      std::chrono::duration_cast<std::chrono::milliseconds>(duration).count());
+}
+
+std::vector<Variable> stored_of(const std::vector<Variable>& variables) {
+  std::vector<Variable> stored;
+  for (const Variable& variable : variables) {
+    const std::span<const Variable> shards = variable.impl()->shards();
+    if (shards.empty()) stored.push_back(variable);
+    stored.insert(stored.end(), shards.begin(), shards.end());
+  }
+  return stored;
+}
+
+}  // namespace
+
+bool ServerCut::covers(const ParameterServerStrategy& strategy, const Variable& variable) {
+  const std::span<const Variable> shards = variable.impl()->shards();
+  const Variable& first = shards.empty() ? variable : shards.front();
+  return first.impl()->home() == strategy.home();
+}
+
+ServerCut::ServerCut(const ParameterServerStrategy& strategy, std::vector<Variable> variables,
+                     std::uint64_t bytes_max)
+    : home_(strategy.home()),
+      variables_(std::move(variables)),
+      stored_(stored_of(variables_)),
+      cut_(draw_number()) {
+  if (std::shared_ptr<Runtime> runtime = runtime_of(strategy)) {
+    runtime->pause();
+    paused_ = std::move(runtime);
+  }
+  if (stored_.empty()) return;
+  const Duration timeout = home_->options().cluster.data_timeout;
+  try {
+    home_->take_cut(stored_, {.cut = cut_,
+                              .bytes_max = bytes_max,
+                              .wait_max_ms = milliseconds_of(timeout / kWaitsInTimeout),
+                              .idle_max_ms = milliseconds_of(timeout)});
+  } catch (...) {
+    resume();
+    throw;
+  }
+}
+
+ServerCut::~ServerCut() {
+  resume();
+  if (stored_.empty()) return;
+  try {
+    home_->take_cut(stored_, {.cut = cut_, .is_end = true});
+  } catch (const Error& error) {  // the server ends it by itself
+    log_debug("the end of a cut was not told: ", error.what());
+  }
+}
+
+void ServerCut::resume() {
+  if (const std::shared_ptr<Runtime> runtime = std::exchange(paused_, nullptr)) runtime->resume();
+}
+
+void ServerCut::export_state(const TakeRecord& take) const {
+  // By stored variable: which one it belongs to, and where its rows begin there.
+  std::vector<std::pair<std::size_t, std::int64_t>> places;
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    std::int64_t first_row = 0;
+    const std::span<const Variable> shards = variables_[i].impl()->shards();
+    if (shards.empty()) places.emplace_back(i, 0);
+    for (const Variable& shard : shards) {
+      places.emplace_back(i, first_row);
+      first_row += shard.spec().sizes->front();
+    }
+  }
+  home_->export_cut(stored_, {}, cut_, [&](std::size_t k, VariableRecord record) {
+    const auto [i, first_row] = places[k];
+    record.name = variables_[i].name();
+    record.spec = variables_[i].spec();
+    record.first_row += first_row;
+    take(i, std::move(record));
+  });
+}
+
+}  // namespace cohort::coordinator
