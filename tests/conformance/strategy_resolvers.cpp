@@ -1,6 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps of cluster specs and resolvers.
+#include <algorithm>
+#include <functional>
+#include <iterator>
+#include <memory>
+#include <utility>
+
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/resolvers.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/cluster/worker_roles.h"
 #include "cohort/core/error.h"
@@ -10,13 +17,8 @@ namespace cohort::conformance::strategy {
 namespace {
 
 struct Resolver {
-  std::shared_ptr<TfConfigResolver> tf_config;
-  std::shared_ptr<SimpleResolver> simple;
-
-  const ClusterResolver& get() const {
-    if (tf_config) return *tf_config;
-    return *simple;
-  }
+  std::shared_ptr<ClusterResolver> queried;
+  std::function<void(const Step&)> set;
 };
 
 // The state that the resolver steps of a case share.
@@ -122,10 +124,30 @@ Value set_environment(const Step& step) {
   return {};
 }
 
-std::shared_ptr<SimpleResolver> simple_resolver(const Clusters& clusters, const Json& args) {
+template <class R>
+void set_attribute(R& resolver, const Step& step) {
+  const std::string attribute = step.text("attr");
+  if (attribute == "task_type") {
+    resolver.set_task_type(optional_of<std::string>(step.json, "value"));
+  } else if (attribute == "task_id") {
+    resolver.set_task_id(optional_of<std::int64_t>(step.json, "value"));
+  } else if (attribute == "rpc_layer") {
+    resolver.set_rpc_layer(optional_of<std::string>(step.json, "value"));
+  } else {
+    throw CaseFault("unknown attribute '" + attribute + "' of a resolver");
+  }
+}
+
+template <class R, class O>
+Resolver new_resolver(O options) {
+  const auto made = std::make_shared<R>(std::move(options));
+  return {made, [made](const Step& step) { set_attribute(*made, step); }};
+}
+
+Resolver simple_resolver(const Clusters& clusters, const Json& args) {
   const Json& spec = member(args, "cluster_spec");
   if (!args.value("master", Json("")).is_string()) refuse_type("a master that is no text");
-  return std::make_shared<SimpleResolver>(
+  const auto made = std::make_shared<SimpleResolver>(
       spec.contains("ref") ? clusters.spec(spec["ref"]) : ClusterSpec::from_json(spec.dump()),
       SimpleResolver::Options{
           .master = args.value("master", ""),
@@ -135,6 +157,66 @@ std::shared_ptr<SimpleResolver> simple_resolver(const Clusters& clusters, const 
           .num_accelerators = optional_of<std::map<std::string, int>>(args, "num_accelerators")
                                   .value_or(std::map<std::string, int>()),
           .rpc_layer = optional_of<std::string>(args, "rpc_layer")});
+  return {made, [made](const Step& step) { set_attribute(*made, step); }};
+}
+
+Resolver union_resolver(const Clusters& clusters, const Json& args) {
+  constexpr std::string_view kKeywords[] = {"of",        "task_type",   "task_id",
+                                            "rpc_layer", "environment", "num_accelerators"};
+  for (const auto& [keyword, value] : args.items()) {
+    if (std::find(std::begin(kKeywords), std::end(kKeywords), keyword) == std::end(kKeywords))
+      refuse_type("the argument '" + keyword + "' of a union");
+  }
+  std::vector<std::shared_ptr<const ClusterResolver>> parts;
+  for (const Json& name : member(args, "of")) {
+    const auto found = clusters.resolvers.find(name.get<std::string>());
+    if (found == clusters.resolvers.end()) refuse_type("a part of a union that is no resolver");
+    parts.push_back(found->second.queried);
+  }
+  const auto made = std::make_shared<UnionResolver>(
+      std::move(parts),
+      UnionResolver::Options{
+          .task_type = optional_of<std::string>(args, "task_type"),
+          .task_id = optional_of<std::int64_t>(args, "task_id"),
+          .rpc_layer = optional_of<std::string>(args, "rpc_layer"),
+          .environment = optional_of<std::string>(args, "environment"),
+          .num_accelerators = optional_of<std::map<std::string, int>>(args, "num_accelerators")});
+  return {made, [made](const Step& step) { set_attribute(*made, step); }};
+}
+
+Resolver slurm_resolver(const Json& args) {
+  using Counts = std::map<std::string, std::int64_t>;
+  SlurmResolverOptions options;
+  options.jobs = args.value("jobs", Counts());
+  options.port_base = args.value("port_base", options.port_base);
+  options.gpus_per_node = optional_of<std::int64_t>(args, "gpus_per_node");
+  options.gpus_per_task = optional_of<std::int64_t>(args, "gpus_per_task");
+  if (args.value("tasks_per_node", Json()).is_object()) {
+    options.tasks_by_host = args["tasks_per_node"].get<Counts>();
+  } else {
+    options.tasks_per_node = optional_of<std::int64_t>(args, "tasks_per_node");
+  }
+  options.auto_set_gpu = args.value("auto_set_gpu", true);
+  if (args.contains("rpc_layer")) options.rpc_layer = optional_of<std::string>(args, "rpc_layer");
+  return {std::make_shared<SlurmResolver>(options),
+          [](const Step&) { throw CaseFault("a resolver of Slurm cannot be changed"); }};
+}
+
+Resolver gce_resolver(const Step& step, const Json& args) {
+  GceResolverOptions options;
+  options.instances = [list = member(step.json, "instances")] {
+    std::vector<GceInstance> instances;
+    for (const Json& each : list)
+      instances.push_back({.name = each.value("name", ""),
+                           .status = each.value("status", ""),
+                           .address = each.value("ip", "")});
+    return instances;
+  };
+  options.port = args.value("port", std::int64_t{8470});
+  options.task_type = args.value("task_type", options.task_type);
+  options.task_id = args.value("task_id", std::int64_t{0});
+  if (args.contains("rpc_layer")) options.rpc_layer = optional_of<std::string>(args, "rpc_layer");
+  return new_resolver<GceResolver>(options);
 }
 
 Value make_resolver(const Step& step) {
@@ -143,14 +225,27 @@ Value make_resolver(const Step& step) {
   const Json args = args_of(step);
   Resolver resolver;
   if (kind == "tf_config") {
-    resolver.tf_config = std::make_shared<TfConfigResolver>(
+    resolver = new_resolver<TfConfigResolver>(
         TfConfigResolver::Options{.task_type = optional_of<std::string>(args, "task_type"),
                                   .task_id = optional_of<std::int64_t>(args, "task_id"),
                                   .rpc_layer = optional_of<std::string>(args, "rpc_layer"),
                                   .environment = optional_of<std::string>(args, "environment"),
                                   .devices = [&clusters] { return clusters.devices; }});
   } else if (kind == "simple") {
-    resolver.simple = simple_resolver(clusters, args);
+    resolver = simple_resolver(clusters, args);
+  } else if (kind == "union") {
+    resolver = union_resolver(clusters, args);
+  } else if (kind == "slurm") {
+    resolver = slurm_resolver(args);
+  } else if (kind == "gce") {
+    resolver = gce_resolver(step, args);
+  } else if (kind == "sagemaker") {
+    resolver = new_resolver<SageMakerResolver>(
+        SageMakerResolver::Options{.port = args.value("port", std::int64_t{2223}),
+                                   .task_type = optional_of<std::string>(args, "task_type"),
+                                   .task_id = optional_of<std::int64_t>(args, "task_id"),
+                                   .rpc_layer = optional_of<std::string>(args, "rpc_layer"),
+                                   .environment = optional_of<std::string>(args, "environment")});
   } else {
     throw CaseFault("unknown kind of resolver '" + kind + "'");
   }
@@ -161,7 +256,7 @@ Value make_resolver(const Step& step) {
 Value ask_resolver(const Step& step) {
   Clusters& clusters = step.test.kept<Clusters>();
   clusters.devices = member_or(step.json, "devices", std::vector<std::string>());
-  const ClusterResolver& resolver = clusters.resolver(step).get();
+  const ClusterResolver& resolver = *clusters.resolver(step).queried;
   const std::string query = step.text("query");
   const Json args = args_of(step);
   const TaskQuery task{.task_type = optional_of<std::string>(args, "task_type"),
@@ -184,28 +279,17 @@ Value ask_resolver(const Step& step) {
   return Value::of_json(answer());
 }
 
-template <class R>
-void set_attribute(R& resolver, const Step& step) {
-  const std::string attribute = step.text("attr");
-  if (attribute == "task_type") {
-    resolver.set_task_type(optional_of<std::string>(step.json, "value"));
-  } else if (attribute == "task_id") {
-    resolver.set_task_id(optional_of<std::int64_t>(step.json, "value"));
-  } else if (attribute == "rpc_layer") {
-    resolver.set_rpc_layer(optional_of<std::string>(step.json, "value"));
-  } else {
-    throw CaseFault("unknown attribute '" + attribute + "' of a resolver");
-  }
+Value set_in_resolver(const Step& step) {
+  step.test.kept<Clusters>().resolver(step).set(step);
+  return {};
 }
 
-Value set_in_resolver(const Step& step) {
-  Resolver& resolver = step.test.kept<Clusters>().resolver(step);
-  if (resolver.tf_config) {
-    set_attribute(*resolver.tf_config, step);
-  } else {
-    set_attribute(*resolver.simple, step);
-  }
-  return {};
+Value expand_hosts(const Step& step) {
+  return Value::of_json(expand_slurm_hosts(step.text("text")));
+}
+
+Value expand_tasks(const Step& step) {
+  return Value::of_json(expand_slurm_tasks(step.text("text")));
 }
 
 // --- checks and roles ---------------------------------------------------------------------------
@@ -247,7 +331,9 @@ const StepTable& resolver_steps() {
       {"setenv", {set_environment, {"env"}}},
       {"cluster_spec", {make_spec, {"from"}, false}},
       {"csq", {ask_spec, {"of", "query", "args"}}},
-      {"resolver", {make_resolver, {"kind", "args"}, false}},
+      {"resolver", {make_resolver, {"kind", "args", "instances", "page"}, false}},
+      {"expand_hosts", {expand_hosts, {"text"}}},
+      {"expand_tasks", {expand_tasks, {"text"}}},
       {"rq", {ask_resolver, {"of", "query", "args", "devices", "name"}}},
       {"rset", {set_in_resolver, {"of", "attr", "value"}}},
       {"validate", {validate, {"cluster", "type", "index"}}},

@@ -13,7 +13,7 @@
 namespace cohort::conformance::strategy {
 namespace {
 
-constexpr std::array<std::string_view, 2> kFilesOfLater = {"ps_v1.json", "resolver_other.json"};
+constexpr std::array<std::string_view, 1> kFilesOfLater = {"ps_v1.json"};
 
 bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_it) {
   return std::any_of(steps.begin(), steps.end(), [&](const Json& step) {

@@ -3,6 +3,8 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <cstdlib>
+
 #include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
@@ -35,6 +37,30 @@ namespace internal {
 
 std::string master_url(const std::string& address, const std::optional<std::string>& rpc_layer) {
   return rpc_layer.value_or("").empty() ? address : *rpc_layer + "://" + address;
+}
+
+std::string master_of_task(const ClusterResolver& resolver, const TaskQuery& query) {
+  const std::optional<std::string> type = query.task_type ? query.task_type : resolver.task_type();
+  const std::optional<std::int64_t> index = query.task_id ? query.task_id : resolver.task_id();
+  if (!type || !index) return "";
+  return master_url(resolver.cluster_spec().task_address(*type, *index),
+                    query.rpc_layer ? query.rpc_layer : resolver.rpc_layer());
+}
+
+bool is_one_task_at_most(const ClusterSpec& spec) {
+  const std::vector<std::string> jobs = spec.jobs();
+  return jobs.empty() || (jobs.size() == 1 && spec.job_tasks(jobs[0]).size() == 1);
+}
+
+std::optional<std::string> environment_text(const char* name) {
+  const char* const text = std::getenv(name);
+  if (text == nullptr) return std::nullopt;
+  return text;
+}
+
+void check_port(std::int64_t port, std::string_view option) {
+  COHORT_CHECK(port >= 1 && port <= 65535, ErrorCode::invalid_argument,
+               "[cluster.resolver] expected a port from 1 to 65535 for ", option, ", got ", port);
 }
 
 std::map<std::string, int> count_accelerators(const std::vector<std::string>& devices,

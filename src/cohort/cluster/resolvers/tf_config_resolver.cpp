@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -41,12 +40,12 @@ struct Document {
 };
 
 Document load() {
-  const char* text = std::getenv("TF_CONFIG");
-  if (text == nullptr) return {"TF_CONFIG", Json::object()};
+  const std::optional<std::string> text = internal::environment_text("TF_CONFIG");
+  if (!text) return {"TF_CONFIG", Json::object()};
   try {
-    return {"TF_CONFIG", Json::parse(text)};
+    return {"TF_CONFIG", Json::parse(*text)};
   } catch (const Json::exception& error) {
-    std::string got = quote(text);
+    std::string got = quote(*text);
     got.append(" (").append(error.what()).append(")");
     fail(ErrorCause::none, "TF_CONFIG", "a JSON object", got, kExample);
   }
@@ -118,9 +117,9 @@ void warn_of_conversion(const Document& index, std::int64_t number) {
   static Mutex mutex;
   static std::set<std::string>& warned = *new std::set<std::string>;
   const std::string value = index.value.dump();
-  const char* text = std::getenv("TF_CONFIG");
+  const std::string text = internal::environment_text("TF_CONFIG").value_or("");
   const Lock lock(mutex);
-  if (!warned.insert(text != nullptr ? text : "").second) return;
+  if (!warned.insert(text).second) return;
   log_warn("[cluster.tf_config] expected a whole number for ", index.name, ", got ", value,
            ", which is taken for ", number, " as tf does; ", kIndexRemedy);
 }
@@ -190,11 +189,6 @@ void check_not_sparse(const Document& root) {
                "TFJob, or write the cluster yourself");
 }
 
-bool is_one_task_at_most(const ClusterSpec& spec) {
-  const std::vector<std::string> jobs = spec.jobs();
-  return jobs.empty() || (jobs.size() == 1 && spec.job_tasks(jobs[0]).size() == 1);
-}
-
 }  // namespace
 
 TfConfigResolver::TfConfigResolver() : TfConfigResolver(Options()) {}
@@ -231,7 +225,7 @@ std::optional<std::string> TfConfigResolver::rpc_layer() const {
 std::string TfConfigResolver::master(const TaskQuery& query) const {
   if (const std::optional<std::string> session = optional_text("session_master")) return *session;
   const ClusterSpec spec = cluster_spec();
-  if (is_one_task_at_most(spec)) return "";
+  if (internal::is_one_task_at_most(spec)) return "";
   const std::optional<std::string> type = query.task_type ? query.task_type : task_type();
   const std::optional<std::int64_t> index = query.task_id ? query.task_id : task_id();
   COHORT_CHECK(type && index, ErrorCode::invalid_argument,
