@@ -117,7 +117,7 @@ TEST(StatusReport, JsonSaysWhyATaskDoesNotAnswer) {
   EXPECT_EQ(report["exit_code"], 69);
   EXPECT_EQ(report["missing"], json({"a chief"}));
   EXPECT_EQ(report["tasks"][0], json::parse(R"({"task": null, "address": "127.0.0.1:4001",
-    "state": "nobody_listens", "reason": "it is so", "health": null})"));
+    "state": "nobody_listens", "reason": "it is so", "health": null, "member": null})"));
 }
 
 TEST(StatusReport, TheTableFitsAHundredColumns) {
