@@ -96,8 +96,8 @@ class Model {
  private:
   std::vector<Variable> make(std::int64_t mib) {
     for (int i = 0; i < 8; ++i) {
-      variables_.push_back(local_variable("v" + std::to_string(i),
-                                          at::rand({mib * kMiB / (2 * 8 * 4 * 256), 256}, at::kFloat)));
+      variables_.push_back(local_variable(
+          "v" + std::to_string(i), at::rand({mib * kMiB / (2 * 8 * 4 * 256), 256}, at::kFloat)));
     }
     return variables_;
   }
@@ -192,8 +192,8 @@ class Server {
   }
   void push() {
     const at::Tensor ids = at::randint(rows_, {1000}, at::kLong);
-    rpc::Effect effect = internal::apply_effect({"adagrad", "adagrad", true}, {1e-3, 0, 0, 1e-10},
-                                                at::ones({1000, kWidth}));
+    rpc::Effect effect = internal::apply_effect({"adagrad", "adagrad", true},
+                                                {1e-3, 0, 0, 1e-10, 0}, at::ones({1000, kWidth}));
     effect.variable = 1;
     effect.row_ids = ids;
     store_.push({.id = {.number = ++number_}, .effects = {std::move(effect)}});

@@ -2,9 +2,12 @@
 #include "cohort/checkpoint/saved_folder.h"
 
 #include <ATen/core/TensorBody.h>
+#include <ATen/ops/empty.h>
 
 #include <algorithm>
 #include <utility>
+
+#include "cohort/core/kept_memory.h"
 
 namespace cohort::checkpoint {
 namespace {
@@ -15,6 +18,12 @@ at::Tensor plain(at::Tensor tensor) {
                         !tensor.is_conj() && !tensor.is_neg();
   if (is_plain) return tensor;
   return tensor.detach().cpu().resolve_conj().resolve_neg().contiguous();
+}
+
+// A copy that is filled at once, so that small pages would cost more than the copying.
+at::Tensor copy_of(const at::Tensor& tensor) {
+  at::Tensor copy = in_huge_pages(at::empty(tensor.sizes(), tensor.options()));
+  return copy.copy_(tensor);
 }
 
 // Whether nobody else can change it.
@@ -45,7 +54,7 @@ void SavedFolder::add(const std::string& name, const TensorSpec& spec, std::int6
                       at::Tensor rows) {
   const std::uint64_t bytes = rows.nbytes();
   thread_->reserve(bytes);
-  at::Tensor kept = is_own(rows) ? std::move(rows) : rows.clone();
+  at::Tensor kept = is_own(rows) ? std::move(rows) : copy_of(rows);
   thread_->add(bytes, [folder = folder_, name, spec, first_row, kept = std::move(kept)] {
     folder->write(name, spec, first_row, kept);
   });
@@ -56,7 +65,7 @@ void SavedFolder::append(const std::string& name, at::Tensor rows) {
   if (thread_ == nullptr) return folder_->append(name, tensor);
   const std::uint64_t bytes = tensor.nbytes();
   thread_->reserve(bytes);
-  at::Tensor kept = is_own(tensor) ? std::move(tensor) : tensor.clone();
+  at::Tensor kept = is_own(tensor) ? std::move(tensor) : copy_of(tensor);
   thread_->add(bytes,
                [folder = folder_, name, kept = std::move(kept)] { folder->append(name, kept); });
 }

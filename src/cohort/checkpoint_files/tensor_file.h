@@ -56,6 +56,7 @@ class TensorFile {
     bool is_growing = false;
   };
   void write_bytes(std::uint64_t offset, std::span<const std::byte> bytes);
+  void start_sync(std::uint64_t offset, std::uint64_t bytes) const;
   void move_data(std::uint64_t room);
   [[noreturn]] void fail(int code) const;
 
