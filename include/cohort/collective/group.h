@@ -36,7 +36,7 @@ enum class ReduceOp : std::uint8_t { sum, mean, max, min };
 // "sum", as in messages; "an unknown operation" for a number that is none.
 COHORT_API std::string_view name_of(ReduceOp op);
 
-// A ReduceOp, or its name in any letter case, "SUM". A value type.
+// A ReduceOp, or a name of tf in any letter case, "SUM" or "MEAN". A value type.
 class COHORT_API ReduceOpOrName {
  public:
   ReduceOpOrName(ReduceOp op) : op_(op) {}  // NOLINT: conversions are the point

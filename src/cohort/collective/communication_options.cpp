@@ -16,12 +16,11 @@ std::string upper(std::string_view name) {
 
 ReduceOp op_of(std::string_view name) {
   const std::string known = upper(name);
-  for (const ReduceOp op : {ReduceOp::sum, ReduceOp::mean, ReduceOp::max, ReduceOp::min})
-    if (known == upper(name_of(op))) return op;
-  internal::throw_error(ErrorCode::invalid_argument,
-                        "[strategy.reduce] expected the operation \"SUM\", \"MEAN\", \"MAX\" or "
-                        "\"MIN\", got \"",
-                        name, "\"");
+  if (known == "SUM") return ReduceOp::sum;
+  COHORT_CHECK(known == "MEAN", ErrorCode::invalid_argument,
+               "[strategy.reduce] expected the operation \"SUM\" or \"MEAN\", got \"", name,
+               "\"; the largest and the smallest value are ReduceOp::max and ReduceOp::min");
+  return ReduceOp::mean;
 }
 
 }  // namespace

@@ -113,6 +113,27 @@ TEST(TrainingLoop, GroupsOfParametersInRunAndFunction) {
   });
 }
 
+// Each worker updates a share of each variable, by the numbers of its group.
+TEST(TrainingLoop, GroupsOfParametersWithSharedOutSlots) {
+  const LoopStep step = [](const LoopNet& net, const Optimizer& optimizer, const at::Tensor& x) {
+    const at::Tensor loss = loop_loss(net, x);
+    optimizer.minimize(loss);
+    return loss.detach();
+  };
+  for (const bool is_traced : {false, true}) {
+    std::vector<Tensors> whole(2);
+    for (const bool shards : {false, true}) {
+      const auto errors = run_workers(2, {.replicas = 2, .shards = shards}, [&](auto& strategy) {
+        const auto own = static_cast<std::size_t>(strategy.worker());
+        const Tensors results = looped(strategy, step, is_traced);
+        if (shards) expect_equal_bits(results, whole[own], "tensor ");
+        if (!shards) whole[own] = results;
+      });
+      for (const auto& error : errors) EXPECT_EQ(text_of(error), "");
+    }
+  }
+}
+
 TEST(TrainingLoop, ClippingByTheGlobalNormInRunAndFunction) {
   expect_one_result([](const LoopNet& net, const Optimizer& optimizer, const at::Tensor& x) {
     const auto [clipped, norm] =

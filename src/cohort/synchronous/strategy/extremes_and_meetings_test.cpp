@@ -38,8 +38,8 @@ using Extremes = testing::TwoReplicas<MirroredStrategy>;
 TEST_F(Extremes, AreThoseOfEachElementAndKeepTheDtype) {
   const PerReplica<at::Tensor> reals({row({1, -2, 5}), row({3, -4, 5})});
   EXPECT_THAT(numbers(two_.reduce(ReduceOp::max, reals)), ElementsAre(3, -2, 5));
-  EXPECT_THAT(numbers(two_.reduce("min", reals)), ElementsAre(1, -4, 5));
-  EXPECT_EQ(number(two_.reduce("MAX", reals, 0)), 5);
+  EXPECT_THAT(numbers(two_.reduce(ReduceOp::min, reals)), ElementsAre(1, -4, 5));
+  EXPECT_EQ(number(two_.reduce(ReduceOp::max, reals, 0)), 5);
   const std::int64_t large = (std::int64_t{1} << 53) + 1;  // no float64
   const PerReplica<at::Tensor> whole({index({large, -3}), index({2, -large})});
   const at::Tensor largest = two_.reduce(ReduceOp::max, whole);
@@ -75,7 +75,7 @@ TEST_F(Extremes, AReplicaWithoutRowsLeavesThemToTheOthers) {
 TEST_F(Extremes, AllReplicasGetThemInRunAndInFunction) {
   const auto step = [](const at::Tensor& x) {
     const ReplicaContext& here = *get_replica_context();
-    return here.all_reduce(ReduceOp::max, x) * 10 + here.all_reduce("min", x);
+    return here.all_reduce(ReduceOp::max, x) * 10 + here.all_reduce(ReduceOp::min, x);
   };
   EXPECT_THAT(numbers_of(two_.run(step, values(1, 2))), ElementsAre(21, 21));
   auto traced = two_.function([&](at::Tensor x) { return step(x); });
@@ -89,6 +89,8 @@ TEST_F(Extremes, RefuseWhatHasNoneOfThem) {
   };
   EXPECT_THAT(refused(at::ones({2}, at::kComplexFloat)),
               throws_error(ErrorCode::invalid_argument, "order for ReduceOp::max, got complex64"));
+  EXPECT_THAT([&] { two_.reduce("max", values(1, 2)); },
+              throws_error(ErrorCode::invalid_argument, "\"MEAN\", got \"max\"; the largest"));
   EXPECT_THAT(refused(at::ones({2}, at::kBool)),
               throws_error(ErrorCode::invalid_argument, "got bool"));
   EXPECT_THAT(refused(at::ones({2}).to_sparse()),

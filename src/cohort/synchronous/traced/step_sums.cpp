@@ -79,7 +79,7 @@ class SumCall final : public StepCall {
                    "] expected gradients of the same variables in all replicas of a step of "
                    "function(), got ",
                    names_, " in replica 0 and ", other.names_, " in replica ", r,
-                   "; call run() for this step, or add zeros to the loss, as 0 * w.sum()");
+                   "; call run() in place of function(), or add zeros to the loss, as 0 * w.sum()");
     }
     return std::make_unique<JoinedSum>(home_, given_);
   }
