@@ -32,7 +32,7 @@ std::unique_ptr<cohort::Strategy> make_strategy(const std::string& name) {
 Dataset batches(const std::string& part, std::int64_t size) {
   const std::string stem = options["--data-dir"] + "/" + part + "-";
   return Dataset::idx({.images = stem + "images-idx3-ubyte", .labels = stem + "labels-idx1-ubyte"})
-      .shuffle(60'000, {.seed = 1})
+      .shuffle(part == "train" ? 60'000 : 1, {.seed = 1})  // 1: as they are
       .batch(size)
       .map([](at::Tensor image, at::Tensor label) {
         return std::tuple(image.to(torch::kFloat).div(255).flatten(1), label.to(torch::kLong));
@@ -72,6 +72,7 @@ Loop on_servers(cohort::ParameterServerStrategy& strategy, const Step& train, co
 
 int train(cohort::Strategy& strategy) {
   const cohort::StopSignals signals;
+  auto* const servers = dynamic_cast<cohort::ParameterServerStrategy*>(&strategy);
   torch::manual_seed(1);
   const Dataset data = batches("train", 64);
   const auto net = strategy.replicate([pixels = data.element_spec().fields[0].sizes->at(1)] {
@@ -80,15 +81,15 @@ int train(cohort::Strategy& strategy) {
   });
   const cohort::CosineDecay rate({.initial_learning_rate = 2e-3, .decay_steps = 1000});
   const cohort::Adam adam(net.parameters(), {.learning_rate = rate});
-  auto scope = strategy.scope();  // of the metrics, which add up over its replicas
+  const auto scope = strategy.scope();  // of the metrics, which add up over its replicas
   const cohort::metrics::Mean loss({.name = "loss"}), val_loss({.name = "val_loss"});
   const cohort::metrics::Accuracy accuracy;
-  scope.exit();
   const auto step = [&](const Nest& batch) {
     const at::Tensor x = batch.items()[0].tensor(), y = batch.items()[1].tensor();
     const at::Tensor losses =
         torch::cross_entropy_loss(net->forward(x), y, {}, at::Reduction::None);
-    const auto gradients = adam.compute_gradients(cohort::average_loss(losses));
+    const auto mean = servers ? losses.mean() : cohort::average_loss(losses);  // over all replicas
+    const auto gradients = adam.compute_gradients(mean);
     adam.apply_gradients(cohort::clip_by_global_norm(gradients, 1.0).gradients);
     loss.update(losses.detach());
   };
@@ -103,7 +104,6 @@ int train(cohort::Strategy& strategy) {
   cohort::Checkpoint checkpoint(strategy);
   checkpoint.add("epoch", epoch)
       .add("stopping", {[&] { return stopping.save(); }, [&](auto& s) { stopping.restore(s); }});
-  auto* servers = dynamic_cast<cohort::ParameterServerStrategy*>(&strategy);
   const auto [next_step, validation] =
       servers ? on_servers(*servers, step, check) : on_replicas(strategy, step, check, checkpoint);
   cohort::CheckpointManager manager(checkpoint, options["--run-dir"] + "/checkpoints");

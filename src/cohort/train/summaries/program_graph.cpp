@@ -146,6 +146,7 @@ class GraphReader {
       if (end == std::string_view::npos || begin >= end) refuse_line(line);
       node = &add(text.substr(begin + 1, end - begin - 1), "variable", text);
       variables_.push_back(node->name());
+      variable_nodes_.emplace(text.substr(begin + 1, end - begin - 1), node->name());
       spec = end + 1;
     } else {
       refuse_line(line);
@@ -186,6 +187,15 @@ class GraphReader {
 
   void use_changed_variable(std::string_view op, std::string_view arguments,
                             proto::NodeDef& node) const {
+    // Replicas change variables in a call: cohort::call("assign_add(model/w)", 0, [%4]).
+    if (op == "cohort::call") {
+      const std::size_t open = arguments.find('('), close = arguments.find(")\"");
+      if (open >= close || close == std::string_view::npos) return;
+      const auto found =
+          variable_nodes_.find(std::string(arguments.substr(open + 1, close - open - 1)));
+      if (found != variable_nodes_.end()) node.add_input(found->second);
+      return;
+    }
     if (std::find(kChangesVariable.begin(), kChangesVariable.end(), op) == kChangesVariable.end())
       return;
     for (const std::string_view argument : parts_between_commas(arguments)) {
@@ -213,8 +223,9 @@ class GraphReader {
 
   proto::GraphDef graph_;
   std::set<std::string> names_;
-  std::vector<std::string> variables_;           // names of nodes, by number
-  std::map<std::int64_t, std::string> made_by_;  // by value: "mm_3", or "topk_4:1"
+  std::vector<std::string> variables_;                 // names of nodes, by number
+  std::map<std::string, std::string> variable_nodes_;  // and by name
+  std::map<std::int64_t, std::string> made_by_;        // by value: "mm_3", or "topk_4:1"
   bool has_end_ = false;
 };
 
