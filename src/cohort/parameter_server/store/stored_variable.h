@@ -8,8 +8,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
@@ -90,9 +92,9 @@ class StoredVariable {
   struct Cut;
   bool keep_replaced(const internal::Effect& effect, const variable::UpdateRule* rule, bool must)
       COHORT_REQUIRES(mutex_);
-  // Copies of rows of the cut, in memory like this column's tensor.
-  at::Tensor rows_of_cut(std::size_t column, const at::Tensor& like, std::int64_t first,
-                         std::int64_t count) const COHORT_REQUIRES(mutex_);
+  using RowsOfColumns = std::vector<std::pair<std::size_t, at::Tensor>>;  // by column of the cut
+  rpc::StateOfRange range_of_cut(const rpc::StateRange& range, bool has_slots,
+                                 RowsOfColumns& columns) const COHORT_REQUIRES(mutex_);
   // A buffer with the value's spec to which nothing else refers; its content is arbitrary.
   at::Tensor take_spare() COHORT_REQUIRES(mutex_);
   void keep_spare(at::Tensor spare) COHORT_REQUIRES(mutex_);

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -14,6 +15,8 @@ namespace cohort::parameter_server {
 namespace {
 
 constexpr int kAnyShift = 30;
+// An update waits as long as copying so much of the values takes.
+constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 std::size_t row_bytes_of(const at::Tensor& tensor, std::int64_t rows) {
   return rows == 0 ? 0 : tensor.nbytes() / static_cast<std::size_t>(rows);
@@ -81,36 +84,66 @@ bool StoredVariable::keep_for_cut(const internal::Effect& effect,
          keep_replaced(effect, rule, /*must=*/false);
 }
 
-at::Tensor StoredVariable::rows_of_cut(std::size_t column, const at::Tensor& like,
-                                       std::int64_t first, std::int64_t count) const {
-  std::vector<std::int64_t> sizes = like.sizes().vec();
-  if (!sizes.empty()) sizes.front() = count;
-  const at::Tensor rows = rpc::pooled_tensor(sizes, like.scalar_type());
-  cut_->rows.copy(column, first, count, static_cast<std::byte*>(rows.data_ptr()));
-  return rows;
-}
-
-rpc::StateOfRange StoredVariable::export_cut(const rpc::StateRange& range, bool has_slots) {
-  check_range(range);
-  const Lock lock(mutex_);
-  COHORT_CHECK(cut_ != nullptr, ErrorCode::aborted,
-               "[server.export_state] expected a variable that was there at the cut, got '", name_,
-               "', which was made later");
-  const std::int64_t first = range.first_row;
+// The state of a range, whose rows are still to be copied into the tensors of `columns`.
+rpc::StateOfRange StoredVariable::range_of_cut(const rpc::StateRange& range, bool has_slots,
+                                               RowsOfColumns& columns) const {
+  cut_->rows.check_export(range.first_row, name_);
   const std::int64_t count = range.is_whole() ? cut_->rows.rows() : range.rows;
-  cut_->rows.check_export(first, name_);
-  rpc::StateOfRange state{.range = range,
-                          .version = cut_->version,
-                          .value = rows_of_cut(0, state_.value(), first, count)};
+  const auto memory_like = [&](std::size_t column, const at::Tensor& like) {
+    std::vector<std::int64_t> sizes = like.sizes().vec();
+    if (!sizes.empty()) sizes.front() = count;
+    columns.emplace_back(column, rpc::pooled_tensor(sizes, like.scalar_type()));
+    return columns.back().second;
+  };
+  rpc::StateOfRange state{
+      .range = range, .version = cut_->version, .value = memory_like(0, state_.value())};
   if (has_slots) state.slots = cut_->slots;
   for (std::size_t i = 0; i < state.slots.size(); ++i) {
     std::vector<at::Tensor>& tensors = state.slots[i].tensors;
     for (std::size_t k = 0; k < tensors.size(); ++k) {
       const std::size_t column = cut_->columns[i][k];
-      if (column > 0) tensors[k] = rows_of_cut(column, tensors[k], first, count);
+      if (column > 0) tensors[k] = memory_like(column, tensors[k]);
     }
   }
-  cut_->rows.note_export(first + count);
+  return state;
+}
+
+// Copies some rows at a time, so that updates do not wait for all of them.
+rpc::StateOfRange StoredVariable::export_cut(const rpc::StateRange& range, bool has_slots) {
+  check_range(range);
+  RowsOfColumns columns;
+  rpc::StateOfRange state;
+  std::shared_ptr<CutMemory> memory;  // tells this cut from a later one
+  std::int64_t count = 0;
+  {
+    const Lock lock(mutex_);
+    COHORT_CHECK(cut_ != nullptr, ErrorCode::aborted,
+                 "[server.export_state] expected a variable that was there at the cut, got '",
+                 name_, "', which was made later");
+    state = range_of_cut(range, has_slots, columns);
+    memory = cut_->memory;
+    count = range.is_whole() ? cut_->rows.rows() : range.rows;
+  }
+  const std::size_t row_bytes = row_bytes_of(state.value, count);
+  const auto rows_max =
+      static_cast<std::int64_t>(kPieceBytes / std::max<std::size_t>(1, row_bytes) + 1);
+  std::int64_t done = 0;
+  do {
+    const std::int64_t rows = std::min(rows_max, count - done);
+    const Lock lock(mutex_);
+    COHORT_CHECK(cut_ != nullptr && cut_->memory == memory, ErrorCode::aborted,
+                 "[server.export_state] expected a cut that stays during its export, got its end "
+                 "(variable '",
+                 name_, "'); save again");
+    for (const auto& [column, tensor] : columns) {
+      const std::size_t bytes = row_bytes_of(tensor, count);
+      cut_->rows.copy(
+          column, range.first_row + done, rows,
+          static_cast<std::byte*>(tensor.data_ptr()) + static_cast<std::size_t>(done) * bytes);
+    }
+    done += rows;
+    cut_->rows.note_export(range.first_row + done);
+  } while (done < count);
   return state;
 }
 
