@@ -36,6 +36,8 @@
 
 namespace cohort {
 
+class PerWorkerDataset;  // cohort/coordinator/cluster_coordinator.h
+
 namespace checkpoint {
 class Contents;     // checkpoint/contents.h
 class PendingSave;  // checkpoint/pending_save.h
@@ -103,6 +105,12 @@ class COHORT_API Checkpoint {
   // The number of the next pass: for a program that saves between two passes.
   Checkpoint& add(std::string name, const DistributedDataset& dataset);
   Checkpoint& add(std::string name, Iterator& iterator);
+  // The position in the pass that an epoch of the coordinator makes, and else the number of the
+  // next pass. After read() the next run_epoch() or begin_epoch() uses the elements that the saved
+  // values had not seen, each once. It may be saved between two steps, as in EpochOptions::on_step.
+  // The number of workers must be the same, unless it was saved between two passes
+  // (PerWorkerDataset::restore()). A copy of the dataset is kept, which keeps its coordinator.
+  Checkpoint& add(std::string name, const PerWorkerDataset& dataset);
   // A number or text of the program.
   Checkpoint& add(std::string name, std::int64_t& value);
   Checkpoint& add(std::string name, double& value);
@@ -121,8 +129,8 @@ class COHORT_API Checkpoint {
 
   // Writes a folder with all of it (tf's write()), which appears whole or not at all: an old one of
   // this name stays until then. `step`: for Restored::step. On parameter servers no closure begins
-  // until those that run have ended and the moment is marked; then they go on. No other thread may
-  // update variables in this call.
+  // until those that run, and the steps of epochs that wait, have ended and the moment is marked;
+  // then they go on. No other thread may update variables in this call.
   // Throws failed_precondition in a replica or a step; deadline_exceeded for a closure that does
   // not end; aborted if updates have waited for the files for too long
   // (docs/guide/checkpoints.md); invalid_argument for a value that cannot be saved, such as a

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cohort/checkpoint/contents.h"
+#include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/core/error.h"
 #include "cohort/core/spelling.h"
 
@@ -85,6 +86,15 @@ Checkpoint& Checkpoint::add(std::string name, const DistributedDataset& dataset)
                          dataset.set_next_pass(json.get<std::uint64_t>());
                        }};
   contents_->add(std::move(name), std::move(state));
+  return *this;
+}
+
+Checkpoint& Checkpoint::add(std::string name, const PerWorkerDataset& dataset) {
+  contents_->add(
+      std::move(name),
+      checkpoint::SavedPosition{
+          .save = [dataset] { return dataset.save(); },
+          .restore = [dataset](std::span<const std::byte> bytes) { dataset.restore(bytes); }});
   return *this;
 }
 

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "cohort/coordinator/held_epochs.h"
 #include "cohort/coordinator/open_closures.h"
 #include "cohort/core/error.h"
 #include "cohort/function/trace.h"
@@ -124,12 +125,26 @@ std::vector<Variable> Contents::all_variables() const {
   return all;
 }
 
-void Contents::check_use(std::string_view call) const {
+namespace {
+
+void check_place(std::string_view call) {
   COHORT_CHECK(variable::ReplicaCount::current() == 1 && function::Trace::current() == nullptr,
                ErrorCode::failed_precondition, "[checkpoint.", call,
                "] expected a call outside of run() and of steps, got one inside; make it between "
                "two runs");
-  if (call == "read") check_no_closures(strategy_, call);
+}
+
+}  // namespace
+
+void Contents::check_use(std::string_view call) const {
+  check_place(call);
+  check_no_closures(strategy_, call);
+}
+
+std::shared_ptr<void> Contents::hold_epochs(std::string_view call) const {
+  check_place(call);
+  const auto* const on_servers = dynamic_cast<const ParameterServerStrategy*>(strategy_);
+  return on_servers == nullptr ? nullptr : coordinator::hold_epochs(*on_servers);
 }
 
 std::vector<std::shared_ptr<AttachedState>> states_of(const internal::StrategyVariables& parts,

@@ -45,8 +45,11 @@ class Contents {
                                                std::uint64_t bytes_max,
                                                const std::function<void()>& then) const;
   Restored read(const std::string& path, const RestoreOptions& options) const;
-  // Throws failed_precondition where a checkpoint can be neither saved nor restored now.
+  // Throws failed_precondition where a checkpoint cannot be restored now.
   void check_use(std::string_view call) const;
+  // The same before a save, during which closures may run. Until the result is destroyed, no epoch
+  // makes a step.
+  std::shared_ptr<void> hold_epochs(std::string_view call) const;
   // Who makes the strategy's variables, and knows its workers; one without variables if there is no
   // strategy.
   const internal::StrategyVariables& parts() const;

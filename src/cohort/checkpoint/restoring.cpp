@@ -213,6 +213,13 @@ class Restoring {
 
   void restore() {
     const c10::NoGradGuard no_grad;
+    // First, as they may be refused.
+    for (const auto& [name, position] : contents_.positions_) {
+      const auto saved = manifest_.positions.find(name);
+      if (saved == manifest_.positions.end()) continue;
+      position.restore(bytes_of_tensor(fetch({saved->second}).at(0)));
+      result_.used.push_back(name);
+    }
     for (const auto& [variable, saved] : of_variables_) {
       saved->is_table() ? restore_table(variable, *saved) : restore_variable(variable, *saved);
       result_.used.push_back(saved->name);
@@ -225,12 +232,6 @@ class Restoring {
     for (const auto& [state, saved] : of_states_) {
       state->load(bytes_of_tensor(fetch({saved->tensor}).at(0)));
       result_.used.push_back(saved->key);
-    }
-    for (const auto& [name, position] : contents_.positions_) {
-      const auto saved = manifest_.positions.find(name);
-      if (saved == manifest_.positions.end()) continue;
-      position.restore(bytes_of_tensor(fetch({saved->second}).at(0)));
-      result_.used.push_back(name);
     }
     for (const auto& [name, value] : contents_.values_) {
       const auto saved = manifest_.values.find(name);

@@ -196,13 +196,14 @@ class Saving {
 };
 
 void Contents::write(const std::string& path, std::int64_t step) const {
-  check_use("write");
+  std::shared_ptr<void> hold = hold_epochs("write");
   Saving saving(*this, step, kServerBytesMax);
   saving.gather(*this);
   parts().home()->write_file([&](const VariableHome::FileTurn& turn) {
     const auto files = std::make_shared<FolderWriter>(path, saving.header_room(*this));
     SavedFolder folder(files);
     saving.capture(*this, folder);
+    hold.reset();
     files->commit(saving.finish(folder), turn.check);
   });
 }
@@ -210,7 +211,7 @@ void Contents::write(const std::string& path, std::int64_t step) const {
 std::unique_ptr<BackgroundWrite> Contents::begin_write(const std::string& path, std::int64_t step,
                                                        std::uint64_t bytes_max,
                                                        const std::function<void()>& then) const {
-  check_use("save");
+  const std::shared_ptr<void> hold = hold_epochs("save");
   const auto saving = std::make_shared<Saving>(*this, step, bytes_max);
   saving->gather(*this);
   std::unique_ptr<BackgroundWrite> writing;

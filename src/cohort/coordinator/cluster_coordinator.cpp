@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include "cohort/coordinator/functions/scheduled_arguments.h"
+#include "cohort/coordinator/held_epochs.h"
 #include "cohort/coordinator/open_closures.h"
 #include "cohort/coordinator/runtime/coordinator_options.h"
 #include "cohort/coordinator/runtime/runtime.h"
@@ -24,17 +25,14 @@ IteratorHandle::~IteratorHandle() {
 
 using coordinator::Runtime;
 
-std::size_t coordinator::open_closures_of(const ParameterServerStrategy& strategy) {
-  CoordinatorLease& lease = strategy.home()->coordinator_lease();
-  std::shared_ptr<void> runtime;
-  {
-    const Lock lock(lease.mutex);
-    runtime = lease.coordinator.lock();
-  }
-  return runtime == nullptr ? 0 : std::static_pointer_cast<Runtime>(runtime)->pending_count();
-}
-
 namespace {
+
+// That of the strategy's coordinator; nullptr if there is none.
+std::shared_ptr<Runtime> runtime_of(const ParameterServerStrategy& strategy) {
+  CoordinatorLease& lease = strategy.home()->coordinator_lease();
+  const Lock lock(lease.mutex);
+  return std::static_pointer_cast<Runtime>(lease.coordinator.lock());
+}
 
 // The last handle stops the runtime on its thread, even if others still refer to it. The deleter
 // then drops the home and the runtime itself, since the strategy's weak reference keeps the deleter
@@ -80,6 +78,16 @@ std::vector<Dataset> datasets_of(const ClusterCoordinator& coordinator,
 }
 
 }  // namespace
+
+std::size_t coordinator::open_closures_of(const ParameterServerStrategy& strategy) {
+  const std::shared_ptr<Runtime> runtime = runtime_of(strategy);
+  return runtime == nullptr ? 0 : runtime->pending_count();
+}
+
+std::shared_ptr<void> coordinator::hold_epochs(const ParameterServerStrategy& strategy) {
+  const std::shared_ptr<Runtime> runtime = runtime_of(strategy);
+  return runtime == nullptr ? nullptr : runtime->hold_epochs();
+}
 
 ClusterCoordinator::ClusterCoordinator(ParameterServerStrategy& strategy,
                                        CoordinatorOptions options) {
@@ -210,6 +218,11 @@ PerWorkerDataset::PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> 
     : datasets_(std::move(datasets)), runtime_(std::move(runtime)) {}
 
 const ElementSpec& PerWorkerDataset::element_spec() const { return datasets_->spec(); }
+
+Bytes PerWorkerDataset::save() const { return runtime_->save_position(*datasets_); }
+void PerWorkerDataset::restore(std::span<const std::byte> position) const {
+  runtime_->restore_position(*datasets_, position);
+}
 
 PerWorkerIterator PerWorkerDataset::iterator() const {
   return PerWorkerIterator(runtime_->create_iterator(datasets_));

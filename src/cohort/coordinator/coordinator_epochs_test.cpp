@@ -146,15 +146,15 @@ TEST_F(CoordinatorEpochsTest, PassesOverADatasetAreCountedWhateverIsUsedInBetwee
   const auto first = runtime->datasets().distribute(train);
   std::vector<Dataset> others;
   for (std::uint64_t epoch = 0; epoch < 6; ++epoch) {
-    EXPECT_EQ(runtime->datasets().distribute(train)->begin_epoch(), epoch);
+    EXPECT_EQ(runtime->datasets().distribute(train)->passes().begin().number, epoch);
     runtime->datasets().distribute(others.emplace_back(Dataset::range(9)));
   }
   EXPECT_EQ(runtime->datasets().distribute(train), first) << "what is in use is kept";
   for (int i = 0; i < 6; ++i)
     runtime->datasets().distribute(others.emplace_back(Dataset::range(9)));
   EXPECT_NE(runtime->datasets().distribute(train), first);
-  EXPECT_EQ(runtime->datasets().distribute(train)->begin_epoch(), 6U);
-  EXPECT_EQ(first->begin_epoch(), 7U) << "as the user may have kept it";
+  EXPECT_EQ(runtime->datasets().distribute(train)->passes().begin().number, 6U);
+  EXPECT_EQ(first->passes().begin().number, 7U) << "as the user may have kept it";
 }
 
 class EpochsOfOneWorkerTest : public CoordinatorEpochsTest {

@@ -33,17 +33,16 @@ std::shared_ptr<WorkerDatasets> DistributedDatasets::find(const Dataset& dataset
   return kept_.back().second;
 }
 
-// The counter outlives the kept parts: otherwise the shuffle order would start again with the first
-// pass.
-std::shared_ptr<EpochCounter> DistributedDatasets::epoch_counter(const Dataset& dataset) {
+// They outlive the kept parts: otherwise the shuffle order would start again with the first pass.
+std::shared_ptr<Passes> DistributedDatasets::passes_of(const Dataset& dataset) {
   const Lock lock(mutex_);
-  std::erase_if(epoch_counters_, [](const auto& known) { return known.first.expired(); });
-  for (const auto& [node, counter] : epoch_counters_) {
+  std::erase_if(passes_, [](const auto& known) { return known.first.expired(); });
+  for (const auto& [node, passes] : passes_) {
     // Compares without lock(), which could make this thread destroy the last copy of the user's
     // objects.
-    if (!node.owner_before(dataset.node()) && !dataset.node().owner_before(node)) return counter;
+    if (!node.owner_before(dataset.node()) && !dataset.node().owner_before(node)) return passes;
   }
-  return epoch_counters_.emplace_back(dataset.node(), std::make_shared<EpochCounter>(0)).second;
+  return passes_.emplace_back(dataset.node(), std::make_shared<Passes>()).second;
 }
 
 std::vector<Dataset> DistributedDatasets::parts_of(const Dataset& dataset) const {
@@ -63,7 +62,7 @@ std::shared_ptr<WorkerDatasets> DistributedDatasets::distribute(const Dataset& d
     if (auto known = find(dataset)) return known;
   }
   const std::vector<Dataset> parts = parts_of(dataset);
-  auto datasets = std::make_shared<WorkerDatasets>(parts, shapes_max_, epoch_counter(dataset));
+  auto datasets = std::make_shared<WorkerDatasets>(parts, shapes_max_, passes_of(dataset));
   // Destroyed after the lock is released.
   std::optional<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> oldest;
   const Lock lock(mutex_);

@@ -31,7 +31,7 @@ class DistributedDatasets {
 
  private:
   std::shared_ptr<WorkerDatasets> find(const Dataset& dataset) COHORT_REQUIRES(mutex_);
-  std::shared_ptr<EpochCounter> epoch_counter(const Dataset& dataset);
+  std::shared_ptr<Passes> passes_of(const Dataset& dataset);
   std::vector<Dataset> parts_of(const Dataset& dataset) const;
 
   const std::uint32_t num_workers_;
@@ -40,8 +40,8 @@ class DistributedDatasets {
   // In the order of their last use, the latest last.
   std::vector<std::pair<Dataset, std::shared_ptr<WorkerDatasets>>> kept_ COHORT_GUARDED_BY(mutex_);
   // For all distributed datasets that the user still has.
-  std::vector<std::pair<std::weak_ptr<const data::Node>, std::shared_ptr<EpochCounter>>>
-      epoch_counters_ COHORT_GUARDED_BY(mutex_);
+  std::vector<std::pair<std::weak_ptr<const data::Node>, std::shared_ptr<Passes>>> passes_
+      COHORT_GUARDED_BY(mutex_);
   bool has_warned_of_whole_ COHORT_GUARDED_BY(mutex_) = false;
 };
 

@@ -55,12 +55,15 @@ class IteratorHandle final : public Handle {
  public:
   // How the workers use their datasets.
   struct Use {
-    std::optional<std::uint64_t> epoch = {};  // the pass over the data to which it belongs
-    bool is_value = false;                    // a per-worker value: the first element alone
+    std::optional<Pass> pass = {};  // of an epoch, to which it belongs
+    bool is_value = false;          // a per-worker value: the first element alone
   };
   IteratorHandle(std::uint64_t id, std::shared_ptr<WorkerDatasets> datasets, const Use& use,
                  std::weak_ptr<Runtime> runtime)
-      : id_(id), datasets_(std::move(datasets)), use_(use), runtime_(std::move(runtime)) {}
+      : id_(id), datasets_(std::move(datasets)), use_(use), runtime_(std::move(runtime)) {
+    for (std::size_t i = 0; use.pass && i < use.pass->files.size(); ++i)
+      files_->note(static_cast<std::uint32_t>(i), use.pass->files[i]);
+  }
   ~IteratorHandle() override;
   IteratorHandle(const IteratorHandle&) = delete;
   IteratorHandle& operator=(const IteratorHandle&) = delete;
@@ -76,12 +79,16 @@ class IteratorHandle final : public Handle {
   const std::shared_ptr<WorkerDatasets>& shared_datasets() const { return datasets_; }
   // The files that the workers have read; only for an epoch's iterator.
   const std::shared_ptr<WorkerFiles>& files() const { return files_; }
+  // The seed of its datasets' random numbers.
+  std::uint64_t seed(std::uint64_t job_seed) const {
+    return use_.pass && use_.pass->was_begun() ? use_.pass->seed : mix_seed(job_seed, id_);
+  }
   // The worker's part of the iterator, with the programs that exist by now.
   rpc::IteratorSpec spec_for(std::uint32_t worker, std::uint64_t job_seed) const {
     return {.id = id_,
             .dataset = datasets_->bytes_of(worker),
-            .seed = mix_seed(job_seed, id_),
-            .epoch = use_.epoch,
+            .seed = seed(job_seed),
+            .epoch = use_.pass ? std::optional(use_.pass->number) : std::nullopt,
             .files = files_->of(worker),
             .is_value = use_.is_value};
   }

@@ -32,10 +32,10 @@ std::int64_t known_cardinality(const Dataset& dataset) {
 }  // namespace
 
 WorkerDatasets::WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
-                               std::shared_ptr<EpochCounter> epochs)
+                               std::shared_ptr<Passes> passes)
     : datasets_(data::ship_to_workers(datasets)),
       spec_(std::make_shared<const ElementSpec>(datasets.front().element_spec())),
-      epochs_(std::move(epochs)),
+      passes_(std::move(passes)),
       shapes_max_(shapes_max) {
   for (const Dataset& dataset : datasets) {
     cardinalities_.push_back(known_cardinality(dataset));

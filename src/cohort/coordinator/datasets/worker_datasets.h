@@ -3,7 +3,6 @@
 // their functions that are traced while workers run them.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "cohort/coordinator/datasets/passes.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
@@ -21,17 +21,14 @@
 
 namespace cohort::coordinator {
 
-// Counts the passes over one dataset, each of which shuffles in a different order.
-using EpochCounter = std::atomic<std::uint64_t>;
-
 // Holds the datasets, and so their functions. Thread-safe.
 class WorkerDatasets {
  public:
   // Ships `datasets`: one for each worker, or one for all. `shapes_max`:
-  // CoordinatorOptions::max_traces_per_dataset_function. `epochs` is shared by all objects for the
+  // CoordinatorOptions::max_traces_per_dataset_function. `passes` are shared by all objects for the
   // same dataset.
   WorkerDatasets(const std::vector<Dataset>& datasets, std::size_t shapes_max,
-                 std::shared_ptr<EpochCounter> epochs = std::make_shared<EpochCounter>(0));
+                 std::shared_ptr<Passes> passes = std::make_shared<Passes>());
 
   const ElementSpec& spec() const { return *spec_; }
   const std::shared_ptr<const ElementSpec>& shared_spec() const { return spec_; }
@@ -44,8 +41,7 @@ class WorkerDatasets {
   const std::string& changing_order() const { return changing_order_; }
   // Whether every worker has the same whole dataset.
   bool are_all_alike() const;
-  // Starts a pass and returns its number.
-  std::uint64_t begin_epoch() { return (*epochs_)++; }
+  Passes& passes() const { return *passes_; }
 
   // For data::load_shipped(), with the programs made so far.
   Bytes bytes_of(std::uint32_t worker) const;
@@ -82,7 +78,7 @@ class WorkerDatasets {
   const std::shared_ptr<const ElementSpec> spec_;
   std::vector<std::int64_t> cardinalities_;
   std::string changing_order_;
-  const std::shared_ptr<EpochCounter> epochs_;
+  const std::shared_ptr<Passes> passes_;
   const std::size_t shapes_max_;
   Mutex tracing_;  // one trace at a time, so that none is made twice
   mutable Mutex mutex_;

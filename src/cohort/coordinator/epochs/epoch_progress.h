@@ -20,6 +20,10 @@ class EpochProgress {
   explicit EpochProgress(std::size_t workers) : workers_(workers) {}
   std::size_t num_workers() const { return workers_.size(); }
 
+  // The worker's first steps were made by another process.
+  void begin_after(std::size_t worker, std::uint64_t steps) {
+    workers_[worker].next = workers_[worker].run = workers_[worker].run_bound = steps;
+  }
   // The cardinality of the worker's data: one more step than that is scheduled, to find the end.
   void expect(std::size_t worker, std::uint64_t elements) { workers_[worker].expected = elements; }
   // Whether another step should be scheduled if at most `open_max` may be open.
@@ -57,6 +61,10 @@ class EpochProgress {
   // Whether a step of the worker was scheduled.
   bool has_begun(std::size_t worker) const { return workers_[worker].next > 0; }
   std::vector<std::uint64_t> steps() const;
+  // Whether no step of the worker has run that comes after one that has not.
+  bool is_without_gap(std::size_t worker) const {
+    return workers_[worker].run == workers_[worker].run_bound;
+  }
   // Returns data_loss, naming the worker, if a worker's data was read again and ended at a
   // different position.
   std::optional<Error> contradiction() const;

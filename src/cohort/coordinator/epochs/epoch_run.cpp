@@ -54,6 +54,13 @@ void OpenEpochs::check_orders(std::uint32_t worker) {
   }
 }
 
+std::vector<std::shared_ptr<EpochRun>> OpenEpochs::open() const {
+  std::vector<std::shared_ptr<EpochRun>> all;
+  for (const std::weak_ptr<EpochRun>& weak : epochs_)
+    if (auto epoch = weak.lock(); epoch && !epoch->is_over) all.push_back(std::move(epoch));
+  return all;
+}
+
 bool OpenEpochs::wait_for(std::uint32_t worker) const {
   return std::any_of(epochs_.begin(), epochs_.end(), [&](const auto& weak) {
     const std::shared_ptr<EpochRun> epoch = weak.lock();

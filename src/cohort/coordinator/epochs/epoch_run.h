@@ -29,6 +29,8 @@ struct EpochRun {
   const std::vector<Nest> arguments;  // the iterator is the first; nobody writes to the tensors
   const std::string changing_order;   // why elements may change their order; empty: they do not
   const std::shared_ptr<WorkerFiles> files;  // shared with the iterator
+  const std::uint64_t pass = 0;              // its number
+  const std::uint64_t seed = 0;              // of the dataset's random numbers
   internal::EpochProgress progress;
   std::deque<EpochStep> finished = {};  // steps that next() has not returned yet
   std::optional<Error> error = {};      // of the first step that failed
@@ -46,11 +48,18 @@ class OpenEpochs {
   // Checks the order of each epoch, since the worker was lost and may draw its elements again from
   // the beginning.
   void check_orders(std::uint32_t worker);
+  // Those that have not ended. Do not destroy the last copy of one under the lock.
+  std::vector<std::shared_ptr<EpochRun>> open() const;
   // Whether an epoch waits for the worker, because no other worker has its part of the data.
   bool wait_for(std::uint32_t worker) const;
+  // Between these two calls no steps are scheduled.
+  void hold() { ++holds_; }
+  void release() { --holds_; }
+  bool are_held() const { return holds_ > 0; }
 
  private:
   std::vector<std::weak_ptr<EpochRun>> epochs_;
+  int holds_ = 0;
 };
 
 // The error of a call for an epoch that has ended with an error.

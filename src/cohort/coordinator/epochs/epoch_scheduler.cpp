@@ -56,19 +56,25 @@ void check_epoch(const Function& fn, const WorkerDatasets& datasets, std::size_t
   check_finite_data(datasets);
 }
 
-std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const WorkerDatasets& datasets,
-                                                const std::shared_ptr<WorkerFiles>& files,
+std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const IteratorHandle& iterator,
+                                                const Pass& pass,
                                                 const std::vector<Nest>& arguments) {
+  const WorkerDatasets& datasets = iterator.datasets();
   const std::uint32_t workers = context_.connection.num_workers();
-  auto epoch = std::make_shared<EpochRun>(EpochRun{.function = fn,
-                                                   .arguments = private_arguments(arguments),
-                                                   .changing_order = datasets.changing_order(),
-                                                   .files = files,
-                                                   .progress = internal::EpochProgress(workers)});
+  auto epoch =
+      std::make_shared<EpochRun>(EpochRun{.function = fn,
+                                          .arguments = private_arguments(arguments),
+                                          .changing_order = datasets.changing_order(),
+                                          .files = iterator.files(),
+                                          .pass = pass.number,
+                                          .seed = iterator.seed(context_.connection.options().seed),
+                                          .progress = internal::EpochProgress(workers)});
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
     const std::int64_t elements = datasets.cardinality_of(worker);
     if (elements >= 0) epoch->progress.expect(worker, static_cast<std::uint64_t>(elements));
+    if (pass.was_begun()) epoch->progress.begin_after(worker, pass.steps.at(worker));
   }
+  datasets.passes().note_run(epoch);
   const RuntimeLock lock(context_);
   epochs_.add(epoch);
   return epoch;
@@ -85,7 +91,8 @@ std::size_t EpochScheduler::open_steps_max(const EpochRun& epoch, std::uint32_t 
 std::optional<EpochStep> EpochScheduler::take_finished(EpochRun& epoch, bool& wants_steps) {
   const RuntimeLock lock(context_);
   wants_steps = false;
-  if (!epoch.is_over && !epoch.error && epoch.finished.size() < kFinishedMax) {
+  const bool may_send = !epoch.is_over && !epoch.error && !epochs_.are_held();
+  if (may_send && epoch.finished.size() < kFinishedMax) {
     for (std::uint32_t i = 0; i < epoch.progress.num_workers(); ++i)
       wants_steps =
           wants_steps || epoch.progress.wants_step(i, open_steps_max(epoch, i) / kStepsAhead + 1);
@@ -125,7 +132,7 @@ Verdict EpochScheduler::ask_for_step(const std::shared_ptr<EpochRun>& epoch,
   const bool has_rest = epoch->has_no_rate && epoch->progress.has_open();
   if (epoch->error && !has_rest) return {};
   if (scheduler_.queue().has_waiting_for_program()) return {Verdict::Kind::trace, {}};
-  const bool may_put = step != nullptr && !epoch->error;
+  const bool may_put = step != nullptr && !epoch->error && !epochs_.are_held();
   if (may_put) epoch->has_schedule = step->varies_with_updates();
   for (std::uint32_t worker = 0; may_put && worker < epoch->progress.num_workers(); ++worker) {
     while (epoch->progress.wants_step(worker, open_steps_max(*epoch, worker))) {
@@ -175,6 +182,40 @@ std::optional<EpochStep> EpochScheduler::end_of(EpochRun& epoch) {
   scheduler_.flush();
   if (error) throw *error;
   return std::nullopt;
+}
+
+void EpochScheduler::hold() {
+  std::vector<std::shared_ptr<EpochRun>> open;
+  {
+    const RuntimeLock lock(context_);
+    epochs_.hold();
+    open = epochs_.open();
+  }
+  try {
+    for (const std::shared_ptr<EpochRun>& epoch : open) {
+      callers_.settle({.call = "save", .epoch = epoch.get()},
+                      [&](Actions&) COHORT_REQUIRES(runtime_lock) -> Verdict {
+                        context_.check_running("save");
+                        const bool has_failed = epoch->error || scheduler_.queue().has_error();
+                        if (epoch->is_over || has_failed) return {};
+                        if (scheduler_.queue().has_waiting_for_program())
+                          return {Verdict::Kind::trace, {}};
+                        const bool must_wait = epoch->progress.has_open();
+                        return {must_wait ? Verdict::Kind::wait : Verdict::Kind::proceed, {}};
+                      });
+    }
+  } catch (...) {
+    release();
+    throw;
+  }
+}
+
+void EpochScheduler::release() noexcept {
+  const RuntimeLock lock(context_);
+  epochs_.release();
+  // Nothing could end meanwhile, so the next steps have the full time.
+  context_.last_progress = Clock::system().now();
+  context_.changed.notify_all();
 }
 
 void EpochScheduler::give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept {

@@ -31,15 +31,19 @@ class EpochScheduler {
         functions_(functions),
         callers_(callers) {}
 
-  // `arguments` were checked, and start with the iterator; tensors are copied.
-  std::shared_ptr<EpochRun> begin(const Function& fn, const WorkerDatasets& datasets,
-                                  const std::shared_ptr<WorkerFiles>& files,
-                                  const std::vector<Nest>& arguments);
+  // `arguments` were checked, and start with `iterator`, which makes `pass`; tensors are copied.
+  std::shared_ptr<EpochRun> begin(const Function& fn, const IteratorHandle& iterator,
+                                  const Pass& pass, const std::vector<Nest>& arguments);
   // Schedules steps, waits until one has ended, and returns it; nullopt at the end of the epoch.
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
   // Returns a step that has ended, or nullopt at the end of the epoch, or throws its error. Does
   // not wait.
   std::optional<EpochStep> end_of(EpochRun& epoch);
+  // Waits until no step of any epoch is open, so that all have made whole steps, and keeps it so
+  // until release(). Epochs with an error stay as they are. Throws as next_step() does if no step
+  // ends.
+  void hold();
+  void release() noexcept;
   // next_step() throws `why` from now on; nullopt if nobody will call it.
   void give_up(EpochRun& epoch, const std::optional<Error>& why) noexcept;
 

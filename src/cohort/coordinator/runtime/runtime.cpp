@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/coordinator/epochs/epoch_position.h"
 #include "cohort/coordinator/failure_policy.h"
 #include "cohort/coordinator/functions/scheduled_arguments.h"
 #include "cohort/core/address_room.h"
@@ -170,10 +171,34 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
   context_->check_running("run_epoch");
   check_epoch(fn, *datasets, arguments.size());
   datasets_.warn_of_whole(*datasets);
-  const auto iterator = create_iterator(datasets, {.epoch = datasets->begin_epoch()});
-  arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
-  prepare_arguments(*this, *context_->home, fn, arguments);
-  return epochs_.begin(fn, *datasets, iterator->files(), arguments);
+  const Pass pass = datasets->passes().begin();
+  try {
+    const auto iterator = create_iterator(datasets, {.pass = pass});
+    arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
+    prepare_arguments(*this, *context_->home, fn, arguments);
+    return epochs_.begin(fn, *iterator, pass, arguments);
+  } catch (...) {
+    datasets->passes().give_back(pass);
+    throw;
+  }
+}
+
+std::shared_ptr<void> Runtime::hold_epochs() {
+  epochs_.hold();
+  return std::shared_ptr<void>(
+      nullptr, [own = shared_from_this()](std::nullptr_t) { own->epochs_.release(); });
+}
+
+Bytes Runtime::save_position(const WorkerDatasets& datasets) {
+  check_outside_step("save");
+  const std::shared_ptr<void> hold = hold_epochs();
+  return encode(position_in(*context_, datasets));
+}
+
+void Runtime::restore_position(const WorkerDatasets& datasets,
+                               std::span<const std::byte> position) {
+  check_outside_step("restore");
+  set_position(*context_, datasets, decode_epoch_position(position));
 }
 
 std::optional<EpochStep> Runtime::next_step(const std::shared_ptr<EpochRun>& epoch) {

@@ -72,6 +72,12 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept {
     epochs_.give_up(epoch, why);
   }
+  // See PerWorkerDataset. Where the workers are in the dataset, as bytes.
+  Bytes save_position(const WorkerDatasets& datasets);
+  void restore_position(const WorkerDatasets& datasets, std::span<const std::byte> position);
+  // Until the result is destroyed, no epoch schedules steps, and no step of one is open
+  // (EpochScheduler::hold()).
+  std::shared_ptr<void> hold_epochs();
   CoordinatorStatistics statistics() const;
   // The answer to GetHealth at the coordinator's own address.
   TaskHealth health() const;
