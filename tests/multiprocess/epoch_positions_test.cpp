@@ -160,6 +160,23 @@ TEST_F(EpochPositions, AnOrderThatMayChangeIsRefused) {
               throws_error(ErrorCode::failed_precondition, "set deterministic to true"));
 }
 
+// Its rows are those of the workers, and none says with what a new worker begins.
+TEST_F(EpochPositions, APerWorkerVariableNeedsTheSameWorkers) {
+  {
+    ParameterServerStrategy strategy(cluster_of(2).resolver());
+    const PerWorkerVariable own = strategy.per_worker_variable("own", torch::ones({3}));
+    Checkpoint(strategy).write(folder_.file("c"));
+  }
+  ParameterServerStrategy strategy(cluster_of(1).resolver());
+  const PerWorkerVariable own = strategy.per_worker_variable("own", torch::zeros({3}));
+  const Checkpoint checkpoint(strategy);
+  EXPECT_THAT([&] { checkpoint.read(folder_.file("c")); },
+              throws_error(ErrorCode::invalid_argument,
+                           "to be float32[2, 3], as 'own' is, got float32[3, 3]"));
+  EXPECT_NO_THROW(
+      checkpoint.read(folder_.file("c"), {.names = {{"own", "other"}}, .allow_missing = true}));
+}
+
 TEST_F(EpochPositions, EagerEpochsBeginWithTheirFirstElement) {
   Bytes position;
   {

@@ -54,6 +54,12 @@ struct RestoreOptions {
   // Whether variables, optimizers and values that the checkpoint does not have stay as they are.
   // Otherwise they are an error, before anything is changed.
   bool allow_missing = false;
+  // Whether what is made or added after read() gets its values then (tf's deferred restoration):
+  // variables of the strategy, modules and tables when they are made, with their slots; optimizers;
+  // and what add() names. Until all was taken, this needs the Checkpoint and its folder, and read()
+  // ends it. A variable that the checkpoint does not have is an error when it is made, unless
+  // allow_missing. With several workers, all make and add the same in the same order.
+  bool deferred = false;
 };
 
 // Says what was restored. A value type.
@@ -137,15 +143,19 @@ class COHORT_API Checkpoint {
   // complex one, or text that is no JSON; not_found, permission_denied, resource_exhausted (a full
   // disk) or failed_precondition, with the path; and what reading a variable throws.
   void write(const std::string& path, std::int64_t step = 0) const;
-  // Restores from such a folder. All variables, optimizers and iterators must exist. A worker that
-  // has come back to a training keeps what the others have handed over, with a warning.
+  // Restores from such a folder, or from a safetensors file, which has values of variables alone
+  // (of `cohort checkpoint export`, or a state_dict of Python). All variables, optimizers and
+  // iterators must exist, unless options.deferred. A worker that has come back to a training keeps
+  // what the others have handed over, with a warning.
   // Throws failed_precondition in a replica or a step, and while closures of a coordinator wait or
-  // run (join() first); not_found if there is no such folder; data_loss, naming the file, if it is
-  // damaged or something else; unimplemented for one of a newer version; invalid_argument for a
-  // variable of another dtype or shape, with both; not_found for what is missing, unless
+  // run (join() first); not_found if there is no such folder or file; data_loss, naming the file,
+  // if it is damaged or something else; unimplemented for one of a newer version; invalid_argument
+  // for a variable of another dtype or shape, with both; not_found for what is missing, unless
   // allow_missing. In all these cases nothing was changed, unless a file was found damaged in its
   // middle.
   Restored read(const std::string& path, const RestoreOptions& options = {}) const;
+  // Says what the last read() has restored by now; after a deferred one, what is `unused` waits.
+  Restored restored() const;
 
  private:
   friend class CheckpointManager;

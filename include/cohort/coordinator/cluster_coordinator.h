@@ -17,6 +17,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -140,19 +141,15 @@ class COHORT_API PerWorkerDataset {
   // coordinator has ended.
   PerWorkerIterator iterator() const;
   const ElementSpec& element_spec() const;
-  // The position in the pass that an epoch makes now, after the steps that have run: waits until
-  // those that were sent have ended. try_next() may not have returned some of them yet; these are
-  // done for the saved position too. If no epoch runs,
-  // the number of the next pass; an epoch that has ended with an error or was destroyed is over. Iterators of iterator() have no saved position. The Checkpoint that
-  // the dataset is added to saves the values of the same moment. Throws failed_precondition if
-  // several epochs run over the dataset or its order may change (deterministic = false); the error
-  // of an epoch that has failed; and deadline_exceeded as Epoch::try_next() does.
+  // The position in the pass that an epoch makes now: waits until the steps that were sent have
+  // ended, and is after them, also if try_next() has not returned some yet. Without an epoch it is
+  // the number of the next pass. Throws failed_precondition if several epochs run over the dataset
+  // or its order may change (deterministic = false), and as try_next() does.
   Bytes save() const;
-  // The next epoch goes on after the steps of such a position, each worker after its own, and ends
-  // where the saved one would have; EpochResult counts the steps that are made from here on. Throws
-  // data_loss for other bytes; failed_precondition while an epoch runs over the dataset, and
-  // inside of a pass with run_eagerly; invalid_argument for a position in another dataset, and for
-  // one inside of a pass of another number of workers: save between two passes to change it.
+  // The next epoch goes on after the steps of each worker; EpochResult counts from there. Throws
+  // data_loss for other bytes; failed_precondition while an epoch runs over the dataset, and with
+  // run_eagerly inside of a pass; invalid_argument for a position in another dataset, or inside of
+  // a pass of another number of workers.
   void restore(std::span<const std::byte> position) const;
   const std::shared_ptr<coordinator::WorkerDatasets>& datasets() const { return datasets_; }
 

@@ -140,4 +140,6 @@ Restored Checkpoint::read(const std::string& path, const RestoreOptions& options
   return contents_->read(path, options);
 }
 
+Restored Checkpoint::restored() const { return contents_->restored(); }
+
 }  // namespace cohort

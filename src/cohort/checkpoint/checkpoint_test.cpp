@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/nn/modules/linear.h>
 
 #include <filesystem>
 #include <fstream>
@@ -14,9 +15,11 @@
 #include "cohort/checkpoint_files/folder_reader.h"
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
+#include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/saved_values.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort {
@@ -189,6 +192,139 @@ TEST_F(CheckpointTest, VariablesMayHaveOtherNames) {
   prefixed.assign(at::zeros({2}));
   to.read(path("c"), {.names = {{"model/conv.weight", "conv.weight"}}});
   EXPECT_TRUE(at::equal(prefixed.read(), saved.read()));
+}
+
+// As Python's safetensors writes a state_dict.
+TEST_F(CheckpointTest, ASafetensorsFileIsRestoredByItsNames) {
+  const Variable kernel = local_variable("kernel", at::full({2, 3}, 2.0));
+  const Variable count = local_variable("count", at::full({}, 5, at::kLong), false);
+  save_values(path("state.safetensors"), {{"conv.weight", kernel}, {"conv.count", count}});
+  const auto strategy = mirrored(2);
+  const Variable weight = strategy->variable("model/conv.weight", at::zeros({2, 3}));
+  const Variable own_count = strategy->variable("model/conv.count", at::zeros({}, at::kLong));
+  const Checkpoint checkpoint(*strategy);
+  checkpoint.read(path("state.safetensors"), {.prefix = "model/"}).assert_consumed();
+  EXPECT_TRUE(at::equal(weight.read(), kernel.read()));
+  EXPECT_EQ(own_count.read().item<std::int64_t>(), 5);
+  const Adam adam({weight}, {.name = "adam"});
+  EXPECT_THAT([&] { checkpoint.read(path("state.safetensors"), {.prefix = "model/"}); },
+              throws_error(ErrorCode::not_found, "adam"));
+  EXPECT_THAT([&] { checkpoint.read(path("state.safetensors")); },
+              throws_error(ErrorCode::not_found, "'model/conv.weight'"));
+  std::ofstream(path("state.safetensors")) << "x";
+  EXPECT_THAT([&] { checkpoint.read(path("state.safetensors")); },
+              throws_error(ErrorCode::data_loss, "state.safetensors"));
+}
+
+class DeferredRestoreTest : public CheckpointTest {
+ protected:
+  DeferredRestoreTest() {
+    at::manual_seed(7);
+    saved_.train(3);
+    Checkpoint checkpoint(*saved_.strategy);
+    checkpoint.add("step", step_).add("data", data_);
+    data_.get_next();
+    checkpoint.write(path("c"), 3);
+  }
+
+  Trained saved_{2};
+  std::int64_t step_ = 3;
+  Iterator data_ = Dataset::range(10).iterator();
+};
+
+// The optimizer has no name, and another one than the saved one, which this process has made.
+TEST_F(DeferredRestoreTest, WhatIsMadeLaterGetsItsValues) {
+  const auto strategy = mirrored(3);
+  Checkpoint checkpoint(*strategy);
+  const Restored first = checkpoint.read(path("c"), {.deferred = true});
+  EXPECT_EQ(first.step, 3);
+  EXPECT_THAT(first.unused, ::testing::IsSupersetOf({"model/weight", "seen", "step", "data"}));
+  const Variable weight = strategy->variable("model/weight", at::zeros({6, 2}));
+  EXPECT_TRUE(at::equal(weight.read(), saved_.weight.read()));
+  const Optimizer optimizer = Trained::optimizer_of("adam", {weight});
+  EXPECT_EQ(optimizer.iterations(), 3);
+  const std::vector<VariableRecord> records = whole_state(std::span(&weight, 1), {});
+  ASSERT_EQ(records[0].values[0].slots.size(), 1U);
+  expect_equal(records[0].values[0].slots[0].tensors, saved_.slots());
+  EXPECT_THAT([&] { checkpoint.restored().assert_consumed(); },
+              throws_error(ErrorCode::failed_precondition, "'seen'"));
+  const Variable seen = strategy->variable("seen", at::zeros({}, at::kLong),
+                                           {.is_trainable = false,
+                                            .synchronization = VariableSynchronization::on_read,
+                                            .aggregation = VariableAggregation::sum});
+  EXPECT_EQ(seen.read().item<std::int64_t>(), 6);
+  std::int64_t step = 0;
+  Iterator data = Dataset::range(10).iterator();
+  checkpoint.add("step", step).add("data", data);
+  EXPECT_EQ(step, 3);
+  EXPECT_EQ(data.get_next().tensor().item<std::int64_t>(), 1);
+  EXPECT_NO_THROW(checkpoint.restored().assert_consumed());
+  EXPECT_NO_THROW(strategy->variable("other", at::ones({2}))) << "nothing waits any more";
+}
+
+TEST_F(DeferredRestoreTest, ModulesGetTheirValues) {
+  const Variable weight = local_variable("net/weight", at::full({1, 2}, 3.0));
+  const Variable bias = local_variable("net/bias", at::full({1}, 4.0));
+  Checkpoint from;
+  from.add(weight).add(bias);
+  from.write(path("m"));
+  const auto strategy = mirrored(2);
+  Checkpoint checkpoint(*strategy);
+  checkpoint.read(path("m"), {.deferred = true});
+  const auto net = strategy->replicate([] { return torch::nn::Linear(2, 1); }, {.name = "net"});
+  EXPECT_TRUE(at::equal(net.variables()[0].read(), weight.read()));
+  EXPECT_TRUE(at::equal(net.variables()[1].read(), bias.read()));
+}
+
+TEST_F(DeferredRestoreTest, LocalVariablesGetThemWhenTheyAreAdded) {
+  const Variable weight = local_variable("model/weight", at::zeros({6, 2}));
+  const Optimizer optimizer = Trained::optimizer_of("adam", {weight});
+  Checkpoint checkpoint;
+  checkpoint.read(path("c"), {.deferred = true});
+  checkpoint.add(weight);
+  EXPECT_TRUE(at::equal(weight.read(), saved_.weight.read()));
+  EXPECT_EQ(optimizer.iterations(), 3);
+  const std::vector<VariableRecord> records = whole_state(std::span(&weight, 1), {});
+  expect_equal(records[0].values[0].slots.at(0).tensors, saved_.slots());
+}
+
+TEST_F(DeferredRestoreTest, WhatDoesNotFitIsRefusedWhenItIsMade) {
+  const auto strategy = mirrored(2);
+  Checkpoint checkpoint(*strategy);
+  checkpoint.read(path("c"), {.deferred = true});
+  EXPECT_THAT(
+      [&] {
+        strategy->variable("model/weight", at::zeros({6, 3}));
+      },
+      throws_error(ErrorCode::invalid_argument, "to be float32[6, 3]"));
+  EXPECT_THAT([&] { strategy->variable("other", at::zeros({1})); },
+              throws_error(ErrorCode::not_found, "'other'"));
+  EXPECT_NO_THROW(strategy->variable("model/weight", at::zeros({6, 2})));
+  checkpoint.read(path("c"), {.allow_missing = true, .deferred = true});
+  EXPECT_NO_THROW(strategy->variable("other", at::zeros({1})));
+  EXPECT_EQ(checkpoint.restored().missing, std::vector<std::string>{"other"});
+}
+
+// As tf programs do, which make their variables in the first step.
+TEST_F(DeferredRestoreTest, AVariableThatReplicasMakeGetsItsValue) {
+  const auto strategy = mirrored(2);
+  Checkpoint checkpoint(*strategy);
+  checkpoint.read(path("c"), {.deferred = true});
+  std::optional<Variable> weight;
+  const at::Tensor saved = saved_.weight.read();
+  strategy->run([&] {
+    const Variable own = strategy->variable("model/weight", at::zeros({6, 2}));
+    EXPECT_TRUE(at::equal(own.tensor().detach(), saved));
+    if (get_replica_context()->replica_id_in_sync_group() == 0) weight = own;
+  });
+  EXPECT_TRUE(at::equal(weight->read(), saved));
+}
+
+TEST_F(DeferredRestoreTest, EndsWithItsCheckpoint) {
+  const auto strategy = mirrored(2);
+  Checkpoint(*strategy).read(path("c"), {.deferred = true});
+  const Variable weight = strategy->variable("model/weight", at::zeros({6, 2}));
+  EXPECT_TRUE(at::equal(weight.read(), at::zeros({6, 2})));
 }
 
 TEST_F(CheckpointTest, AnotherModelIsRefusedBeforeAnythingChanges) {

@@ -8,6 +8,7 @@
 #include <cstring>
 #include <set>
 
+#include "cohort/checkpoint/restoring.h"
 #include "cohort/coordinator/held_epochs.h"
 #include "cohort/coordinator/open_closures.h"
 #include "cohort/core/error.h"
@@ -30,9 +31,24 @@ void check_no_closures(Strategy* strategy, std::string_view call) {
                "; call join() of the coordinator before");
 }
 
+}  // namespace
+
 std::shared_ptr<VariableHome> home_of_local_variables() {
   static const Variable kAny = local_variable("any", at::empty({0}), /*is_trainable=*/false);
   return kAny.impl()->home();
+}
+
+namespace {
+
+// A content that could not be restored was not added.
+template <class T>
+void added(std::vector<T>& all, const std::function<void()>& restore) {
+  try {
+    restore();
+  } catch (...) {
+    all.pop_back();
+    throw;
+  }
 }
 
 // A program without a strategy has it, or one whose strategy makes no variables.
@@ -84,16 +100,22 @@ void Contents::add(const Variable& variable) {
                "[checkpoint.add] expected a variable of no strategy, got '", variable.name(),
                "'; Checkpoint(strategy) saves all variables of its strategy");
   variables_.push_back(variable);
+  if (open_ != nullptr) added(variables_, [&] { open_->note_made(variable); });
 }
 
 void Contents::add(std::vector<std::pair<std::string, at::Tensor>> tensors) {
   for (auto& [name, tensor] : tensors) check_new(name);
-  for (auto& named : tensors) tensors_.push_back(std::move(named));
+  for (auto& named : tensors) {
+    tensors_.push_back(std::move(named));
+    const auto& [name, tensor] = tensors_.back();
+    if (open_ != nullptr) added(tensors_, [&] { open_->note_added(name, tensor); });
+  }
 }
 
 void Contents::add(std::string name, SavedPosition position) {
   check_new(name);
-  positions_.emplace_back(std::move(name), std::move(position));
+  const auto& [own, saved] = positions_.emplace_back(std::move(name), std::move(position));
+  if (open_ != nullptr) added(positions_, [&] { open_->note_added(own, saved); });
 }
 
 void Contents::add(std::string name, SavedState state) {
@@ -101,7 +123,8 @@ void Contents::add(std::string name, SavedState state) {
   COHORT_CHECK(state.save && state.restore, ErrorCode::invalid_argument,
                "[checkpoint.add] expected functions that save and restore '", name,
                "', got an empty one");
-  values_.emplace_back(std::move(name), std::move(state));
+  const auto& [own, saved] = values_.emplace_back(std::move(name), std::move(state));
+  if (open_ != nullptr) added(values_, [&] { open_->note_added(own, saved); });
 }
 
 const internal::StrategyVariables& Contents::parts() const {

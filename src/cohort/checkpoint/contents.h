@@ -20,6 +20,7 @@
 namespace cohort::checkpoint {
 
 class BackgroundWrite;  // checkpoint/background_write.h
+class Restoring;
 
 // Where a reader of data is, as bytes. With several workers, all make these calls.
 struct SavedPosition {
@@ -45,6 +46,8 @@ class Contents {
                                                std::uint64_t bytes_max,
                                                const std::function<void()>& then) const;
   Restored read(const std::string& path, const RestoreOptions& options) const;
+  // Says what the last read() has restored by now.
+  Restored restored() const;
   // Throws failed_precondition where a checkpoint cannot be restored now.
   void check_use(std::string_view call) const;
   // The same before a save, during which closures may run. Until the result is destroyed, no epoch
@@ -66,12 +69,18 @@ class Contents {
   std::vector<std::pair<std::string, at::Tensor>> tensors_;
   std::vector<std::pair<std::string, SavedPosition>> positions_;
   std::vector<std::pair<std::string, SavedState>> values_;
+  // The last read(), whose values wait for what is made or added later; nullptr: none do.
+  mutable std::shared_ptr<Restoring> open_;
+  mutable Restored restored_;
 };
 
 // The attached states of the homes of these variables: all of the strategy's home, and of local
 // variables those whose first variable is among them.
 std::vector<std::shared_ptr<AttachedState>> states_of(const internal::StrategyVariables& parts,
                                                       std::span<const Variable> variables);
+
+// The home of all local variables of this process.
+std::shared_ptr<VariableHome> home_of_local_variables();
 
 // Tensors of bytes, uint8 [n].
 at::Tensor tensor_of_bytes(std::span<const std::byte> bytes);

@@ -14,6 +14,13 @@
 
 namespace cohort::checkpoint {
 
+SavedRecords::SavedRecords(const std::map<std::string, at::Tensor>& values,
+                           const GatheredSlots& slots)
+    : values_(values) {
+  for (const auto& each : slots)
+    gathered_.emplace(std::tuple(each.variable, each.optimizer, each.number), each.whole);
+}
+
 void SavedRecords::write(VariableRecord& record) {
   if (record.keys.defined()) return append(record);
   VariableEntry& entry = entries_[record.name];
@@ -55,8 +62,11 @@ void SavedRecords::write_slots(VariableEntry& entry, VariableRecord& record) {
   VariableRecord::Value& value = record.values.at(0);
   for (internal::OptimizerSlots& slots : value.slots) {
     const std::vector<std::string>& names = names_of(entry, slots);
-    for (std::size_t i = 0; i < names.size(); ++i)
-      write_slot(names[i], slots.tensors[i], record, value.tensor);
+    for (std::size_t i = 0; i < names.size(); ++i) {
+      at::Tensor& slot = slots.tensors[i];
+      if (!slot.defined()) slot = gathered_.at(std::tuple(record.name, slots.optimizer, i));
+      write_slot(names[i], slot, record, value.tensor);
+    }
   }
 }
 

@@ -4,12 +4,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <map>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "cohort/checkpoint/saved_folder.h"
 #include "cohort/checkpoint_files/manifest.h"
+#include "cohort/strategy/strategy_parts.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort::checkpoint {
@@ -17,8 +20,10 @@ namespace cohort::checkpoint {
 // Writes the records of a walk, and notes what they were. Used from one thread at a time.
 class SavedRecords {
  public:
+  using GatheredSlots = std::vector<internal::StrategyVariables::GatheredSlot>;
   // `values`: what the variables with several values are as a whole, by name. It must outlive this.
-  explicit SavedRecords(const std::map<std::string, at::Tensor>& values) : values_(values) {}
+  // `slots`: those that records leave out, of which workers have shares.
+  SavedRecords(const std::map<std::string, at::Tensor>& values, const GatheredSlots& slots);
 
   // Before the first record: where they go from now on.
   void write_to(SavedFolder& folder) { folder_ = &folder; }
@@ -41,6 +46,8 @@ class SavedRecords {
 
   SavedFolder* folder_ = nullptr;
   const std::map<std::string, at::Tensor>& values_;
+  // By variable, optimizer and number.
+  std::map<std::tuple<std::string, std::string, std::size_t>, at::Tensor> gathered_;
   std::map<std::string, VariableEntry> entries_;  // by name
   std::map<std::string, at::Tensor> numbers_;     // slots without rows, by name
 };

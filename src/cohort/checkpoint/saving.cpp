@@ -43,7 +43,7 @@ bool have_equal_slots(const VariableRecord::Value& a, const VariableRecord::Valu
     if (a.slots[i].optimizer != b.slots[i].optimizer || tensors.size() != others.size())
       return false;
     for (std::size_t k = 0; k < tensors.size(); ++k)
-      if (!at::equal(tensors[k].cpu(), others[k].cpu())) return false;
+      if (tensors[k].defined() && !at::equal(tensors[k].cpu(), others[k].cpu())) return false;
   }
   return true;
 }
@@ -86,6 +86,7 @@ class Saving {
     const std::vector<at::Tensor> values = read_values(divided_);
     for (std::size_t i = 0; i < divided_.size(); ++i)
       values_.emplace(divided_[i].name(), values[i]);
+    slots_ = parts_.gather_shared_slots("checkpoint", StateWalk().chunk_bytes);
     generators_ = parts_.exchange("checkpoint", default_generator);
     for (const auto& [name, position] : contents.positions_)
       positions_.emplace(name, position.save());
@@ -93,7 +94,7 @@ class Saving {
 
   // Writes what is in this process; closures on servers go on afterwards.
   void capture(const Contents& contents, SavedFolder& folder) {
-    records_.emplace(values_);  // also if it is captured again
+    records_.emplace(values_, slots_);  // also if it is captured again
     records_->write_to(folder);
     manifest_ = {.step = step_,
                  .cohort = COHORT_VERSION,
@@ -101,7 +102,8 @@ class Saving {
                                  ? std::string()
                                  : std::string(contents.strategy_->name()),
                  .time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
-    export_state(variables_, {.is_by_replica = true}, [&](std::size_t, VariableRecord record) {
+    const StateWalk walk{.is_by_replica = true, .has_gaps = !slots_.empty()};
+    export_state(variables_, walk, [&](std::size_t, VariableRecord record) {
       const bool is_different = record.values.size() > 1 && !values_.contains(record.name);
       const VariableRecord all = is_different ? record : VariableRecord();
       records_->write(record);
@@ -189,6 +191,7 @@ class Saving {
   std::vector<Variable> divided_;                     // whose replicas have values of their own
   std::vector<std::vector<at::Tensor>> of_replicas_;  // of these
   std::map<std::string, at::Tensor> values_;          // of these as a whole, by name
+  SavedRecords::GatheredSlots slots_;                 // of which workers have shares
   std::vector<Bytes> generators_;
   std::map<std::string, Bytes> positions_;
   std::optional<SavedRecords> records_;

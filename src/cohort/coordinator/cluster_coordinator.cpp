@@ -27,7 +27,7 @@ using coordinator::Runtime;
 
 namespace {
 
-// That of the strategy's coordinator; nullptr if there is none.
+// The runtime of the strategy's coordinator; nullptr if there is none.
 std::shared_ptr<Runtime> runtime_of(const ParameterServerStrategy& strategy) {
   CoordinatorLease& lease = strategy.home()->coordinator_lease();
   const Lock lock(lease.mutex);

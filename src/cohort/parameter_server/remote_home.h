@@ -49,7 +49,6 @@ class COHORT_API RemoteHome : public VariableHome {
                   const TakeRecord& take) const;
   // In messages of about chunk_bytes of StateWalk's default.
   void import_state(const Variable& variable, const VariableRecord& record) override;
-  void attach(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
   std::vector<std::shared_ptr<AttachedState>> attached_states() const override {
     return attached_.all();
   }
@@ -63,6 +62,7 @@ class COHORT_API RemoteHome : public VariableHome {
   void write_back(std::span<const Variable> variables) const;
 
  protected:
+  void add_attached(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
   struct RemoteUpdate {
     Variable variable;
     rpc::Effect effect;  // push() sets its variable

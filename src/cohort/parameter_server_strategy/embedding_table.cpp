@@ -107,7 +107,9 @@ EmbeddingTable ParameterServerStrategy::embedding_table(std::string name,
                "[strategy.embedding_table] expected a capacity for a table with an eviction, got 0 "
                "(table '",
                name, "')");
-  return EmbeddingTable(home_->create_table(std::move(name), options));
+  const Variable made = home_->create_table(std::move(name), options);
+  home_->creation_watches().announce(made);
+  return EmbeddingTable(made);
 }
 
 }  // namespace cohort

@@ -102,8 +102,10 @@ PerWorkerVariable ParameterServerStrategy::per_worker_variable(std::string name,
   sizes.insert(sizes.begin(), static_cast<std::int64_t>(home_->connection().num_workers()) + 1);
   const at::Tensor rows = initial_value.detach().unsqueeze(0).expand(sizes).contiguous();
   // A buffer is not divided.
-  return PerWorkerVariable(home_->create(
-      {{.name = std::move(name), .tensor = rows, .is_trainable = false, .is_buffer = true}})[0]);
+  const Variable made = home_->create(
+      {{.name = std::move(name), .tensor = rows, .is_trainable = false, .is_buffer = true}})[0];
+  home_->creation_watches().announce(made);
+  return PerWorkerVariable(made);
 }
 
 }  // namespace cohort

@@ -54,7 +54,9 @@ Variable ServerVariables::create(std::string name, const at::Tensor& initial_val
   at::Tensor stand_in = initial_value.detach().clone();
   const bool is_trainable = is_trainable_by(options, stand_in.scalar_type());
   if (is_trainable && stand_in.is_floating_point()) stand_in.requires_grad_(true);
-  return home_->create({{std::move(name), stand_in, is_trainable}}, ps)[0];
+  const Variable made = home_->create({{std::move(name), stand_in, is_trainable}}, ps)[0];
+  home_->creation_watches().announce(made);
+  return made;
 }
 
 Variable ServerVariables::create(std::string name, const TensorSpec& spec,
@@ -62,8 +64,10 @@ Variable ServerVariables::create(std::string name, const TensorSpec& spec,
   check_can_create(strategy_, name);
   std::optional<std::uint32_t> ps;
   if (options.colocate_with) ps = home_->servers_of(*options.colocate_with).front();
-  return home_->create(std::move(name), spec, initializer, is_trainable_by(options, spec.dtype),
-                       ps);
+  const Variable made =
+      home_->create(std::move(name), spec, initializer, is_trainable_by(options, spec.dtype), ps);
+  home_->creation_watches().announce(made);
+  return made;
 }
 
 internal::ModuleVariables ServerVariables::place_module(std::string_view name,
@@ -73,6 +77,7 @@ internal::ModuleVariables ServerVariables::place_module(std::string_view name,
   internal::ModuleCopy& only = copies.at(0);
   for (internal::NamedTensor& each : only.tensors) each.name.insert(0, prefix);
   internal::ModuleVariables created{home_->create(only.tensors), home_};
+  for (const Variable& each : created.variables) home_->creation_watches().announce(each);
   home_->keep_modes(only.use->modes);
   return created;
 }

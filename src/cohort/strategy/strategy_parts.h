@@ -59,6 +59,19 @@ class StrategyVariables {
       std::string_view /*call*/, std::span<const Variable> variables) const {
     return std::vector<std::vector<at::Tensor>>(variables.size());
   }
+  // A slot of an optimizer of which each process has a share of the elements.
+  struct GatheredSlot {
+    std::string variable = {};
+    std::string optimizer = {};
+    std::size_t number = 0;  // among those that the optimizer has for the variable
+    at::Tensor whole = {};   // on the CPU; undefined in all processes but the first one
+  };
+  // All such slots, which all processes ask for together. They travel in messages of about
+  // `chunk_bytes`. Throws failed_precondition if a step has failed that had changed a part of them.
+  virtual std::vector<GatheredSlot> gather_shared_slots(std::string_view /*call*/,
+                                                        std::uint64_t /*chunk_bytes*/) const {
+    return {};
+  }
   // The variables that exist, tables among them, in an order that is the same in all workers. Not
   // the shards of one that is divided.
   virtual std::vector<Variable> all() const = 0;

@@ -12,6 +12,7 @@
 #include "cohort/strategy/replica_trace.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/synchronous/workers/collected_shares.h"
 
 namespace cohort::internal {
 namespace {
@@ -67,7 +68,11 @@ Variable SynchronousVariables::create(std::string name, const at::Tensor& initia
                "', which '", strategy_.name(), "' has not made");
   const MirroredVariable::Traits traits =
       traits_of(name, initial_value.scalar_type(), options, home_->kind());
-  const auto make = [&] { return home_->create(name, initial_value, traits); };
+  const auto make = [&] {
+    const Variable made = home_->create(name, initial_value, traits);
+    home_->creation_watches().announce(made);
+    return made;
+  };
   ReplicaContext* replica = get_replica_context();
   if (replica == nullptr || &replica->strategy() != &strategy_) return make();
   return StrategyAccess::merge(
@@ -101,6 +106,7 @@ ModuleVariables SynchronousVariables::place_module(std::string_view name,
   std::vector<std::vector<NamedTensor>> tensors;
   for (ModuleCopy& copy : copies) tensors.push_back(std::move(copy.tensors));
   ModuleVariables made{home_->create_module(name, tensors), home_};
+  for (const Variable& each : made.variables) home_->creation_watches().announce(each);
   for (ModuleCopy& copy : copies) home_->modules().keep(copy.use);
   return made;
 }
@@ -134,6 +140,11 @@ std::vector<Bytes> SynchronousVariables::exchange(std::string_view call,
 void SynchronousVariables::copy_from_first(std::string_view call,
                                            std::span<const at::Tensor> tensors) const {
   if (home_->has_workers()) home_->workers()->broadcast({.call = call, .combines = false}, tensors);
+}
+
+std::vector<StrategyVariables::GatheredSlot> SynchronousVariables::gather_shared_slots(
+    std::string_view call, std::uint64_t chunk_bytes) const {
+  return internal::gather_shared_slots(*home_, call, chunk_bytes);
 }
 
 std::vector<std::vector<at::Tensor>> SynchronousVariables::values_of_replicas(

@@ -53,6 +53,8 @@ class SynchronousVariables final : public StrategyVariables {
   void copy_from_first(std::string_view call, std::span<const at::Tensor> tensors) const override;
   std::vector<std::vector<at::Tensor>> values_of_replicas(
       std::string_view call, std::span<const Variable> variables) const override;
+  std::vector<GatheredSlot> gather_shared_slots(std::string_view call,
+                                                std::uint64_t chunk_bytes) const override;
   std::vector<Variable> components_of(const Variable& variable) const override;
   std::vector<std::string> devices_of(const Variable& variable) const override;
 

@@ -40,4 +40,19 @@ std::string AttachedStates::alike_in_steps(std::string_view optimizer) const {
   return text;
 }
 
+void CreationWatches::add(const std::shared_ptr<CreationWatch>& watch) {
+  const Lock lock(mutex_);
+  std::erase_if(watches_, [](const auto& each) { return each.expired(); });
+  watches_.push_back(watch);
+  may_have_some_.store(true, std::memory_order_release);
+}
+
+std::vector<std::shared_ptr<CreationWatch>> CreationWatches::all() const {
+  std::vector<std::shared_ptr<CreationWatch>> all;
+  const Lock lock(mutex_);
+  for (const std::weak_ptr<CreationWatch>& weak : watches_)
+    if (auto watch = weak.lock()) all.push_back(std::move(watch));
+  return all;
+}
+
 }  // namespace cohort

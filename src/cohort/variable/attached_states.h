@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// State beside variables that the workers of a job must have alike: that of an optimizer.
+// State beside variables that the workers of a job must have alike: that of an optimizer. And who
+// has values for such a state, or for a variable, before a program has made it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <span>
@@ -16,6 +18,8 @@
 #include "cohort/variable/variable_state.h"
 
 namespace cohort {
+
+class Variable;
 
 // A home of variables knows those that belong to them (VariableHome::attach()), and hands them over
 // with the values. Used while no step runs.
@@ -60,6 +64,34 @@ class COHORT_API AttachedStates {
   mutable Mutex mutex_;
   std::vector<std::weak_ptr<AttachedState>> states_ COHORT_GUARDED_BY(mutex_);
   internal::AmortizedSweep sweep_ COHORT_GUARDED_BY(mutex_);
+};
+
+// Knows values for variables and states that are made later: a checkpoint. The methods are called
+// on the thread that makes the object, before anybody else has it, and by all processes that have
+// it. An error that they throw is thrown in the place of the object.
+class COHORT_API CreationWatch {
+ public:
+  virtual ~CreationWatch() = default;
+  virtual void note_made(const Variable& variable) = 0;
+  virtual void note_made(AttachedState& state) = 0;
+};
+
+// The watches of one home. Costs one load of an atomic where there are none. Thread-safe.
+class COHORT_API CreationWatches {
+ public:
+  void add(const std::shared_ptr<CreationWatch>& watch);
+  template <class T>
+  void announce(T& made) const {
+    if (!may_have_some_.load(std::memory_order_acquire)) return;
+    for (const std::shared_ptr<CreationWatch>& each : all()) each->note_made(made);
+  }
+
+ private:
+  std::vector<std::shared_ptr<CreationWatch>> all() const;
+
+  std::atomic<bool> may_have_some_ = false;
+  mutable Mutex mutex_;
+  std::vector<std::weak_ptr<CreationWatch>> watches_ COHORT_GUARDED_BY(mutex_);
 };
 
 }  // namespace cohort

@@ -56,6 +56,9 @@ struct StateWalk {
   // The value of each replica, in the variables' own memory, where replicas may differ; else what
   // read() gives, in memory of its own.
   bool is_by_replica = false;
+  // Whether a slot of which this process has only a share is an undefined tensor, rather than an
+  // error.
+  bool has_gaps = false;
   // About how many bytes of values one record has where they travel.
   std::uint64_t chunk_bytes = std::uint64_t{16} << 20;
 };

@@ -139,12 +139,23 @@ class COHORT_API VariableHome {
   // variables; otherwise nullptr, and the trace records effect operators.
   virtual UpdateRecorder* recorder() { return nullptr; }
   // Called by what has state that belongs to these variables, when it is made. If another worker
-  // has handed over such a state, it is loaded now; then throws failed_precondition if the other
-  // workers have none of this key.
-  virtual void attach(const std::shared_ptr<AttachedState>& /*state*/) {}
+  // has handed over such a state, or a checkpoint has one for it, it is loaded now; then throws
+  // failed_precondition if the other workers have none of this key.
+  void attach(const std::shared_ptr<AttachedState>& state) {
+    add_attached(state);
+    creation_watches_.announce(*state);
+  }
+  // Who makes a variable of this home announces it.
+  CreationWatches& creation_watches() { return creation_watches_; }
   // Whether the values are newer than saved ones, because other workers have handed them over to
   // this program, which has begun again. Then what would restore saved ones leaves them.
   virtual bool keeps_newer_values() const { return false; }
+
+ protected:
+  virtual void add_attached(const std::shared_ptr<AttachedState>& /*state*/) {}
+
+ private:
+  CreationWatches creation_watches_;
 };
 
 // These group the variables by home. All arguments are checked before anything is changed or sent:

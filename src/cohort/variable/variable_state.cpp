@@ -217,6 +217,18 @@ std::vector<internal::OptimizerSlots> VariableState::all_slots(
   return all;
 }
 
+std::vector<internal::OptimizerSlots> VariableState::slots_with_gaps() const {
+  std::vector<internal::OptimizerSlots> all;
+  for (const auto& [optimizer, of_rule] : slots_) {
+    std::vector<at::Tensor>& tensors =
+        all.emplace_back(internal::OptimizerSlots{optimizer, of_rule.rule, of_rule.tensors})
+            .tensors;
+    for (std::size_t i = 0; i < of_rule.are_parts.size(); ++i)
+      if (of_rule.are_parts[i]) tensors[i] = at::Tensor();
+  }
+  return all;
+}
+
 void VariableState::take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep) {
   const at::AutoDispatchBelowADInplaceOrView raw;
   Slots taken;

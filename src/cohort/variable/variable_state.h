@@ -116,6 +116,8 @@ class COHORT_API VariableState {
   const Slots& slots() const { return slots_; }
   // The slots themselves. Throws unimplemented, naming `variable_name`, if some are of a range.
   std::vector<internal::OptimizerSlots> all_slots(std::string_view variable_name) const;
+  // The same with undefined tensors in the place of those that are of a range.
+  std::vector<internal::OptimizerSlots> slots_with_gaps() const;
   // Makes the slots those of another process, or of another replica, with the same value. They are
   // copied into slots that exist, and new ones become copies, or with `may_keep` the given tensors.
   void take_slots(std::span<const internal::OptimizerSlots> slots, bool may_keep);

@@ -39,7 +39,7 @@ class Passes {
   void give_back(Pass pass) {
     if (pass.was_begun()) set_next(std::move(pass));
   }
-  // What begin() would return.
+  // Returns the pass that begin() would start.
   Pass next() const {
     const Lock lock(mutex_);
     return rest_ ? *rest_ : Pass{.number = next_};

@@ -48,7 +48,7 @@ class OpenEpochs {
   // Checks the order of each epoch, since the worker was lost and may draw its elements again from
   // the beginning.
   void check_orders(std::uint32_t worker);
-  // Those that have not ended. Do not destroy the last copy of one under the lock.
+  // The epochs that have not ended. Do not destroy the last copy of one under the lock.
   std::vector<std::shared_ptr<EpochRun>> open() const;
   // Whether an epoch waits for the worker, because no other worker has its part of the data.
   bool wait_for(std::uint32_t worker) const;

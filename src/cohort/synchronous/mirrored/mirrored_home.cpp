@@ -161,7 +161,7 @@ std::vector<Variable> MirroredHome::create_module(
   return made;
 }
 
-void MirroredHome::attach(const std::shared_ptr<AttachedState>& state) {
+void MirroredHome::add_attached(const std::shared_ptr<AttachedState>& state) {
   if (const std::optional<Bytes> handed = received_.find_attached(state->key()))
     state->load(*handed);
   attached_.add(state);
@@ -175,14 +175,15 @@ void MirroredHome::export_state(std::span<const Variable> variables, const State
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const auto [variable, component] = target_of(variables[i]);
     if (walk.is_by_replica && !component) {
-      take(i, variable.record(walk.has_slots));
+      take(i, variable.record(walk));
       continue;
     }
-    VariableRecord::Value value = variable.value_record(component.value_or(0), walk.has_slots);
+    VariableRecord::Value value = variable.value_record(component.value_or(0), walk);
     if (!walk.is_by_replica) {
       value.tensor = values[i];
       for (OptimizerSlots& slots : value.slots)
-        for (at::Tensor& tensor : slots.tensors) tensor = tensor.clone();
+        for (at::Tensor& tensor : slots.tensors)
+          if (tensor.defined()) tensor = tensor.clone();
     }
     take(i, {.name = variables[i].name(), .spec = variables[i].spec(), .values = {value}});
   }

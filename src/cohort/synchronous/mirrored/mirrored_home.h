@@ -161,7 +161,6 @@ class MirroredHome final : public VariableHome,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
 
-  void attach(const std::shared_ptr<AttachedState>& state) override;
   bool keeps_newer_values() const override { return received_.awaits_first_run(); }
   // For a handover of values between workers.
   ReceivedState& received() { return received_; }
@@ -225,6 +224,7 @@ class MirroredHome final : public VariableHome,
   void look_for_plain_rows();
 
  private:
+  void add_attached(const std::shared_ptr<AttachedState>& state) override;
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);

@@ -277,18 +277,18 @@ void MirroredVariable::write_all(const VariableWrite& write) {
   for (std::size_t i = 1; i < size(); ++i) write_value(i, own);
 }
 
-VariableRecord::Value MirroredVariable::value_record(std::size_t i, bool has_slots) const {
+VariableRecord::Value MirroredVariable::value_record(std::size_t i, const StateWalk& walk) const {
   VariableRecord::Value value{component(i).detach()};
-  if (has_slots) value.slots = states_[i].all_slots(name_);
+  if (walk.has_slots)
+    value.slots = walk.has_gaps ? states_[i].slots_with_gaps() : states_[i].all_slots(name_);
   return value;
 }
 
 // Replicas that must be equal get one value, also if a step that failed has left them different.
-VariableRecord MirroredVariable::record(bool has_slots) const {
+VariableRecord MirroredVariable::record(const StateWalk& walk) const {
   VariableRecord record{.name = name_, .spec = spec_};
-  const bool is_one = size() == 1 || must_agree();
-  for (std::size_t i = 0; i < (is_one ? 1 : size()); ++i)
-    record.values.push_back(value_record(i, has_slots));
+  const std::size_t count = must_agree() ? 1 : size();
+  for (std::size_t i = 0; i < count; ++i) record.values.push_back(value_record(i, walk));
   return record;
 }
 

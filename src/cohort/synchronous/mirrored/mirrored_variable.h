@@ -133,9 +133,9 @@ class MirroredVariable final : public VariableImpl,
   // LibTorch counts writes.
   bool has_other_values() const { return !is_on_read() && versions() != known_versions_; }
   // As VariableHome::export_state() gives it with the value of each replica.
-  VariableRecord record(bool has_slots) const;
+  VariableRecord record(const StateWalk& walk) const;
   // The same of one replica's value.
-  VariableRecord::Value value_record(std::size_t i, bool has_slots) const;
+  VariableRecord::Value value_record(std::size_t i, const StateWalk& walk) const;
   // Makes the values and their slots those of a record, while no run is open. Its tensors may be
   // those of the variable. `may_keep`: nobody else uses the record's slots, so that they may become
   // those of the variable.

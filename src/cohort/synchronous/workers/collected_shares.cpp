@@ -195,4 +195,73 @@ bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadl
   return !own.holder.is_torn;
 }
 
+namespace {
+
+// Throws the same on all workers unless each has its own share of the same slots.
+void check_shares(const std::vector<Report>& all) {
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    const Holder &holder = all[worker].holder, &first = all[0].holder;
+    const bool are_of_one_step = holder.names == first.names && holder.steps == first.steps &&
+                                 !holder.is_torn && holder.own == static_cast<int>(worker) &&
+                                 holder.names.size() == all.size() &&
+                                 std::ranges::equal(all[0].slots, all[worker].slots, {},
+                                                    &SharedSlot::name, &SharedSlot::name);
+    COHORT_CHECK(are_of_one_step, ErrorCode::failed_precondition,
+                 "[checkpoint.write] expected shares of the slots of optimizers "
+                 "(shard_optimizer_state) of one step on all workers, got those of different ones: "
+                 "the last step has failed after a part of the workers had updated theirs; call "
+                 "rebuild(), or go on from a checkpoint before");
+  }
+}
+
+// The elements [begin, end) of a slot of which this worker has `share`, in `range`.
+at::Tensor part_of(const at::Tensor& share, ElementRange range, ElementRange wanted) {
+  const std::int64_t begin = std::clamp(wanted.begin, range.begin, range.end);
+  const std::int64_t end = std::clamp(wanted.end, begin, range.end);
+  return elements_of(share, {begin - range.begin, end - range.begin}).detach().cpu();
+}
+
+}  // namespace
+
+std::vector<StrategyVariables::GatheredSlot> gather_shared_slots(MirroredHome& home,
+                                                                 std::string_view call,
+                                                                 std::uint64_t chunk_bytes) {
+  std::vector<StrategyVariables::GatheredSlot> gathered;
+  const ShardedUpdates* const sharded = home.sharded_updates();
+  if (sharded == nullptr || !home.has_workers()) return gathered;
+  const c10::NoGradGuard no_grad;
+  StrategyWorkers& workers = *home.workers();
+  Report own{.is_whole = true, .holder = sharded->holder(), .slots = shared_slots(home)};
+  std::vector<Report> all;
+  for (const Bytes& bytes :
+       workers.exchange({.call = call, .combines = false}, [&]() -> StrategyWorkers::Message {
+         return {{}, encode_fields(own)};
+       }))
+    all.push_back(decode_fields<Report>(bytes, "the shares of another worker"));
+  const auto has_slots = [](const Report& each) { return !each.slots.empty(); };
+  if (std::ranges::none_of(all, has_slots)) return gathered;
+  check_shares(all);
+  for (const SharedSlot& slot : own.slots) {
+    const at::Tensor share =
+        slot.variable->state(0).slots().find(slot.optimizer)->second.tensors[slot.number];
+    const ElementRange range = share_of(slot.elements, workers.own(), workers.count());
+    StrategyVariables::GatheredSlot& made = gathered.emplace_back(
+        StrategyVariables::GatheredSlot{slot.variable->name(), slot.optimizer, slot.number});
+    if (workers.own() == 0) {
+      made.whole = at::empty({slot.elements}, at::TensorOptions(slot.type));
+    }
+    const auto chunk = std::max<std::int64_t>(
+        1, static_cast<std::int64_t>(chunk_bytes / c10::elementSize(slot.type)));
+    for (std::int64_t begin = 0; begin < slot.elements; begin += chunk) {
+      const ElementRange wanted{begin, std::min(begin + chunk, slot.elements)};
+      // Shares are in the order of the workers.
+      const at::Tensor part =
+          workers.all_gather({.call = call, .combines = false}, part_of(share, range, wanted), 0);
+      if (made.whole.defined()) elements_of(made.whole, wanted).copy_(part);
+    }
+    if (made.whole.defined()) made.whole = made.whole.view(slot.variable->component(0).sizes());
+  }
+  return gathered;
+}
+
 }  // namespace cohort::internal

@@ -2,8 +2,13 @@
 // How workers of which each has a share of the slots (sharded_updates.h) make them whole again.
 #pragma once
 
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
 #include "cohort/collective/group.h"
 #include "cohort/core/clock.h"
+#include "cohort/strategy/strategy_parts.h"
 
 namespace cohort::internal {
 
@@ -17,5 +22,10 @@ class MirroredHome;
 // Throws data_loss on all members, and changes nothing, if a share is lost with its worker, which
 // it names, or if the last step has updated only a part of the shares.
 bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadline);
+
+// See StrategyVariables. The shares stay as they are.
+std::vector<StrategyVariables::GatheredSlot> gather_shared_slots(MirroredHome& home,
+                                                                 std::string_view call,
+                                                                 std::uint64_t chunk_bytes);
 
 }  // namespace cohort::internal

@@ -120,7 +120,6 @@ class LocalHome final : public VariableHome {
     local_of(variable).take(record);
   }
 
-  void attach(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
   std::vector<std::shared_ptr<AttachedState>> attached_states() const override {
     return attached_.all();
   }
@@ -144,6 +143,8 @@ class LocalHome final : public VariableHome {
   }
 
  private:
+  void add_attached(const std::shared_ptr<AttachedState>& state) override { attached_.add(state); }
+
   AttachedStates attached_;
 };
 
