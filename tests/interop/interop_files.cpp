@@ -12,6 +12,7 @@
 #include "tests/interop/json_form.h"
 #include "tests/interop/json_pipeline.h"
 #include "tests/interop/json_summaries.h"
+#include "tests/interop/json_tensors.h"
 
 namespace cohort::interop {
 namespace {
@@ -78,6 +79,15 @@ Json write_summary_files(const Request& request, const Json& summaries) {
   return summaries.size();
 }
 
+Json write_checkpoint_folder(const Request& request, const Json& tensors) {
+  write_checkpoint(request.path, tensors);
+  return tensors.size();
+}
+
+Json restore_checkpoint(const Request& request, const Json& tensors) {
+  return restored_values(request.path, tensors);
+}
+
 Json read_elements(const Request&, const Json& pipeline) { return elements_of(pipeline); }
 
 struct Command {
@@ -96,6 +106,8 @@ const std::map<std::string, Command>& commands() {
       {"write-sequences", {"writes SequenceExamples to PATH", true, write_sequences}},
       {"write-index", {"writes PATH.index", false, write_index}},
       {"write-summaries", {"writes summaries into folder PATH", true, write_summary_files}},
+      {"write-checkpoint", {"saves tensors in folder PATH", true, write_checkpoint_folder}},
+      {"restore-checkpoint", {"prints the restored values of PATH", true, restore_checkpoint}},
       {"read-elements", {"prints the elements of a pipeline", true, read_elements}},
   };
   return kCommands;
