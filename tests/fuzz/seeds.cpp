@@ -15,6 +15,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "cohort/checkpoint_files/folder_writer.h"
 #include "cohort/core/string_tensor.h"
 #include "cohort/data/dataset.h"
 #include "cohort/data/example.h"
@@ -157,6 +158,25 @@ void add_positions(Seeds seeds) {
   }
 }
 
+void add_checkpoints(Seeds seeds) {
+  const fs::path folder = fs::temp_directory_path() / "cohort_fuzz_seed_checkpoint";
+  checkpoint::FolderWriter writer(folder.string(), 4096);
+  writer.write("w", at::ones({2, 3}));
+  writer.write("w@sgd/momentum_buffer", at::ones({2, 3}));
+  writer.write("@state-0", at::ones({2}));
+  writer.commit({.variables = {{.name = "w",
+                                .spec = {at::kFloat, {{2, 3}}},
+                                .slots = {{"sgd", "sgd", {"w@sgd/momentum_buffer"}}}}},
+                 .states = {{"optimizer", "sgd", "sgd", "w", "@state-0"}},
+                 .values = {{"epoch", "3"}}});
+  const std::string manifest = content_of((folder / "manifest.json").string());
+  const std::string tensors = content_of((folder / "float32.safetensors").string());
+  const std::string size{static_cast<char>(manifest.size() & 255U),
+                         static_cast<char>(manifest.size() >> 8U)};
+  for (const char choice : {'\0', '\1'}) seeds.add(choice + size + manifest + tensors);
+  fs::remove_all(folder);
+}
+
 }  // namespace
 }  // namespace cohort::fuzz
 
@@ -175,5 +195,6 @@ int main(int argc, char** argv) {
   add_pipelines({root, "pipeline"});
   add_programs({root, "program"});
   add_positions({root, "position"});
+  add_checkpoints({root, "checkpoint"});
   return 0;
 }
