@@ -47,7 +47,8 @@ void write_checkpoint(const std::string& path, const Json& tensors) {
   Checkpoint checkpoint;
   std::vector<Variable> trained;
   for (const auto& [name, json] : tensors.items()) {
-    const Variable made = local_variable(name, tensor_of(json));
+    const at::Tensor value = tensor_of(json);
+    const Variable made = local_variable(name, value, value.is_floating_point());
     checkpoint.add(made);
     if (made.spec().dtype == at::kFloat) trained.push_back(made);
   }
@@ -65,7 +66,8 @@ Json restored_values(const std::string& path, const Json& tensors) {
   Checkpoint checkpoint;
   std::map<std::string, Variable> variables;
   for (const auto& [name, json] : tensors.items()) {
-    const Variable made = local_variable("model/" + name, at::zeros_like(tensor_of(json)));
+    const at::Tensor zeros = at::zeros_like(tensor_of(json));
+    const Variable made = local_variable("model/" + name, zeros, zeros.is_floating_point());
     checkpoint.add(made);
     variables.emplace(name, made);
   }
