@@ -341,7 +341,7 @@ TEST(EagerSchedule, DoesNotWaitForEver) {
 class StartDelayTest : public ::testing::Test {
  protected:
   static constexpr int kWorkers = 3;
-  // Of a closure of any worker; and of one of this worker.
+  // The workers that have run a closure for any worker, and one for this worker.
   std::int64_t runs_on(ClusterCoordinator& coordinator) {
     return coordinator.schedule(index).fetch().tensor().item<std::int64_t>();
   }

@@ -62,7 +62,7 @@ class COHORT_API UnionResolver final : public ClusterResolver {
   Options options_;
 };
 
-// --- Slurm ----------------------------------------------------------------------------------------
+// --- Slurm ---------------------------------------------------------------------------------------
 
 // The hosts of a list of Slurm's: "n[01-03,7],m5" has n01, n02, n03, n7 and m5. Zeros in front are
 // kept, and so is the order. A name may have several lists in brackets, the last one at its end.
@@ -96,8 +96,8 @@ struct SlurmResolverOptions {
 // three, those of the whole job: SLURM_NTASKS, SLURM_JOB_NODELIST and SLURM_TASKS_PER_NODE.
 //
 // Differs from tf, where the hosts are sorted by name, which need not be the order of Slurm's ranks
-// (n10 is before n9): where Slurm says on which host this task runs (SLURMD_NODENAME), its own order
-// counts. The ranks must fill one host after the other (--distribution=block).
+// (n10 is before n9): where Slurm says on which host this task runs (SLURMD_NODENAME), its own
+// order counts. The ranks must fill one host after the other (--distribution=block).
 class COHORT_API SlurmResolver final : public ClusterResolver {
  public:
   // Throws failed_precondition, naming them, for variables that are missing or contradict each
@@ -122,7 +122,7 @@ class COHORT_API SlurmResolver final : public ClusterResolver {
   std::int64_t gpus_per_task_ = 0;
 };
 
-// --- hosts from a service -------------------------------------------------------------------------
+// --- hosts from a service ------------------------------------------------------------------------
 
 // A pod as the API of Kubernetes reports it.
 struct KubernetesPod {

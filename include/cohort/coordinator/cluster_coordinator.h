@@ -105,9 +105,9 @@ struct ScheduleOptions {
   // Only this worker runs the closure; if it is lost, the closure waits until it returns. Such
   // closures do not count for CoordinatorOptions::queue_capacity. Unset: any worker.
   std::optional<int> worker = {};
-  // A closure with a higher priority is sent before others that wait too; of equal ones, the first
-  // scheduled goes first. A worker runs what it has received in that order, so a closure may
-  // still run after CoordinatorOptions::in_flight_per_worker earlier ones.
+  // A closure with a higher priority is sent before others that wait; of equal ones, the first
+  // scheduled. A worker runs what it has in the order of receipt, so a closure may still run after
+  // CoordinatorOptions::in_flight_per_worker earlier ones.
   std::int32_t priority = 0;
   // How long the closure may take from schedule() on; above 0. One that has not ended then throws
   // deadline_exceeded from fetch(), which names it and its worker, and the others go on; when all
@@ -125,20 +125,18 @@ struct ScheduleOptions {
 // A dataset of which each worker has its own copy or part (tf's PerWorkerValues).
 //
 // The dataset and its iterators hold the C++ functions of its map() and filter(). If a worker meets
-// an element of a shape for which such a function was not traced, for example a longer text, the
-// worker waits until the function is traced again, on the next thread that calls schedule(),
-// join(), done(), fetch(), run_epoch() or Epoch::try_next(). So objects that these functions
-// capture by reference must outlive the iterators and must not change.
+// an element of a shape for which such a function was not traced, the worker waits until it is, on
+// the next thread that calls schedule(), join(), done(), fetch(), run_epoch() or Epoch::try_next().
+// So what these functions capture by reference must outlive the iterators and must not change.
 // CoordinatorOptions::max_traces_per_dataset_function limits these traces. Thread-safe.
 class COHORT_API PerWorkerDataset {
  public:
   PerWorkerDataset(std::shared_ptr<coordinator::WorkerDatasets> datasets,
                    std::shared_ptr<coordinator::Runtime> runtime);
   // Creates a new iterator on every worker, for schedule(); drawing from it after its end is an
-  // error. A worker that is lost gets its iterator when it returns. Blocks for one control call per
-  // worker, each under ClusterOptions::timeout. Throws a worker's own error if the worker cannot
-  // run the dataset; failed_precondition inside a scheduled function; cancelled after the
-  // coordinator has ended.
+  // error. A lost worker gets its iterator when it returns. Blocks for one control call per worker,
+  // each under ClusterOptions::timeout. Throws a worker's error if it cannot run the dataset;
+  // failed_precondition inside a scheduled function; cancelled after the coordinator has ended.
   PerWorkerIterator iterator() const;
   const ElementSpec& element_spec() const;
   // The position in the pass that an epoch makes now: waits until the steps that were sent have
@@ -172,8 +170,8 @@ struct CoordinatorOptions {
   // for about a millisecond, at least 4 and at most 128.
   std::int64_t in_flight_per_worker = 0;
   // If one parameter server fails this often within transient_window, the coordinator throws the
-  // last error; before that, it retries the closures that failed. 1 or less: it throws the first
-  // error. Unset: the environment variable TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
+  // last error; before, it retries the closures. 1 or less: it throws the first error. Unset: the
+  // environment variable TF_COORDINATOR_IGNORE_TRANSIENT_PS_FAILURES, or 3.
   std::optional<int> max_transient_ps_failures = {};
   // The same for errors with the code deadline_exceeded, counted over all tasks. -1: a tenth of the
   // workers. Unset: the environment variable TF_COORDINATOR_IGNORE_TRANSIENT_TIMEOUTS, or -1.
@@ -190,11 +188,8 @@ struct CoordinatorOptions {
   // A step is traced again for each shape of elements that it draws, at most this many times for
   // each of its signatures. One more shape throws resource_exhausted, which names the shapes.
   std::int64_t max_traces_per_step = 1024;
-  // Worker i gets its first closure this long, times i, after the coordinator was made, but not
-  // later than after start_delay_max, unless that is zero: so that the updates of the first steps
-  // do not meet. Closures of schedule() run on the others until then. Unset: so many seconds as the
-  // environment variables TF_COORDINATOR_SCHEDULE_START_DELAY and
-  // TF_COORDINATOR_SCHEDULE_START_DELAY_MAX say, or zero.
+  // Worker i gets its first closure this long, times i, after the start; at most start_delay_max,
+  // unless zero. Unset: the seconds in TF_COORDINATOR_SCHEDULE_START_DELAY and …_MAX, or zero.
   std::optional<Duration> start_delay = {};
   std::optional<Duration> start_delay_max = {};
   // schedule(), join(), fetch() and Epoch::try_next() throw deadline_exceeded if no closure ends
@@ -209,10 +204,9 @@ struct CoordinatorOptions {
   // says. The environment variable COHORT_METRICS=1 sets this too.
   bool serves_metrics = false;
   // For a debugger: steps run in this process without a trace, one at a time, on the thread that
-  // calls schedule(), so that breakpoints, item() and std::cout work in them. Variables are read
-  // from and updated on the parameter servers. Elements are those of worker 0 and are drawn in this
-  // process. If no other task updates the variables, the values are those that one worker would
-  // compute. The workers stay idle. The environment variable COHORT_RUN_EAGERLY=1 sets this too.
+  // calls schedule(), so that breakpoints, item() and std::cout work in them. Variables stay on the
+  // parameter servers; elements are those of worker 0. If no other task updates the variables, the
+  // values are those of one worker. The workers stay idle. COHORT_RUN_EAGERLY=1 sets this too.
   bool run_eagerly = false;
 
   bool operator==(const CoordinatorOptions&) const = default;
@@ -230,9 +224,8 @@ struct CoordinatorStatistics {
   std::uint64_t traces = 0;  // programs made, including those that workers refused
   // Programs of per-worker datasets' functions that were made for elements of further shapes.
   std::uint64_t dataset_traces = 0;
-  // Updates of retried closures that a parameter server dropped because an earlier attempt had made
-  // them already. Updates of a lost worker, which reports nothing, may be missing here:
-  // Server::health() counts all.
+  // Updates of retried closures that a server dropped because an earlier attempt had made them. A
+  // lost worker reports nothing, so its own may be missing: Server::health() counts all.
   std::uint64_t pushes_dropped = 0;
   // Reports that were ignored because their closures had ended before, or had been retried.
   std::uint64_t duplicate_reports_dropped = 0;

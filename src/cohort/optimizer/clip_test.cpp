@@ -71,7 +71,8 @@ TEST(ClipByGlobalNorm, ANormThatOverflowsGivesNaNAndThatOfHalvesDoesNot) {
 TEST(ClipByGlobalNorm, SparseRowsStayRowsAndCountAsTheDenseGradient) {
   const at::Tensor ids = at::tensor(std::vector<std::int64_t>{2, 0, 2}).view({1, 3});
   const at::Tensor values = at::tensor({1.0, 2.0, 0.0, 4.0, 2.0, -2.0}).view({3, 2});
-  const at::Tensor rows = at::sparse_coo_tensor(ids, values, {5, 2}, at::TensorOptions(at::kDouble));
+  const at::Tensor rows =
+      at::sparse_coo_tensor(ids, values, {5, 2}, at::TensorOptions(at::kDouble));
   const auto [clipped, norm] = clip_by_global_norm({rows}, 2.5);
   EXPECT_EQ(norm.item<double>(), 5);
   ASSERT_TRUE(clipped[0].is_sparse());

@@ -59,7 +59,7 @@ std::optional<std::int64_t> place_of_current_host(const std::vector<std::string>
 
 }  // namespace
 
-// --- Kubernetes -----------------------------------------------------------------------------------
+// --- Kubernetes ----------------------------------------------------------------------------------
 
 KubernetesResolver::KubernetesResolver(KubernetesResolverOptions options)
     : options_(std::move(options)) {
@@ -97,7 +97,7 @@ std::map<std::string, int> KubernetesResolver::num_accelerators(const TaskQuery&
   return own_accelerators(*this, query);
 }
 
-// --- Google Compute Engine ------------------------------------------------------------------------
+// --- Google Compute Engine -----------------------------------------------------------------------
 
 GceResolver::GceResolver(GceResolverOptions options) : options_(std::move(options)) {
   COHORT_CHECK(options_.instances, ErrorCode::invalid_argument,
@@ -128,7 +128,7 @@ void GceResolver::set_task_type(std::optional<std::string> type) {
                         "'; set GceResolverOptions::task_type, since all instances have one job");
 }
 
-// --- SageMaker ------------------------------------------------------------------------------------
+// --- SageMaker -----------------------------------------------------------------------------------
 
 SageMakerResolver::SageMakerResolver() : SageMakerResolver(Options()) {}
 

@@ -28,6 +28,7 @@ struct WorkerSetup {
 };
 
 // Thread-safe. Workers are numbered from 0; nobody may assume that their number stays the same.
+// Many methods because a worker's way from its start over losses to its return is here.
 class WorkerPool {
  public:
   using Link = ClusterConnection::WorkerLink;
