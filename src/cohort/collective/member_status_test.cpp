@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/socket.h>
 
 #include <thread>
@@ -100,7 +101,9 @@ TEST_F(MemberStatusTest, ASilentWorkerIsNamedAtTheDeadline) {
 TEST_F(MemberStatusTest, AnotherProgramIsAStranger) {
   const Listening other;
   std::thread program([&] {
-    const FileDescriptor socket(::accept(other.sockets.front().get(), nullptr, nullptr));
+    pollfd connection{other.sockets.front().get(), POLLIN, 0};
+    ASSERT_EQ(::poll(&connection, 1, 60'000), 1);
+    const FileDescriptor socket(::accept(connection.fd, nullptr, nullptr));
     const std::string text = "HTTP/1.1 400 Bad Request\r\n\r\n";
     ::send(socket.get(), text.data(), text.size(), MSG_NOSIGNAL);
   });
