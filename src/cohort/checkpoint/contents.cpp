@@ -22,12 +22,12 @@ namespace cohort::checkpoint {
 namespace {
 
 // A closure that runs would mix its updates with what is restored.
-void check_no_closures(Strategy* strategy, std::string_view call) {
+void check_no_closures(Strategy* strategy) {
   const auto* const on_servers = dynamic_cast<const ParameterServerStrategy*>(strategy);
   if (on_servers == nullptr) return;
   const std::size_t pending = coordinator::open_closures_of(*on_servers);
-  COHORT_CHECK(pending == 0, ErrorCode::failed_precondition, "[checkpoint.", call,
-               "] expected no closure to wait or run, got ", pending,
+  COHORT_CHECK(pending == 0, ErrorCode::failed_precondition,
+               "[checkpoint.read] expected no closure to wait or run, got ", pending,
                "; call join() of the coordinator before");
 }
 
@@ -148,20 +148,16 @@ std::vector<Variable> Contents::all_variables() const {
   return all;
 }
 
-namespace {
-
-void check_place(std::string_view call) {
+void Contents::check_place(std::string_view call) {
   COHORT_CHECK(variable::ReplicaCount::current() == 1 && function::Trace::current() == nullptr,
                ErrorCode::failed_precondition, "[checkpoint.", call,
                "] expected a call outside of run() and of steps, got one inside; make it between "
                "two runs");
 }
 
-}  // namespace
-
-void Contents::check_use(std::string_view call) const {
-  check_place(call);
-  check_no_closures(strategy_, call);
+void Contents::check_restore() const {
+  check_place("read");
+  check_no_closures(strategy_);
 }
 
 std::shared_ptr<void> Contents::hold_epochs(std::string_view call) const {

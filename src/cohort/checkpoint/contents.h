@@ -48,10 +48,12 @@ class Contents {
   Restored read(const std::string& path, const RestoreOptions& options) const;
   // Says what the last read() has restored by now.
   Restored restored() const;
-  // Throws failed_precondition where a checkpoint cannot be restored now.
-  void check_use(std::string_view call) const;
-  // The same before a save, during which closures may run. Until the result is destroyed, no epoch
-  // makes a step.
+  // Throws failed_precondition in a replica and in a step, where nothing is saved or restored.
+  static void check_place(std::string_view call);
+  // Also throws it while closures wait or run, which would use restored values in half.
+  void check_restore() const;
+  // Before a save, during which closures may run. Until the result is destroyed, no epoch makes a
+  // step. Throws as check_place().
   std::shared_ptr<void> hold_epochs(std::string_view call) const;
   // Who makes the strategy's variables, and knows its workers; one without variables if there is no
   // strategy.

@@ -71,7 +71,7 @@ PendingCheckpoint CheckpointManager::save(std::int64_t step) {
   COHORT_CHECK(step >= 0, ErrorCode::invalid_argument,
                "[checkpoint.save] expected a step >= 0, got ", step);
   const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
-  checkpoint_.contents_->check_use("save");
+  checkpoint::Contents::check_place("save");
   PendingSave::settle(parts, last_.get(), options_.timeout);
   const std::string own = folder_ == nullptr ? std::string("-") : folder_->path_of(step);
   const auto then = [folder = folder_, step, options = options_] {
@@ -92,7 +92,7 @@ PendingCheckpoint CheckpointManager::save(std::int64_t step) {
 std::optional<Restored> CheckpointManager::restore_latest(const RestoreOptions& options) {
   const internal::StrategyVariables& parts = checkpoint_.contents_->parts();
   if (!parts.home()->keeps_newer_values()) {
-    checkpoint_.contents_->check_use("read");
+    checkpoint_.contents_->check_restore();
     PendingSave::settle(parts, last_.get(), options_.timeout);
   }
   const std::optional<std::string> latest = latest_checkpoint();

@@ -239,7 +239,7 @@ void Restoring::note_added(const std::string& name, const SavedState& value) {
 }
 
 Restored Contents::read(const std::string& path, const RestoreOptions& options) const {
-  check_use("read");
+  check_restore();
   open_.reset();
   restored_ = {.path = path};
   if (parts().home()->keeps_newer_values()) {
