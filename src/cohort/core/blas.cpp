@@ -31,6 +31,8 @@ constexpr std::array<std::string_view, 6> kFastBlas = {"openblas", "atlas", "bli
 
 constexpr std::size_t kBlasBytes = std::size_t{128} << 20;  // what OpenBLAS maps for a thread
 constexpr std::size_t kStackBytes = std::size_t{8} << 20;
+// The lists of a product's parts: more than products were seen to need.
+constexpr std::size_t kListBytes = std::size_t{16} << 20;
 constexpr std::string_view kBlasPurpose = "to multiply matrices (BLAS)";
 constexpr std::chrono::seconds kBlasTime(10);
 
@@ -113,9 +115,11 @@ void take_blas_memory(std::size_t threads) {
                " MiB more ", kBlasPurpose, ", got less, for which it waits; ", kAddressRemedy);
   result.get();
   taken = threads;
-  // Where they cannot start, their library ends the process.
+  // Where they cannot start, their library ends the process; so does OpenBLAS where a product that
+  // several threads make finds no memory for their lists.
   const auto helpers = threads * static_cast<std::size_t>(std::max(1, at::get_num_threads()) - 1);
-  check_address_room(helpers * kStackBytes, "for the threads of LibTorch");
+  if (helpers > 0)
+    check_address_room(helpers * kStackBytes + kListBytes, "for the threads of LibTorch");
 }
 
 }  // namespace cohort
