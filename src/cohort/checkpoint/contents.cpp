@@ -107,15 +107,15 @@ void Contents::add(std::vector<std::pair<std::string, at::Tensor>> tensors) {
   for (auto& [name, tensor] : tensors) check_new(name);
   for (auto& named : tensors) {
     tensors_.push_back(std::move(named));
-    const auto& [name, tensor] = tensors_.back();
-    if (open_ != nullptr) added(tensors_, [&] { open_->note_added(name, tensor); });
+    const auto& last = tensors_.back();
+    if (open_ != nullptr) added(tensors_, [&] { open_->note_added(last.first, last.second); });
   }
 }
 
 void Contents::add(std::string name, SavedPosition position) {
   check_new(name);
-  const auto& [own, saved] = positions_.emplace_back(std::move(name), std::move(position));
-  if (open_ != nullptr) added(positions_, [&] { open_->note_added(own, saved); });
+  const auto& last = positions_.emplace_back(std::move(name), std::move(position));
+  if (open_ != nullptr) added(positions_, [&] { open_->note_added(last.first, last.second); });
 }
 
 void Contents::add(std::string name, SavedState state) {
@@ -123,8 +123,8 @@ void Contents::add(std::string name, SavedState state) {
   COHORT_CHECK(state.save && state.restore, ErrorCode::invalid_argument,
                "[checkpoint.add] expected functions that save and restore '", name,
                "', got an empty one");
-  const auto& [own, saved] = values_.emplace_back(std::move(name), std::move(state));
-  if (open_ != nullptr) added(values_, [&] { open_->note_added(own, saved); });
+  const auto& last = values_.emplace_back(std::move(name), std::move(state));
+  if (open_ != nullptr) added(values_, [&] { open_->note_added(last.first, last.second); });
 }
 
 const internal::StrategyVariables& Contents::parts() const {
