@@ -27,13 +27,6 @@ using coordinator::Runtime;
 
 namespace {
 
-// The runtime of the strategy's coordinator; nullptr if there is none.
-std::shared_ptr<Runtime> runtime_of(const ParameterServerStrategy& strategy) {
-  CoordinatorLease& lease = strategy.home()->coordinator_lease();
-  const Lock lock(lease.mutex);
-  return std::static_pointer_cast<Runtime>(lease.coordinator.lock());
-}
-
 // The last handle stops the runtime on its thread, even if others still refer to it. The deleter
 // then drops the home and the runtime itself, since the strategy's weak reference keeps the deleter
 // alive.
@@ -78,6 +71,12 @@ std::vector<Dataset> datasets_of(const ClusterCoordinator& coordinator,
 }
 
 }  // namespace
+
+std::shared_ptr<Runtime> coordinator::runtime_of(const ParameterServerStrategy& strategy) {
+  CoordinatorLease& lease = strategy.home()->coordinator_lease();
+  const Lock lock(lease.mutex);
+  return std::static_pointer_cast<Runtime>(lease.coordinator.lock());
+}
 
 std::size_t coordinator::open_closures_of(const ParameterServerStrategy& strategy) {
   const std::shared_ptr<Runtime> runtime = runtime_of(strategy);

@@ -5,6 +5,7 @@
 #include <span>
 #include <utility>
 
+#include "cohort/coordinator/open_closures.h"
 #include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
@@ -15,12 +16,6 @@ namespace {
 
 // An update must not wait for so long that its worker gives the server up.
 constexpr int kWaitsInTimeout = 4;
-
-std::shared_ptr<Runtime> runtime_of(const ParameterServerStrategy& strategy) {
-  CoordinatorLease& lease = strategy.home()->coordinator_lease();
-  const Lock lock(lease.mutex);
-  return std::static_pointer_cast<Runtime>(lease.coordinator.lock());
-}
 
 std::uint64_t milliseconds_of(Duration duration) {
   return static_cast<std::uint64_t>(
