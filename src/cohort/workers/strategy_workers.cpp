@@ -14,8 +14,8 @@
 namespace cohort::internal {
 namespace {
 
-// How long a process may take from the end of its group to its own end.
-constexpr std::chrono::seconds kEndingTime(2);
+// How long a process may take from the end of its group to its own end, on a loaded host, too.
+constexpr std::chrono::seconds kEndingTime(20);
 
 // Whether all members of a group throw an error of this code, and can make further calls.
 bool is_of_all_members(ErrorCode code) {
@@ -125,7 +125,8 @@ bool StrategyWorkers::is_given_up() const {
 
 bool StrategyWorkers::have_others_ended() const {
   const std::shared_ptr<WorkerGroups> groups = groups_.lock();
-  return groups == nullptr || groups->have_others_ended(Deadline::after(kEndingTime));
+  return groups == nullptr ||
+         groups->have_others_ended(Deadline::after(std::min<Duration>(timeout_, kEndingTime)));
 }
 
 std::uint64_t StrategyWorkers::membership_number() const {
