@@ -47,6 +47,7 @@
 #include "cohort/train/evaluation.h"
 #include "cohort/train/stop_signals.h"
 #include "cohort/train/summary_writer.h"
+#include "cohort/v1/parameter_server_strategy.h"
 #include "cohort/variable/initializer.h"
 #include "cohort/variable/saved_values.h"
 #include "cohort/variable/variable.h"

@@ -54,8 +54,8 @@ struct Totals {
 std::vector<Case> read_cases(const std::filesystem::path& directory);
 // Runs a case in this process, without a deadline.
 Verdict run_case(const Case& test_case, const WorkerOptions& workers = {});
-// Runs each case in isolation (isolation.h). Writes failures and skipped cases to `out`, then the
-// files of strategy cases that are not reached yet, which it does not run, and finally the totals.
+// Runs each case in isolation (isolation.h). Writes failures and skipped cases to `out`, and then
+// the totals.
 Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std::ostream& out);
 
 }  // namespace cohort::conformance

@@ -2,7 +2,6 @@
 #include "tests/conformance/strategy_runner.h"
 
 #include <algorithm>
-#include <array>
 #include <functional>
 #include <string>
 
@@ -12,8 +11,6 @@
 
 namespace cohort::conformance::strategy {
 namespace {
-
-constexpr std::array<std::string_view, 1> kFilesOfLater = {"ps_v1.json"};
 
 bool is_any_step(const Json& steps, const std::function<bool(const Json&)>& is_it) {
   return std::any_of(steps.begin(), steps.end(), [&](const Json& step) {
@@ -66,10 +63,6 @@ Outcome outcome_of(StrategyCase& test, Frame& top, const Json& step) {
 bool is_strategy_case(const Json& content) {
   // Cases of pipelines have a kind, and some have steps too.
   return content.contains("steps") && !content.contains("kind");
-}
-
-bool is_not_yet_reached(const std::string& file) {
-  return std::find(kFilesOfLater.begin(), kFilesOfLater.end(), file) != kFilesOfLater.end();
 }
 
 namespace {

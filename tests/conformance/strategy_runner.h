@@ -10,9 +10,6 @@
 namespace cohort::conformance::strategy {
 
 bool is_strategy_case(const Json& content);
-// Whether the cases of this file, such as "sharded.json", need parts that the library does not have
-// yet.
-bool is_not_yet_reached(const std::string& file);
 // In this process, which must not be inside of a strategy's scope, without a deadline. The workers
 // of a case with several are as `workers` says.
 Verdict run_strategy_case(const Json& content, const WorkerOptions& workers);

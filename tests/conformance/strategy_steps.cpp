@@ -18,7 +18,7 @@ const StepKind& kind_of_step(const std::string& name) {
        {&context_steps(), &function_steps(), &cross_replica_steps(), &update_steps(),
         &replica_steps(), &variable_steps(), &checkpoint_steps(), &resolver_steps(), &queue_steps(),
         &training_steps(), &partitioner_steps(), &sharded_steps(), &server_steps(),
-        &coordinator_steps(), &fault_steps()}) {
+        &coordinator_steps(), &fault_steps(), &v1_steps()}) {
     const auto found = table->find(name);
     if (found != table->end()) return found->second;
   }

@@ -65,6 +65,7 @@ const StepTable& server_steps();         // strategy_servers.cpp
 const StepTable& training_steps();       // strategy_training.cpp
 const StepTable& coordinator_steps();    // strategy_coordinator.cpp
 const StepTable& fault_steps();          // strategy_faults.cpp
+const StepTable& v1_steps();             // strategy_v1.cpp
 
 // Does one step and binds its result. Throws what it throws, and a CaseFault if it is unknown.
 Value do_step(StrategyCase& test, Frame& frame, const Json& step);

@@ -199,10 +199,11 @@ class COHORT_API StrategyExtended {
     return strategy_.run(std::forward<F>(fn), std::forward<A>(arguments)...);
   }
 
-  // Whether several workers train together. Whether this one initializes variables: all do. Whether
-  // it saves checkpoints and writes summaries: the first worker does. In any context.
+  // Whether several workers train together. Whether this one initializes variables: all do, unless
+  // they share the first one's (v1::ParameterServerStrategy). Whether it saves checkpoints and
+  // writes summaries: the first worker does. In any context.
   bool in_multi_worker_mode() const;
-  bool should_init() const { return true; }
+  bool should_init() const;
   bool should_checkpoint() const;
   bool should_save_summary() const { return should_checkpoint(); }
   // tf's experimental_between_graph. Throws unimplemented for the default strategy.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -29,6 +30,7 @@ namespace cohort {
 class ClusterResolver;  // cluster/cluster_resolver.h
 namespace internal {
 enum class VariableKind : std::uint8_t;  // synchronous/mirrored/mirrored_home.h
+class CentralValues;                     // synchronous/central_values.h
 class CurrentHost;
 class MirroredHome;
 class ReplicaThreads;
@@ -47,7 +49,7 @@ class COHORT_API SynchronousStrategy : public Strategy {
   ~SynchronousStrategy() override;
   std::string_view name() const final;
   int num_replicas_in_sync() const final;
-  std::vector<std::string> worker_devices() const final;
+  std::vector<std::string> worker_devices() const override;
   std::vector<std::string> parameter_devices() const override { return worker_devices(); }
   // The devices of this worker's replicas.
   const std::vector<Device>& devices() const;
@@ -62,6 +64,11 @@ class COHORT_API SynchronousStrategy : public Strategy {
   SynchronousStrategy(input::InputHost&& host, const std::vector<std::string>& devices,
                       internal::VariableKind kind, int cpus = 1,
                       CrossDeviceOps cross_device_ops = CrossDeviceOps::reduction_to_one_device);
+
+  // Before the first variable: the values of all are kept there, and replicas have copies of them.
+  void keep_values_in(std::shared_ptr<internal::CentralValues> values);
+  // The kind of variables that are kept so, with as many devices as here.
+  static internal::VariableKind kind_of_central_values(std::size_t devices);
 
   internal::StrategyVariables* variables() const final { return variables_.get(); }
   int num_local_replicas() const final;

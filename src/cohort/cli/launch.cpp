@@ -40,6 +40,38 @@ bool is_standard_server(const std::vector<std::string>& program) {
          program[1] == "server";
 }
 
+int tasks_to_kill(const LaunchOptions& options, const std::string& job) {
+  if (job == "worker") return options.workers;
+  if (job == "ps") return options.ps;
+  if (job == "chief") return options.is_v1 && options.has_chief ? 1 : 0;
+  return job == "evaluator" && options.has_evaluator ? 1 : 0;
+}
+
+void check_v1(LaunchOptions& options) {
+  COHORT_CHECK(options.is_v1 || (!options.has_chief && !options.has_evaluator),
+               ErrorCode::invalid_argument,
+               "[cli.launch] expected --v1 with --chief and --evaluator, got none: only there are "
+               "these tasks that run the program by themselves; add --v1");
+  for (const auto& [role, count] : options.restarts_of) {
+    const bool is_role = role == "chief" || role == "worker" || role == "ps" || role == "evaluator";
+    COHORT_CHECK(
+        is_role && count >= 0, ErrorCode::invalid_argument,
+        "[cli.launch] expected a number of restarts of chief, worker, ps or evaluator, got ", count,
+        " of '", role, "' (--restart-of)",
+        did_you_mean(role, {"chief", "worker", "ps", "evaluator"}));
+  }
+  if (!options.is_v1) return;
+  COHORT_CHECK(options.ps > 0, ErrorCode::invalid_argument,
+               "[cli.launch] expected at least one parameter server with --v1, got --ps 0; give "
+               "--ps 1 or more");
+  COHORT_CHECK(!is_standard_server(options.program), ErrorCode::invalid_argument,
+               "[cli.launch] expected a program that trains, got 'cohort server' with --v1, which "
+               "starts the parameter servers itself; write the program after --");
+  if (!options.server_command.empty()) return;
+  std::error_code problem;
+  options.server_command = {std::filesystem::read_symlink("/proc/self/exe", problem), "server"};
+}
+
 void check(LaunchOptions& options) {
   COHORT_CHECK(!options.program.empty(), ErrorCode::invalid_argument,
                "[cli.launch] expected a program, got none; write it after --, as: cohort launch "
@@ -56,12 +88,11 @@ void check(LaunchOptions& options) {
   COHORT_CHECK(options.restarts >= 0, ErrorCode::invalid_argument,
                "[cli.launch] expected 0 or more restarts, got ", options.restarts, " (--restart)");
   find_program(options.program.front());  // throws if there is none
+  check_v1(options);
   for (const PlannedKill& kill : options.kills) {
-    const int count = kill.task.job == "worker" ? options.workers
-                      : kill.task.job == "ps"   ? options.ps
-                                                : 0;
-    COHORT_CHECK(kill.task.index >= 0 && kill.task.index < count, ErrorCode::invalid_argument,
-                 "[cli.launch] expected a worker or ps of this cluster, got '",
+    COHORT_CHECK(kill.task.index >= 0 && kill.task.index < tasks_to_kill(options, kill.task.job),
+                 ErrorCode::invalid_argument, "[cli.launch] expected a ",
+                 options.is_v1 ? "task" : "worker or ps", " of this cluster, got '",
                  kill.task.to_string(), "' (--kill)",
                  did_you_mean(kill.task.job, {"worker", "ps"}));
   }
@@ -101,7 +132,7 @@ LaunchResult Launch::run() {
 std::vector<std::string> Launch::shell_lines(const LaunchOptions& given) {
   LaunchOptions options = given;
   check(options);
-  const LocalCluster cluster(options.workers, options.ps);
+  const LocalCluster cluster(shape_of(options));
   std::vector<std::string> lines;
   for (const TaskId& task : cluster.tasks()) lines.push_back(shell_line(options, cluster, task));
   return lines;

@@ -11,12 +11,19 @@
 //
 //   Launch launch({.program = {"./train"}, .workers = 2, .ps = 0});
 //
+//   Launch launch({.program = {"./train"}, .is_v1 = true, .has_chief = true});
+//
+// With is_v1, the chief, the workers and the evaluator each run the program, and each ps a server.
+// The job ends when all that run the program have ended, and fails with the first one that fails
+// and does not start again.
+//
 // Without parameter servers there is no chief. Each worker runs the program, and they are one job:
 // it ends when all have ended, or when one of them fails that does not start again. worker:0 acts
 // as the chief: it has the progress and `chief_environment`.
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -40,6 +47,11 @@ struct LaunchOptions {
   std::vector<std::string> program = {};
   int workers = 2;
   int ps = 1;  // 0: the workers run the program, without a chief
+  // Each task but ps runs the program by itself; a chief and an evaluator are there if wanted.
+  bool is_v1 = false;
+  bool has_chief = false;
+  bool has_evaluator = false;
+  std::vector<std::string> server_command = {};  // of a ps, with is_v1; empty: `cohort server`
   // Directories whose files the servers may open.
   std::vector<std::string> data_dirs = {};
   // Environment variables that only the acting chief gets.
@@ -50,6 +62,8 @@ struct LaunchOptions {
   // signal or by a planned kill, or with an exit code other than 0 and 64; without parameter
   // servers, only while no worker has ended with 0. The chief starts again only after 69 and 75.
   int restarts = 0;
+  // Other numbers of restarts, by "chief", "worker", "ps" or "evaluator".
+  std::map<std::string, int> restarts_of = {};
   std::chrono::milliseconds restart_delay{1000};
   // Without parameter servers: a worker that does nothing for so long, after another one has
   // finished, is ended: it waits for the others in vain, or is stopped. One that uses a processor
@@ -70,9 +84,10 @@ struct TaskReport {
 };
 
 struct LaunchResult {
-  // The chief's. Without parameter servers: 0 if all workers have ended with 0, else that of the
-  // first one that failed and did not start again, or 75 if one did not finish. A planned kill is
-  // no failure. 128 + signal after request_stop(), unless the chief had ended with 0 before.
+  // The chief's. Without parameter servers, and with is_v1: 0 if all that run the program have
+  // ended with 0, else that of the first one that failed and did not start again, or 75 if one did
+  // not finish. A planned kill is no failure. 128 + signal after request_stop(), unless the chief
+  // had ended with 0 before.
   int exit_code = 0;
   // The errno of the first line that could not be written, or 0. The tasks go on without it.
   int output_error = 0;

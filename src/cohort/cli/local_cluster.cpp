@@ -4,9 +4,10 @@
 #include <nlohmann/json.hpp>
 
 namespace cohort::cli {
-LocalCluster::LocalCluster(int workers, int ps) {
-  for (int i = 0; i < ps; ++i) servers_.push_back({"ps", i});
-  for (int i = 0; i < workers; ++i) servers_.push_back({"worker", i});
+LocalCluster::LocalCluster(const ClusterShape& shape) : shape_(shape) {
+  for (int i = 0; i < shape.ps; ++i) servers_.push_back({"ps", i});
+  for (int i = 0; i < shape.workers; ++i) servers_.push_back({"worker", i});
+  if (shape.has_evaluator) servers_.push_back({"evaluator", 0});
   const auto reserve = [this](const TaskId& task) {
     return "127.0.0.1:" + std::to_string(ports_[task.to_string()].number());
   };
@@ -17,7 +18,7 @@ LocalCluster::LocalCluster(int workers, int ps) {
 
 std::vector<TaskId> LocalCluster::tasks() const {
   std::vector<TaskId> all = servers_;
-  if (has_chief()) all.push_back(chief());
+  if (has_chief() || shape_.has_v1_chief) all.push_back(chief());
   return all;
 }
 

@@ -16,26 +16,26 @@ namespace cohort::cli {
 namespace {
 
 TEST(LocalCluster, NamesParameterServersThenWorkers) {
-  const LocalCluster cluster(2, 1);
+  const LocalCluster cluster({.workers = 2, .ps = 1});
   EXPECT_EQ(cluster.servers(), (std::vector<TaskId>{{"ps", 0}, {"worker", 0}, {"worker", 1}}));
 }
 
 TEST(LocalCluster, WithoutParameterServersHasNoChief) {
-  const LocalCluster cluster(2, 0);
+  const LocalCluster cluster({.workers = 2, .ps = 0});
   EXPECT_EQ(cluster.tasks(), (std::vector<TaskId>{{"worker", 0}, {"worker", 1}}));
   EXPECT_EQ(cluster.acting_chief(), (TaskId{"worker", 0}));
-  EXPECT_EQ(LocalCluster(1, 1).tasks().back(), LocalCluster::chief());
+  EXPECT_EQ(LocalCluster({.workers = 1, .ps = 1}).tasks().back(), LocalCluster::chief());
 }
 
 TEST(LocalCluster, GivesEachTaskAnotherPort) {
-  const LocalCluster cluster(20, 20);
+  const LocalCluster cluster({.workers = 20, .ps = 20});
   std::set<std::string> addresses = {cluster.address(LocalCluster::chief())};
   for (const TaskId& task : cluster.servers()) addresses.insert(cluster.address(task));
   EXPECT_EQ(addresses.size(), 41u);
 }
 
 TEST(LocalCluster, ItsTfConfigIsOneTheResolverReads) {
-  const LocalCluster cluster(2, 1);
+  const LocalCluster cluster({.workers = 2, .ps = 1});
   ::setenv("TF_CONFIG", cluster.tf_config({"worker", 1}).c_str(), 1);
   const TfConfigResolver resolver;
   EXPECT_EQ(resolver.task(), (TaskId{"worker", 1}));
@@ -46,16 +46,16 @@ TEST(LocalCluster, ItsTfConfigIsOneTheResolverReads) {
 
 // A port was released before its server had started, so another launch could choose it.
 TEST(LocalCluster, KeepsItsPorts) {
-  const LocalCluster first(50, 50);
+  const LocalCluster first({.workers = 50, .ps = 50});
   std::set<std::string> addresses = {first.address(LocalCluster::chief())};
   for (const TaskId& task : first.servers()) addresses.insert(first.address(task));
-  const LocalCluster second(50, 50);
+  const LocalCluster second({.workers = 50, .ps = 50});
   for (const TaskId& task : second.servers())
     EXPECT_FALSE(addresses.contains(second.address(task))) << second.address(task);
 }
 
 TEST(LocalCluster, SeesThatSomebodyListens) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   const TaskId task{"ps", 0};
   EXPECT_FALSE(cluster.is_taken(task));
   const std::string& address = cluster.address(task);

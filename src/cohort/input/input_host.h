@@ -36,6 +36,10 @@ struct COHORT_API InputHost {
   std::string strategy = "default";               // for messages
   std::vector<Device> devices = {Device()};       // of this worker's replicas
   std::shared_ptr<collective::Group> group = {};  // nullptr: one worker
+  // Workers that never meet, each of which trains alone with its part of the data: how many there
+  // are, and which one this is. 0: the workers of the group.
+  int lone_workers = 0;
+  int lone_worker = 0;
   // Elements are the dataset's own: no policy applies (the default strategy).
   bool passes_through = false;
   // Fills up the last step with empty batches; false for a single device.
@@ -89,6 +93,9 @@ struct COHORT_API InputHost {
   }
   int num_workers() const { return group ? group->size() : 1; }
   int worker() const { return group ? group->rank() : 0; }
+  // By how many workers data is divided, and which part is this worker's.
+  int num_pipelines() const { return lone_workers > 0 ? lone_workers : num_workers(); }
+  int pipeline() const { return lone_workers > 0 ? lone_worker : worker(); }
   int num_local_replicas() const { return static_cast<int>(devices.size()); }
   int num_replicas_in_sync() const { return num_workers() * num_local_replicas(); }
   // Elements are not wrapped, since there is one replica in the whole job.

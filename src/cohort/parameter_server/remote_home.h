@@ -70,6 +70,11 @@ class COHORT_API RemoteHome : public VariableHome {
   // The effects of one server are applied in this order, all or none. `what` is for the context of
   // errors: "assign to".
   void push(std::span<const RemoteUpdate> updates, const std::string& what) const;
+  // All reads and pushes of variables go through it. A home whose pushes have names, or that waits
+  // for a server that is restarted, overrides it. `variables`: those of the exchange; `what`: as
+  // in push().
+  virtual void exchange(parameter_server::ParameterClient::Exchange exchange,
+                        std::span<const Variable> variables, const std::string& what) const;
 
  private:
   void update(std::vector<RemoteUpdate> updates, const std::string& what) const;
@@ -81,8 +86,6 @@ class COHORT_API RemoteHome : public VariableHome {
   // Describes requests for errors, by the names of those of the variables that they are about.
   static parameter_server::ParameterClient::Describe describe(std::span<const Variable> variables,
                                                               const std::string& what);
-  void exchange(parameter_server::ParameterClient::Exchange exchange,
-                std::span<const Variable> variables, const std::string& what) const;
 
   const std::shared_ptr<parameter_server::ServerLinks> links_;
   const parameter_server::ParameterClient client_;

@@ -79,16 +79,17 @@ struct HandshakeResult {
 HandshakeResult perform_handshake(const ConnectionOptions& options, Deadline deadline) {
   Connection made;
   made.control = control_client(options.address, options.task, options.coordinator_incarnation);
-  const HandshakeReply reply =
-      made.control->handshake({options.caller, options.task, options.coordinator_incarnation,
-                               options.data_timeout, options.is_returning, options.start_order,
-                               options.payload_checksums, options.has_first_task},
-                              deadline);
+  const HandshakeReply reply = made.control->handshake(
+      {options.caller, options.task, options.coordinator_incarnation, options.data_timeout,
+       options.is_returning, options.start_order, options.payload_checksums, options.has_first_task,
+       options.is_shared},
+      deadline);
   const std::string problem = disagreement(options.caller, reply.server);
   COHORT_CHECK(problem.empty(), ErrorCode::failed_precondition, "[rpc.connect] ", options.task,
                " at ", options.address, " does not fit this job: ", problem);
   made.incarnation = reply.server.incarnation;
   made.start_order = reply.start_order;
+  made.shared_job = reply.shared_job;
   const Endpoint& chosen = choose_endpoint(reply, options);
   return {std::move(made), {chosen.backend, address_of(chosen, options.address)}};
 }

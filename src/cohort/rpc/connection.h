@@ -23,6 +23,7 @@ struct ConnectionOptions {
   bool is_returning = false;                 // HandshakeRequest's
   std::uint64_t start_order = 0;             // HandshakeRequest's
   bool has_first_task = false;               // HandshakeRequest's
+  bool is_shared = false;                    // HandshakeRequest's
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
   Deadline deadline = {};
   // If later than the deadline: until when to retry a task that does not respond at all, not even
@@ -44,6 +45,7 @@ struct COHORT_API Connection {
   std::shared_ptr<Requester> data;
   std::uint64_t incarnation = 0;
   std::uint64_t start_order = 0;  // HandshakeReply's
+  std::uint64_t shared_job = 0;   // HandshakeReply's
 };
 
 // Retries until the deadline while the task cannot be reached (peer_lost); throws every other error

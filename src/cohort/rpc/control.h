@@ -63,6 +63,9 @@ struct HandshakeRequest {
   // From a coordinator that the first task of the cluster has accepted. If two starts reach the
   // cluster at once, that task chooses one, and this is how the others hear of its choice.
   bool has_first_task = false;
+  // From the chief of a job without a coordinator, which its workers join: what it makes stays when
+  // its connections end, and its next start may join, too.
+  bool is_shared = false;
 };
 // Where a task accepts frames. A task does not know the addresses by which others reach it.
 struct Endpoint {
@@ -77,6 +80,9 @@ struct HandshakeReply {
   // To a coordinator: the start_order of its request. If that is not above the start that the
   // caller replaces, because the clocks of their hosts differ, a number above it.
   std::uint64_t start_order = 0;
+  // The coordinator_incarnation of the shared job that the task serves; 0: it serves none. A caller
+  // that gives none itself learns it from this.
+  std::uint64_t shared_job = 0;
 };
 
 // A function and its programs for different element specs. When programs are added, only those are

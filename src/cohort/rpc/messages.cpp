@@ -2,6 +2,7 @@
 #include "cohort/rpc/messages.h"
 
 #include "cohort/core/fields.h"
+#include "cohort/rpc/control_calls/control_codec.h"
 
 namespace cohort::net {
 
@@ -127,6 +128,22 @@ void fields(Codec& codec, ImportRequest& request) {
 template <class Codec>
 void fields(Codec&, DoneReply&) {}
 template <class Codec>
+void fields(Codec& codec, SharedVariable& variable) {
+  codec(variable.name, variable.spec, variable.is_trainable, variable.slices);
+}
+template <class Codec>
+void fields(Codec& codec, AnnounceRequest& request) {
+  codec(request.variables, request.is_ready);
+}
+template <class Codec>
+void fields(Codec& codec, FindRequest& request) {
+  codec(request.names);
+}
+template <class Codec>
+void fields(Codec& codec, FindReply& reply) {
+  codec(reply.variables, reply.is_ready);
+}
+template <class Codec>
 void fields(Codec& codec, EraseRequest& request) {
   codec(request.variables);
   codec.only_tensors(request.keys);
@@ -241,6 +258,9 @@ template struct COHORT_API Conversion<CutExport>;
 template struct COHORT_API Conversion<ImportRequest>;
 template struct COHORT_API Conversion<EraseRequest>;
 template struct COHORT_API Conversion<DoneReply>;
+template struct COHORT_API Conversion<AnnounceRequest>;
+template struct COHORT_API Conversion<FindRequest>;
+template struct COHORT_API Conversion<FindReply>;
 template struct COHORT_API Conversion<RunBatch>;
 template struct COHORT_API Conversion<CompletedBatch>;
 template struct COHORT_API Conversion<CancelRequest>;

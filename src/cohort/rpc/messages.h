@@ -37,7 +37,9 @@ enum class MessageType : std::uint16_t {
   import_state = 12,    // the same, to be taken
   erase = 13,           // variables that nobody uses, or rows of tables
   cut = 14,             // a moment whose values a server keeps until they are exported
-  export_cut = 15       // the values and slots that variables had at that moment
+  export_cut = 15,      // the values and slots that variables had at that moment
+  announce = 16,        // variables that all workers of a job of version 1 share
+  find = 17             // where those variables are
 };
 struct MessageKind {
   MessageType type;
@@ -190,7 +192,31 @@ struct EraseRequest {
   // If not empty, one for each variable, which is a table: only the rows of these keys go.
   std::vector<at::Tensor> keys = {};
 };
-// The reply to an import, or to the erasure of variables.
+// A variable that the workers of a job without a coordinator share. They find it by its name.
+struct SharedVariable {
+  std::string name;
+  TensorSpec spec = {};
+  bool is_trainable = true;
+  std::vector<Slice> slices = {};  // all of its rows, in order
+};
+// From the chief to the first server: these variables have their initial values now, and replace
+// those of the same names. The reply is empty.
+struct AnnounceRequest {
+  static constexpr MessageKind kKind{MessageType::announce, "announcement of variables"};
+  std::vector<SharedVariable> variables;
+  // Workers may train: the chief has restored what it wants to. Never becomes false again.
+  bool is_ready = false;
+};
+struct FindRequest {
+  static constexpr MessageKind kKind{MessageType::find, "search for variables"};
+  std::vector<std::string> names;  // none: all variables
+};
+struct FindReply {
+  static constexpr MessageKind kKind{MessageType::find, "answer to a search for variables"};
+  std::vector<SharedVariable> variables;  // those of the names that are known, in the same order
+  bool is_ready = false;
+};
+// The reply to an import, to the erasure of variables, or to an announcement.
 struct DoneReply {
   static constexpr MessageKind kKind{MessageType::import_state, "answer to an import"};
 };

@@ -263,12 +263,15 @@ std::unique_ptr<rpc::ControlServer> Server::Task::serve(const rpc::ServeOptions&
 rpc::HandshakeReply Server::Task::handshake(const rpc::HandshakeRequest& request,
                                             const rpc::Caller& caller) {
   session_->check_caller(request);
+  // A task that will join a shared job asks which one there is.
+  if (request.coordinator_incarnation == 0) return {self_, endpoints_, 0, session_->shared_job()};
   const bool is_coordinator = request.caller.incarnation == request.coordinator_incarnation;
   if (!is_coordinator) {
     session_->of(request.coordinator_incarnation);
-    return {self_, endpoints_};
+    return {self_, endpoints_, 0, session_->shared_job()};
   }
-  return {self_, endpoints_, session_->take(request, caller, channels_)->start_order()};
+  const std::uint64_t order = session_->take(request, caller, channels_)->start_order();
+  return {self_, endpoints_, order, session_->shared_job()};
 }
 
 TaskHealth Server::Task::health() {

@@ -40,7 +40,7 @@ void check_is_there(const std::string& name, const Strategy& strategy) {
   const Device device = Device::parse(name);
   const std::vector<std::string> known = devices_of_replicas(strategy);
   const bool is_there =
-      device.is_local() && (device.type == "CPU" || std::ranges::find(known, name) != known.end());
+      (device.is_local() && device.type == "CPU") || std::ranges::find(known, name) != known.end();
   COHORT_CHECK(is_there, ErrorCode::invalid_argument, "[strategy.reduce_to] expected a device of '",
                strategy.name(), "' or a CPU of this process as a destination, got ", name);
 }
@@ -281,6 +281,12 @@ Variable StrategyExtended::value_container(const Variable& component) const {
 
 bool StrategyExtended::in_multi_worker_mode() const {
   return StrategyAccess::traits(strategy_).is_multi_worker;
+}
+
+// Workers without a coordinator share the variables that the first one makes.
+bool StrategyExtended::should_init() const {
+  const internal::StrategyTraits traits = StrategyAccess::traits(strategy_);
+  return !traits.is_asynchronous || traits.is_first_worker;
 }
 
 bool StrategyExtended::should_checkpoint() const {

@@ -18,6 +18,7 @@
 #include "cohort/strategy/backward_context.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/strategy_access.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/synchronous_variables.h"
 #include "cohort/synchronous/traced/traced_programs.h"
@@ -140,6 +141,13 @@ SynchronousStrategy::~SynchronousStrategy() {
   home_->forget_owner();
 }
 
+void SynchronousStrategy::keep_values_in(std::shared_ptr<internal::CentralValues> values) {
+  home_->keep_values_in(std::move(values));
+}
+internal::VariableKind SynchronousStrategy::kind_of_central_values(std::size_t devices) {
+  return devices > 1 ? internal::VariableKind::central : internal::VariableKind::plain;
+}
+
 std::shared_ptr<const input::InputHost> SynchronousStrategy::host() const { return host_->get(); }
 Duration SynchronousStrategy::timeout() const { return host_->first().timeout; }
 void SynchronousStrategy::use_group(std::shared_ptr<collective::Group> group, bool is_first) {
@@ -196,12 +204,14 @@ void SynchronousStrategy::run_replicas(const std::function<void(ReplicaContext&)
   const auto run_once = [&] {
     const internal::UsedModules::ModesScope modes(home_->modules_around_step());
     internal::RunAgreement::Scope run(home_->agreement());
+    internal::CentralCopies::Run central(home_->is_in_replica() ? nullptr : home_.get());
     internal::StepUndo::Scope undo(home_->undo_around_step(),
                                    {.is_only_replica = !home_->has_several_replicas()});
     const internal::GradientsScope gradients(home_->optimizer_gradients(), undo);
     run_here(body);
     if (!home_->is_in_replica()) home_->modules().check_used();
     run.finish();
+    central.finish();
     undo.keep();
   };
   if (!home_->has_workers() || home_->is_in_replica()) return run_once();

@@ -11,6 +11,7 @@
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/replica_trace.h"
 #include "cohort/strategy/strategy_access.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 #include "cohort/synchronous/workers/collected_shares.h"
 
@@ -69,7 +70,7 @@ Variable SynchronousVariables::create(std::string name, const at::Tensor& initia
   const MirroredVariable::Traits traits =
       traits_of(name, initial_value.scalar_type(), options, home_->kind());
   const auto make = [&] {
-    const Variable made = home_->create(name, initial_value, traits);
+    const Variable made = home_->create(name, initial_value, traits, options.colocate_with);
     home_->creation_watches().announce(made);
     return made;
   };
@@ -123,6 +124,7 @@ std::vector<Variable> SynchronousVariables::components_of(const Variable& variab
 std::vector<std::string> SynchronousVariables::devices_of(const Variable& variable) const {
   const std::vector<std::string> devices = strategy_.parameter_devices();
   if (!owns(variable)) return {devices.front()};
+  if (home_->central() != nullptr) return home_->central()->values().devices_of(variable);
   const auto* const component = dynamic_cast<const ComponentImpl*>(variable.impl().get());
   if (component == nullptr) return devices;
   return {devices[component->index() < devices.size() ? component->index() : 0]};

@@ -77,6 +77,17 @@ std::pair<std::string, std::string> parse_variable(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
+// "worker=3".
+std::pair<std::string, int> parse_restart(const std::string& text) {
+  const std::size_t equals = text.find('=');
+  const std::string number = equals == std::string::npos ? "" : text.substr(equals + 1);
+  COHORT_CHECK(equals > 0 && !number.empty() && number.size() <= 6 &&
+                   number.find_first_not_of("0123456789") == std::string::npos,
+               ErrorCode::invalid_argument, "[cli.launch] expected ROLE=N, as worker=3, got '",
+               text, "' (--restart-of)");
+  return {text.substr(0, equals), std::stoi(number)};
+}
+
 nlohmann::json to_json(const LaunchResult& result) {
   nlohmann::json tasks = nlohmann::json::array();
   for (const TaskReport& task : result.tasks) {
@@ -90,6 +101,36 @@ nlohmann::json to_json(const LaunchResult& result) {
   return {{"exit_code", result.exit_code}, {"tasks", tasks}};
 }
 
+constexpr const char* kLaunchFooter =
+    "cohort launch [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
+    "Starts PROGRAM once for each task, with TF_CONFIG and free ports of 127.0.0.1: as ps:N "
+    "and "
+    "worker:N,\n"
+    "with the name of the task before each line of their output, and as chief:0, the "
+    "coordinator. When the\n"
+    "chief ends, or on Ctrl-C, all tasks are ended.\n"
+    "While it runs, `cohort status --launch PID` shows how the tasks are; this command, with "
+    "the "
+    "process id,\n"
+    "is printed at the start.\n"
+    "Exit code: the chief's; 128 + signal if a signal ended it, or this command (the chief "
+    "then ends first,\n"
+    "and nothing starts again); 64 if a task cannot be configured;\n"
+    "75 if other programs took the ports, or output could not be written.\n"
+    "With --v1 PROGRAM runs as chief:0 (--chief), worker:N and evaluator:0 (--evaluator), and "
+    "each ps:N is a\n"
+    "`cohort server`. When all that run PROGRAM have ended, the servers are ended; if one "
+    "fails "
+    "and does not\n"
+    "start again, all are, and its exit code is that of the job. For several hosts, run under "
+    "srun, mpirun or\n"
+    "Kubernetes.\n"
+    "With --ps 0 there is no chief: PROGRAM runs as each worker:N, for "
+    "MultiWorkerMirroredStrategy. The workers\n"
+    "are one job, which ends when all have ended. If one fails and does not start again, the "
+    "others are ended,\n"
+    "and its exit code is that of the job.";
+
 class LaunchCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
@@ -101,6 +142,7 @@ class LaunchCommand final : public Command {
                    "a coordinator")
         ->check(number_between("a whole number", 0, 1000))
         ->capture_default_str();
+    declare_v1(app);
     app.add_option("--data", options_.data_dirs,
                    "a directory whose files the tasks may open; repeatable")
         ->allow_extra_args(false);
@@ -132,27 +174,7 @@ class LaunchCommand final : public Command {
     app.add_flag("--metrics", options_.serves_metrics,
                  "every task answers HTTP requests for /metrics at its address (COHORT_METRICS=1)");
     app.add_flag("--dry-run", is_dry_run_, "print the line that starts each task by hand, and end");
-    app.footer(
-        "cohort launch [OPTIONS] -- PROGRAM [ARGUMENTS]\n"
-        "Starts PROGRAM once for each task, with TF_CONFIG and free ports of 127.0.0.1: as ps:N "
-        "and "
-        "worker:N,\n"
-        "with the name of the task before each line of their output, and as chief:0, the "
-        "coordinator. When the\n"
-        "chief ends, or on Ctrl-C, all tasks are ended.\n"
-        "While it runs, `cohort status --launch PID` shows how the tasks are; this command, with "
-        "the "
-        "process id,\n"
-        "is printed at the start.\n"
-        "Exit code: the chief's; 128 + signal if a signal ended it, or this command (the chief "
-        "then ends first,\n"
-        "and nothing starts again); 64 if a task cannot be configured;\n"
-        "75 if other programs took the ports, or output could not be written.\n"
-        "With --ps 0 there is no chief: PROGRAM runs as each worker:N, for "
-        "MultiWorkerMirroredStrategy. The workers\n"
-        "are one job, which ends when all have ended. If one fails and does not start again, the "
-        "others are ended,\n"
-        "and its exit code is that of the job.");
+    app.footer(kLaunchFooter);
   }
 
   int run(const std::vector<std::string>& program) override {
@@ -160,6 +182,7 @@ class LaunchCommand final : public Command {
     for (const std::string& text : kills_) options_.kills.push_back(parse_kill(text));
     for (const std::string& text : variables_)
       options_.chief_environment.push_back(parse_variable(text));
+    for (const std::string& text : role_restarts_) options_.restarts_of.insert(parse_restart(text));
     options_.restart_delay = from_seconds(restart_seconds_);
     options_.late_time = from_seconds(late_seconds_);
     options_.grace = from_seconds(grace_seconds_);
@@ -178,6 +201,18 @@ class LaunchCommand final : public Command {
   }
 
  private:
+  void declare_v1(CLI::App& app) {
+    app.add_flag("--v1", options_.is_v1,
+                 "the workers, the chief and the evaluator run the program by themselves, and each "
+                 "ps a server, as for v1::ParameterServerStrategy");
+    app.add_flag("--chief", options_.has_chief,
+                 "with --v1: a task chief:0; else worker:0 acts as it");
+    app.add_flag("--evaluator", options_.has_evaluator, "with --v1: a task evaluator:0");
+    app.add_option("--restart-of", role_restarts_,
+                   "ROLE=N: another number of restarts for chief, worker, ps or evaluator; "
+                   "repeatable")
+        ->allow_extra_args(false);
+  }
   int print_lines() const {
     const std::vector<std::string> lines = Launch::shell_lines(options_);
     std::string text;
@@ -189,6 +224,7 @@ class LaunchCommand final : public Command {
   LaunchOptions options_;
   std::vector<std::string> kills_;
   std::vector<std::string> variables_;
+  std::vector<std::string> role_restarts_;
   double restart_seconds_ = 1;
   double late_seconds_ = 30;
   double grace_seconds_ = 10;

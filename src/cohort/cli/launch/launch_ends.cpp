@@ -186,7 +186,9 @@ void LaunchLoop::port_was_lost(const Task& task) {
 }
 
 bool LaunchLoop::can_restart(const Task& task) const {
-  return task.restarts < options_.restarts && !finished_;
+  const auto own = options_.restarts_of.find(task.report.task.job);
+  const int limit = own == options_.restarts_of.end() ? options_.restarts : own->second;
+  return task.restarts < limit && !finished_;
 }
 
 std::string LaunchLoop::plan_restart(Task& task) {
@@ -206,6 +208,43 @@ std::string LaunchLoop::stays_away(const Task& task) const {
     return "; it stays away" + means + " (--restart N would start it again)";
   return "; it has no restart left (--restart " + std::to_string(options_.restarts) +
          ") and stays away" + means;
+}
+
+// Tasks of version 1 that run the program do not need each other to end: one that starts again goes
+// on with the variables of the servers.
+void LaunchLoop::v1_task_ended(Task& task, const ProcessExit& exit) {
+  const TaskId& id = task.report.task;
+  if (is_ending()) return end_v1_servers_if_done();
+  if (id.job == "ps") return server_ended(task, exit);
+  if (task.is_killed && exit.signal == SIGKILL) {
+    plan_restart(task);
+  } else if (exit.shell_code() != 0) {
+    const bool starts_again = can_restart(task) && !is_bad_configuration(exit);
+    say(id.to_string() + how(exit) + because_of(task) +
+        (starts_again ? plan_restart(task) : why_the_job_fails(exit) + "; ending all"));
+    if (!starts_again) return end_all(exit.shell_code(), SIGTERM);
+  }
+  end_v1_servers_if_done();
+}
+
+void LaunchLoop::end_v1_servers_if_done() {
+  const bool is_done = std::none_of(tasks_.begin(), tasks_.end(), [this](const auto& task) {
+    const bool will_run = task->process || (task->restart_time && !is_ending());
+    return task->report.task.job != "ps" && will_run;
+  });
+  if (!is_done || std::exchange(are_servers_ended_, true)) return;
+  if (!is_ending()) exit_code_ = 0;
+  signal_all(SIGTERM);
+}
+
+// The servers go on until the others have ended, which may save what they have.
+void LaunchLoop::stop_v1(int exit_code) {
+  exit_code_ = exit_code;
+  kill_time_ = steady_clock::now() + options_.grace;
+  for (const auto& task : tasks_) {
+    if (task->process && task->report.task.job != "ps") task->process->signal(SIGTERM);
+  }
+  end_v1_servers_if_done();
 }
 
 }  // namespace cohort::cli

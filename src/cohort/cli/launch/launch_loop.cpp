@@ -60,10 +60,7 @@ void end_orphans() {
 }  // namespace
 
 LaunchLoop::LaunchLoop(const LaunchOptions& options, int stop_fd)
-    : options_(options),
-      cluster_(options.workers, options.ps),
-      stop_{stop_fd},
-      kills_(options.kills) {
+    : options_(options), cluster_(shape_of(options)), stop_{stop_fd}, kills_(options.kills) {
   progress_.make_reader_nonblocking();
   for (const TaskId& id : cluster_.tasks())
     tasks_.push_back(std::make_unique<Task>(id, options_, &stop_));
@@ -91,15 +88,16 @@ LaunchResult LaunchLoop::run() {
 
 // Planned kills are no failure of a job that goes on without those workers, and nobody has.
 void LaunchLoop::note_that_none_finished() {
-  if (cluster_.has_chief() || finished_ || exit_code_ || failing_ || failure_ != 0 || lost_port_)
+  if (options_.is_v1 || cluster_.has_chief() || finished_ || exit_code_ || failing_ ||
+      failure_ != 0 || lost_port_)
     return;
   failure_ = tasks_.front()->report.last_exit.shell_code();
   say("no worker has finished");
 }
 
 void LaunchLoop::start(Task& task) {
-  ProcessOptions options{options_.program, environment_of(options_, cluster_, task.report.task),
-                         !task.is_chief()};
+  ProcessOptions options{command_of(options_, task.report.task),
+                         environment_of(options_, cluster_, task.report.task), !task.is_chief()};
   const auto keep = [&options](const char* variable, int fd) {
     options.kept_fds.push_back(fd);
     options.environment.emplace_back(variable, std::to_string(fd));
@@ -167,6 +165,7 @@ void LaunchLoop::stop(int exit_code) {
     if (was_to_start_again || exit_code_ != 0) exit_code_ = exit_code;
     return;
   }
+  if (options_.is_v1) return stop_v1(exit_code);
   Task* const chief = find(LocalCluster::chief());
   if (chief == nullptr || !chief->process) return end_all(exit_code, SIGTERM);
   exit_code_ = exit_code;
@@ -196,6 +195,8 @@ void LaunchLoop::collect(Task& task) {
   task.report.last_exit = *exit;
   if (task.is_chief()) {
     chief_ended(task, *exit);
+  } else if (options_.is_v1) {
+    v1_task_ended(task, *exit);
   } else if (!is_ending()) {
     cluster_.has_chief() ? server_ended(task, *exit) : worker_ended(task, *exit);
   }

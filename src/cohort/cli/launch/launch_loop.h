@@ -48,6 +48,10 @@ class LaunchLoop {
   void server_ended(Task& task, const ProcessExit& exit);
   void worker_ended(Task& task, const ProcessExit& exit);
   void worker_finished(const TaskId& id);
+  void v1_task_ended(Task& task, const ProcessExit& exit);
+  // Ends the servers when nothing else runs or is to start again.
+  void end_v1_servers_if_done();
+  void stop_v1(int exit_code);
   void say_who_is_late();
   void end_late_ones();
   static std::string because_of(const Task& task);
@@ -104,6 +108,7 @@ class LaunchLoop {
   std::optional<int> exit_code_;
   std::optional<Time> kill_time_;
   bool lost_port_ = false;
+  bool are_servers_ended_ = false;  // with is_v1
   int output_error_ = 0;
 };
 

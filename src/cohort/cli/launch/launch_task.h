@@ -17,12 +17,14 @@ namespace cohort::cli {
 struct LaunchLoop::Task {
   Task(const TaskId& id, const LaunchOptions& options, StopState* stop)
       : report{id, {}, 0, 0},
+        is_v1(options.is_v1),
         out("[" + id.to_string() + "] ", options.out_fd, stop),
         err("[" + id.to_string() + "] ", options.err_fd, stop) {
     origin_pipe.make_reader_nonblocking();
   }
 
-  bool is_chief() const { return report.task == LocalCluster::chief(); }
+  // Whether it is the one for which all others work.
+  bool is_chief() const { return !is_v1 && report.task == LocalCluster::chief(); }
   // Whether this is the exit code of a lost peer (69) or of a call that may be tried again (75).
   static bool has_lost_another(const ProcessExit& exit) {
     return exit.signal == 0 && (exit.code == 69 || exit.code == 75);
@@ -42,6 +44,7 @@ struct LaunchLoop::Task {
   }
 
   TaskReport report;
+  bool is_v1 = false;
   LinePrefixer out;
   LinePrefixer err;
   std::unique_ptr<TaskProcess> process;  // null if the task does not run

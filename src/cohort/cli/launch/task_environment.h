@@ -11,6 +11,10 @@
 
 namespace cohort::cli {
 
+ClusterShape shape_of(const LaunchOptions& options);
+// The program that the task runs, with its arguments.
+const std::vector<std::string>& command_of(const LaunchOptions& options, const TaskId& task);
+
 // TF_CONFIG, COHORT_DATA_DIRS, for all but the chief OMP_NUM_THREADS if the user has not set it,
 // and for the acting chief also LaunchOptions::chief_environment.
 std::vector<std::pair<std::string, std::string>> environment_of(const LaunchOptions& options,

@@ -139,8 +139,8 @@ PipelineId InputDistribution::own_pipeline(ShardingMode sharding_mode, std::size
   PipelineId id{.num_replicas = host_->num_replicas_in_sync()};
   if (sharding_mode == ShardingMode::by_data) return id;
   const bool is_per_replica = options_.replication_mode == ReplicationMode::per_replica;
-  id.num = is_per_replica ? host_->num_local_replicas() : host_->num_workers();
-  id.index = is_per_replica ? static_cast<std::int64_t>(pipeline) : host_->worker();
+  id.num = is_per_replica ? host_->num_local_replicas() : host_->num_pipelines();
+  id.index = is_per_replica ? static_cast<std::int64_t>(pipeline) : host_->pipeline();
   return id;
 }
 

@@ -63,7 +63,8 @@ void InputDistribution::choose_sharding_mode() {
   }
   const bool is_whole = decision.taken == AutoShardPolicy::data && !decision.is_by_index &&
                         dataset.options().rebatch != RebatchMode::sized;
-  if (is_whole) return;
+  // Workers that never meet do not agree on an order, by which each could take its batches.
+  if (is_whole && host_->lone_workers == 0) return;
   const bool is_off = decision.taken == AutoShardPolicy::off;
   sharding_mode_ = is_off ? ShardingMode::everything : ShardingMode::by_graph;
   is_by_index_ = decision.is_by_index;

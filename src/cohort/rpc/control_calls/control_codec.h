@@ -46,7 +46,7 @@ void fields(Codec& codec, HandshakeRequest& request) {
   codec(request.caller, request.expected_task, Fixed{request.coordinator_incarnation},
         request.data_timeout, request.is_returning, request.start_order,
         Choice(request.payload_checksums, PayloadChecksums::always, "when payloads have checksums"),
-        request.has_first_task);
+        request.has_first_task, request.is_shared);
   if constexpr (Codec::kReads) {
     if (request.data_timeout >= Duration::zero()) return;
     const auto nanoseconds = std::chrono::nanoseconds(request.data_timeout).count();
@@ -61,7 +61,7 @@ void fields(Codec& codec, Endpoint& endpoint) {
 
 template <class Codec>
 void fields(Codec& codec, HandshakeReply& reply) {
-  codec(reply.server, reply.endpoints, reply.start_order);
+  codec(reply.server, reply.endpoints, reply.start_order, Fixed{reply.shared_job});
 }
 
 }  // namespace cohort::rpc

@@ -37,6 +37,7 @@ std::shared_ptr<Session> CurrentSession::take_over(const rpc::HandshakeRequest& 
     options.coordinator = request.caller.task;
     options.coordinator_incarnation = request.coordinator_incarnation;
     options.start_order = std::max(request.start_order, above_old);
+    options.is_shared = request.is_shared;
     if (request.data_timeout > Duration::zero()) options.data_timeout = request.data_timeout;
     options.payload_checksums = rpc::agreed(request.payload_checksums, options_.payload_checksums);
     made = std::make_shared<Session>(std::move(options));
@@ -87,6 +88,9 @@ std::shared_ptr<Session> CurrentSession::check_only_coordinator(
   }
   if (!current || current->coordinator_incarnation() == request.coordinator_incarnation)
     return current;
+  // The chief of a shared job begins another one after the loss of a server. Its workers, which
+  // still train with the job before, follow it.
+  if (request.is_shared && current->is_shared()) return current;
   const bool is_later = request.start_order > current->start_order();
   if (request.is_returning) {
     // After a restart of this task, an earlier start may have reconnected before a later one.
@@ -178,6 +182,11 @@ void CurrentSession::say_restarted(std::uint64_t coordinator_incarnation) const 
 std::shared_ptr<Session> CurrentSession::get() const {
   const Lock lock(mutex_);
   return session_;
+}
+
+std::uint64_t CurrentSession::shared_job() const {
+  const std::shared_ptr<Session> session = get();
+  return session && session->is_shared() ? session->coordinator_incarnation() : 0;
 }
 
 std::shared_ptr<Session> CurrentSession::leave() {

@@ -37,6 +37,8 @@ class CurrentSession {
   std::shared_ptr<Session> greet(const rpc::Hello& hello) const;
   // Null if there is none.
   std::shared_ptr<Session> get() const;
+  // The incarnation of the shared job that the task serves; 0 if it serves none.
+  std::uint64_t shared_job() const;
   // Returns the last session, which the caller ends; later calls of take() throw.
   std::shared_ptr<Session> leave();
 

@@ -116,6 +116,7 @@ void Session::replace() noexcept {
 // Requests that still come find nothing. The counters stay.
 void Session::drop_state() noexcept {
   store_.clear();
+  directory_.clear();
   tables_->functions.clear();
 }
 
@@ -150,6 +151,7 @@ void Session::greeted(const std::string& task, const std::shared_ptr<rpc::Channe
 // A coordinator that only lost its connection comes back and needs its variables, so an older
 // channel, or one that ends without a farewell, changes nothing.
 void Session::take_farewell(const std::shared_ptr<CompletionSender>& sender) {
+  if (options_.is_shared) return;
   const Lock lock(asker_->mutex);  // so that no newer channel can be greeted meanwhile
   if (asker_->sender.lock() == sender) drop_state();
 }
@@ -215,6 +217,12 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
     case rpc::MessageType::erase:
       store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));
+    case rpc::MessageType::announce:
+      directory_.add(rpc::message_of<rpc::AnnounceRequest>(std::move(frame)));
+      return respond(rpc::to_frame(rpc::DoneReply()));
+    case rpc::MessageType::find:
+      return respond(
+          rpc::to_frame(directory_.find(rpc::message_of<rpc::FindRequest>(std::move(frame)))));
     case rpc::MessageType::peek:
       return peek(rpc::message_of<rpc::PeekRequest>(std::move(frame)), id, channel);
     case rpc::MessageType::program_reply:

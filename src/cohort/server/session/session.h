@@ -16,6 +16,7 @@
 #include "cohort/rpc/error_record.h"
 #include "cohort/server/closures/closure_runner.h"
 #include "cohort/server/closures/iterator_table.h"
+#include "cohort/server/session/shared_directory.h"
 
 namespace cohort::server {
 
@@ -24,6 +25,7 @@ struct SessionOptions {
   std::string coordinator = {};  // the coordinator's task, "chief:0"
   std::uint64_t coordinator_incarnation = 0;
   std::uint64_t start_order = 0;  // a later start of the coordinator has a higher one
+  bool is_shared = false;         // rpc::HandshakeRequest's
   std::vector<std::string> data_dirs = {};
   Duration data_timeout = std::chrono::minutes(5);
   PayloadChecksums payload_checksums = PayloadChecksums::between_hosts;
@@ -32,7 +34,8 @@ struct SessionOptions {
   std::shared_ptr<rpc::ErrorRecord> errors = std::make_shared<rpc::ErrorRecord>();
 };
 
-// Thread-safe. After replace() it refuses all frames with rpc::replaced_error().
+// Many methods because it takes each control call of a coordinator, and tells what decides between
+// two of them. Thread-safe. After replace() it refuses all frames with rpc::replaced_error().
 class Session final : public rpc::CoordinatorSession {
  public:
   explicit Session(SessionOptions options);
@@ -41,6 +44,7 @@ class Session final : public rpc::CoordinatorSession {
   std::uint64_t coordinator_incarnation() const { return options_.coordinator_incarnation; }
   std::uint64_t start_order() const { return options_.start_order; }
   const std::string& coordinator() const { return options_.coordinator; }
+  bool is_shared() const { return options_.is_shared; }
   // Before its coordinator has opened a channel, nothing says whether it lives.
   bool has_met_coordinator() const { return has_met_coordinator_; }
   // Called for each hello, before greeted().
@@ -70,7 +74,8 @@ class Session final : public rpc::CoordinatorSession {
   void handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& channel,
               const std::shared_ptr<CompletionSender>& sender);
   // Called before hang_up() when the peer at this channel has said that its work has ended. If it
-  // is the coordinator, whose strategy has ended, drops its variables and functions.
+  // is the coordinator, whose strategy has ended, drops its variables and functions, unless its job
+  // is shared: then other tasks may still train with them.
   void take_farewell(const std::shared_ptr<CompletionSender>& sender);
   // Called when the channel of `sender` has closed.
   void hang_up(const std::shared_ptr<CompletionSender>& sender);
@@ -101,6 +106,7 @@ class Session final : public rpc::CoordinatorSession {
 
   const SessionOptions options_;
   ParameterStore store_;
+  SharedDirectory directory_;
   const std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
   const std::shared_ptr<ClosureTables> tables_;
   const std::shared_ptr<ClosureRunner> runner_;

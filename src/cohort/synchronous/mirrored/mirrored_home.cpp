@@ -13,6 +13,7 @@
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/module_memory.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/workers/sharded_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
 
@@ -36,6 +37,24 @@ MirroredHome::MirroredHome(const Strategy* owner, std::string name,
       undo_(devices_) {}
 
 MirroredHome::~MirroredHome() = default;
+
+void MirroredHome::keep_values_in(std::shared_ptr<CentralValues> values) {
+  central_ = std::make_unique<CentralCopies>(std::move(values));
+}
+
+bool MirroredHome::keeps_newer_values() const {
+  return received_.awaits_first_run() || (central_ && central_->values().keeps_newer_values());
+}
+
+// Others may be waited for, so this holds no lock.
+void MirroredHome::add_to_central(std::span<const std::shared_ptr<MirroredVariable>> made,
+                                  const std::optional<Variable>& beside) const {
+  if (!central_) return;
+  std::vector<CentralRequest> requests;
+  for (const std::shared_ptr<MirroredVariable>& each : made)
+    requests.push_back({Variable(each), each->component(0).detach().cpu(), beside});
+  central_->add(requests);
+}
 
 void MirroredHome::shard_updates() {
   workers_->set_shards(true);
@@ -61,6 +80,11 @@ void MirroredHome::check_name(const std::string& name) {
                "', which is another variable's; give the model or the variable a name of its own");
 }
 
+void MirroredHome::check_new(std::span<const std::string> names) {
+  const Lock lock(mutex_);
+  for (const std::string& name : names) check_name(name);
+}
+
 void MirroredHome::keep(const std::shared_ptr<VariableImpl>& variable) {
   sweep_names_(by_name_, [](const auto& entry) { return entry.second.expired(); });
   by_name_.insert_or_assign(variable->name(), variable);
@@ -68,7 +92,8 @@ void MirroredHome::keep(const std::shared_ptr<VariableImpl>& variable) {
 }
 
 Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
-                              MirroredVariable::Traits traits) {
+                              MirroredVariable::Traits traits,
+                              const std::optional<Variable>& beside) {
   traits.is_plain = kind_ == VariableKind::plain;
   const RunGate::Entry entry(&run_gate_);  // other workers may be waited for
   const auto handed = received_.find(name, TensorSpec::of(given));
@@ -85,10 +110,12 @@ Variable MirroredHome::create(const std::string& name, const at::Tensor& given,
     if (traits.is_trainable && initial_value.is_floating_point())
       tensors.back().requires_grad_(true);
   }
-  const Lock lock(mutex_);
-  check_name(name);
   const auto made =
       std::make_shared<MirroredVariable>(name, std::move(tensors), traits, shared_from_this());
+  check_new({&name, 1});
+  add_to_central({&made, 1}, beside);
+  const Lock lock(mutex_);
+  check_name(name);
   if (handed) made->take(*handed, /*may_keep=*/true);
   if (!traits.is_trainable || traits.synchronization == VariableSynchronization::on_read)
     undo_.watch(made);
@@ -121,12 +148,12 @@ std::vector<Variable> MirroredHome::create_module(
   } else {
     make_alike(copies);
   }
-  std::vector<Variable> made;
-  const Lock lock(mutex_);
+  std::vector<std::string> names;
+  for (const NamedTensor& each : first) names.push_back(std::string(module) + "/" + each.name);
+  check_new(names);
+  std::vector<std::shared_ptr<MirroredVariable>> made;
   const c10::NoGradGuard no_grad;
   for (std::size_t i = 0; i < first.size(); ++i) {
-    const std::string name = std::string(module) + "/" + first[i].name;
-    check_name(name);
     const bool is_shared = kind_ == VariableKind::plain && (!first[i].is_buffer || replicas_ == 1);
     MirroredVariable::Traits traits{.is_trainable = first[i].is_trainable, .is_plain = is_shared};
     std::vector<at::Tensor> components;
@@ -149,16 +176,20 @@ std::vector<Variable> MirroredHome::create_module(
                                ? VariableAggregation::mean
                                : VariableAggregation::only_first_replica;
     }
-    auto variable =
-        std::make_shared<MirroredVariable>(name, std::move(components), traits, shared_from_this());
-    if (first[i].is_buffer) undo_.watch(variable);
-    made.emplace_back(std::move(variable));
+    made.push_back(std::make_shared<MirroredVariable>(names[i], std::move(components), traits,
+                                                      shared_from_this()));
   }
+  add_to_central(made, {});
+  std::vector<Variable> handles;
+  const Lock lock(mutex_);
+  for (const std::string& name : names) check_name(name);
   for (std::size_t i = 0; i < made.size(); ++i) {
-    if (handed[i]) target_of(made[i]).variable.take(*handed[i], /*may_keep=*/true);
-    keep(made[i].impl());
+    if (first[i].is_buffer) undo_.watch(made[i]);
+    if (handed[i]) made[i]->take(*handed[i], /*may_keep=*/true);
+    keep(made[i]);
+    handles.emplace_back(made[i]);
   }
-  return made;
+  return handles;
 }
 
 void MirroredHome::add_attached(const std::shared_ptr<AttachedState>& state) {
@@ -170,6 +201,7 @@ void MirroredHome::add_attached(const std::shared_ptr<AttachedState>& state) {
 // A value that several replicas hold is read in one call, in which the workers meet.
 void MirroredHome::export_state(std::span<const Variable> variables, const StateWalk& walk,
                                 const TakeRecord& take) const {
+  if (central_) return central_->values().export_state(variables, walk, take);
   std::vector<at::Tensor> values;
   if (!walk.is_by_replica) values = read(variables);
   for (std::size_t i = 0; i < variables.size(); ++i) {
@@ -192,6 +224,9 @@ void MirroredHome::export_state(std::span<const Variable> variables, const State
 void MirroredHome::import_state(const Variable& handle, const VariableRecord& record) {
   const auto [variable, component] = target_of(handle);
   const std::size_t given = record.values.size();
+  if (central_ && given == 1) {
+    return central_->values().import_state(handle, record);  // the next run reads it
+  }
   const bool is_of_all = given > variable.size() && given == replicas_in_sync();
   COHORT_CHECK(given == 1 || (!component && (given == variable.size() || is_of_all)),
                ErrorCode::invalid_argument,
@@ -254,6 +289,7 @@ void MirroredHome::check_can_minimize(const std::string& variable) const {
 }
 
 std::vector<at::Tensor> MirroredHome::read(std::span<const Variable> variables) const {
+  if (central_ && !is_in_run()) return central_->values().read(variables);
   if (has_workers() && place_here().kind == Place::Kind::all) return read_over_workers(variables);
   agreement_.check(variables);
   std::vector<at::Tensor> values;

@@ -41,6 +41,8 @@ class Strategy;
 
 namespace cohort::internal {
 
+class CentralCopies;
+class CentralValues;
 class ShardedUpdates;
 class WorkerGradients;
 
@@ -108,9 +110,14 @@ class MirroredHome final : public VariableHome,
   // Whether the replicas are on CPUs and on GPUs, which round differently. Then what all of them
   // compute alike is computed by the first one and copied to the others.
   bool is_mixed() const { return gpus_ > 0 && gpus_ < replicas_; }
-  // The value is copied. Throws already_exists if a variable of this name exists.
+  // Before the first variable: the values of all of them are kept there, and the replicas have
+  // copies of them.
+  void keep_values_in(std::shared_ptr<CentralValues> values);
+  CentralCopies* central() const { return central_.get(); }  // nullptr: they are kept here
+  // The value is copied. Throws already_exists if a variable of this name exists. Central values
+  // are kept `beside` those of another variable.
   Variable create(const std::string& name, const at::Tensor& initial_value,
-                  MirroredVariable::Traits traits);
+                  MirroredVariable::Traits traits, const std::optional<Variable>& beside = {});
   // All or none of the variables "<module>/<name of the tensor>". `copies`: the tensors of each
   // replica's module. Throws invalid_argument if they differ in names, dtypes or shapes. The
   // components get the values of the first copy, and each its replica's device. If all replicas
@@ -121,6 +128,8 @@ class MirroredHome final : public VariableHome,
 
   // Whether this thread is in a replica of the strategy, or in an update of one component.
   bool is_in_replica() const { return place_here().kind != Place::Kind::all; }
+  // Whether this thread is in a replica, which computes with the values of its run.
+  bool is_in_run() const { return place_here().kind == Place::Kind::replica; }
   std::size_t component_here() const override { return place_here().component; }
   // The replica that runs on this thread; nullptr if none does.
   const ReplicaContext* replica_here() const { return place_here().replica; }
@@ -161,7 +170,7 @@ class MirroredHome final : public VariableHome,
              std::span<const double> hyper) override;
   UpdateRecorder* recorder() override;
 
-  bool keeps_newer_values() const override { return received_.awaits_first_run(); }
+  bool keeps_newer_values() const override;
   // For a handover of values between workers.
   ReceivedState& received() { return received_; }
   RunGate& run_gate() { return run_gate_; }
@@ -228,6 +237,7 @@ class MirroredHome final : public VariableHome,
   // Whether the variables are plain ones of one replica, as tf's: other strategies may use them.
   bool is_of_one_value() const { return kind_ == VariableKind::plain && replicas_ == 1; }
   void check_name(const std::string& name) COHORT_REQUIRES(mutex_);
+  void check_new(std::span<const std::string> names);
   void keep(const std::shared_ptr<VariableImpl>& variable) COHORT_REQUIRES(mutex_);
   // After a write at a place: whether what the replica has changed until now stays.
   void note_written(const Place& place, bool is_update);
@@ -244,6 +254,8 @@ class MirroredHome final : public VariableHome,
   struct Reduced;
   Reduced reduce(const ReplicaContext& replica, const SlotKey& key, std::span<const Update> updates,
                  std::span<const double> hyper);
+  void add_to_central(std::span<const std::shared_ptr<MirroredVariable>> made,
+                      const std::optional<Variable>& beside) const;
 
   std::atomic<const Strategy*> owner_;  // nullptr after its end
   const std::string name_;
@@ -255,6 +267,7 @@ class MirroredHome final : public VariableHome,
   const std::shared_ptr<StrategyWorkers> workers_;
   const std::unique_ptr<WorkerGradients> gradients_;
   std::unique_ptr<ShardedUpdates> sharded_updates_;
+  std::unique_ptr<CentralCopies> central_;
   UsedModules modules_;
   AttachedStates attached_;
   mutable RunAgreement agreement_{*this};

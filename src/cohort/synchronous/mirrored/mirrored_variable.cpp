@@ -16,6 +16,7 @@
 #include "cohort/replicas/replica_devices.h"
 #include "cohort/strategy/strategy_access.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/variable/effect_kinds.h"
 #include "cohort/variable/validation.h"
@@ -124,10 +125,15 @@ std::shared_ptr<VariableHome> MirroredVariable::home() const { return home_; }
 void MirroredVariable::check_use(std::string_view method) const { home_->check_use(method, name_); }
 
 bool MirroredVariable::is_tensor_current() const {
+  if (home_->central() != nullptr && !home_->is_in_run()) return false;
   return !is_on_read() || (!SyncOnReadScope::is_here() && home_->is_in_replica());
 }
 
 void MirroredVariable::check_tensor_is_current(std::string_view call) const {
+  COHORT_CHECK(home_->central() == nullptr || home_->is_in_run(), ErrorCode::failed_precondition,
+               "[", call, "] expected a loss that run() computes for variable '", name_,
+               "', whose value is on a parameter server, got one of outside, where tensor() may be "
+               "an old copy; compute it in run()");
   if (!is_on_read()) return;
   COHORT_CHECK(!SyncOnReadScope::is_here(), ErrorCode::unimplemented, "[", call,
                "] expected a call outside of a SyncOnReadScope for variable '", name_,
@@ -183,6 +189,7 @@ const at::Tensor& MirroredVariable::synchronized(const ReplicaContext& replica) 
 
 at::Tensor MirroredVariable::copy() const {
   home_->check_use("read", name_);
+  if (home_->central() != nullptr && !home_->is_in_run()) return {};
   COHORT_CHECK(!is_on_read() || !SyncOnReadScope::is_here(), ErrorCode::unimplemented,
                "[variable.read] expected a call outside of a SyncOnReadScope for variable '", name_,
                "'; in a replica use tensor(), which is there the value of all replicas");
@@ -205,7 +212,23 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
+void MirroredVariable::take_central(const at::Tensor& value) {
+  constexpr std::size_t kRememberedBytesMax = std::size_t{64} << 20;
+  const c10::NoGradGuard no_grad;
+  const Lock lock(mutex_);
+  for (std::size_t i = 0; i < size(); ++i) {
+    component(i).copy_(value);
+    if (is_plain()) tell_autograd(i);
+  }
+  know_values();
+  note_writes();
+  allow_difference(false);
+  const bool is_remembered = !is_trainable() && value.nbytes() <= kRememberedBytesMax;
+  known_central_ = is_remembered ? value.detach() : at::Tensor();
+}
+
 void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
+  if (CentralCopies* const central = home_->central()) return central->write(*this, write);
   const c10::NoGradGuard no_grad;
   const at::Tensor& own = component(i);
   // Rows are changed on the CPU.
@@ -245,6 +268,7 @@ void MirroredVariable::check_scatter(Effect::Kind kind) const {
 }
 
 void MirroredVariable::write_all(const VariableWrite& write) {
+  if (CentralCopies* const central = home_->central()) return central->write(*this, write);
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   // A value that is a view of a component would change while it is read.
@@ -364,37 +388,6 @@ void MirroredVariable::apply_to_all(const SlotKey& key, VariableState::Reserve r
     states_[i].follow(states_[0], key, this->reserve(i, key, gradient, hyper));
     tell_autograd(i);
   }
-}
-
-ComponentVariable::ComponentVariable(MirroredVariable& container, std::size_t index)
-    : container_(container),
-      index_(index),
-      name_(container.name() + (index == 0 ? "" : "/replica_" + std::to_string(index))) {}
-
-const at::Tensor& ComponentVariable::tensor() const {
-  container_.check_use("tensor");
-  return container_.component(index_);
-}
-
-at::Tensor ComponentVariable::copy() const {
-  container_.check_use("read");
-  return container_.component(index_).detach().clone();
-}
-
-MirroredTarget target_of(const Variable& variable) {
-  VariableImpl& impl = *variable.impl();
-  if (const auto* const component = dynamic_cast<ComponentVariable*>(&impl))
-    return {component->container(), component->index()};
-  return {static_cast<MirroredVariable&>(impl)};
-}
-
-std::vector<Variable> component_variables(const Variable& variable) {
-  auto* const container = dynamic_cast<MirroredVariable*>(variable.impl().get());
-  if (container == nullptr) return {variable};
-  std::vector<Variable> components;
-  for (std::size_t i = 0; i < container->size(); ++i)
-    components.push_back(container->component_variable(i));
-  return components;
 }
 
 }  // namespace cohort::internal

@@ -132,6 +132,12 @@ class MirroredVariable final : public VariableImpl,
   // Whether something else than an update has written a component since know_values(), as far as
   // LibTorch counts writes.
   bool has_other_values() const { return !is_on_read() && versions() != known_versions_; }
+  // Where the value is kept elsewhere (CentralCopies): makes all copies equal to it.
+  void take_central(const at::Tensor& value);
+  // The value of the last take_central(), on the CPU; undefined for a trainable variable and for a
+  // value above 64 MiB, whose writes only LibTorch's counts tell.
+  at::Tensor known_central() const { return known_central_; }
+  Variable handle() { return Variable(shared_from_this()); }
   // As VariableHome::export_state() gives it with the value of each replica.
   VariableRecord record(const StateWalk& walk) const;
   // The same of one replica's value.
@@ -178,6 +184,7 @@ class MirroredVariable final : public VariableImpl,
   // Whether code outside of a run has the first component, and its version when it was last known.
   mutable std::atomic<bool> is_handed_out_ = false;
   mutable std::atomic<std::uint64_t> handed_out_version_ = 0;
+  at::Tensor known_central_;
   std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
 

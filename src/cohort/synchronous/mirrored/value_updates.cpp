@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/loss_gradients.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 #include "cohort/synchronous/workers/sharded_updates.h"
 #include "cohort/synchronous/workers/worker_gradients.h"
@@ -41,6 +42,9 @@ void check_is_whole(const Variable& variable) {
 }
 
 void apply_values(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
+  if (updates.empty()) return;
+  if (CentralCopies* const central = updates.front().variable.mirrored_home().central())
+    return central->apply(key, updates);
   std::vector<VariableState::Reserve> reserves;
   reserves.reserve(updates.size());
   for (const ValueUpdate& update : updates)

@@ -16,6 +16,7 @@
 #include "cohort/core/task_progress.h"
 #include "cohort/function/trace.h"
 #include "cohort/strategy/contexts.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/traced/joined_programs.h"
 
 namespace cohort::internal {
@@ -115,12 +116,14 @@ class TracedPrograms final : public StepPrograms {
     std::optional<Lock> writing;
     if (host_.home != nullptr && programs->write()) writing.emplace(host_.home->writes());
     if (!run) return programs->run(host_.threads, arguments);
+    CentralCopies::Run central(host_.home->is_in_replica() ? nullptr : host_.home.get());
     StepUndo::Scope undo(
         host_.home->undo_around_step(),
         {.written = &programs->used(),
          .is_only_replica = programs->are_random() && !host_.home->has_several_replicas()});
     std::vector<Nest> results = programs->run(host_.threads, arguments);
     run->finish();
+    central.finish();
     undo.keep();
     return results;
   }

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/synchronous/mirrored/central_copies.h"
+
+#include <ATen/core/TensorBody.h>
+#include <ATen/ops/equal.h>
+#include <c10/core/GradMode.h>
+
+#include <utility>
+
+#include "cohort/core/error.h"
+#include "cohort/synchronous/mirrored/mirrored_home.h"
+
+namespace cohort::internal {
+namespace {
+
+void take_all(std::span<const Variable> variables, std::span<const at::Tensor> values) {
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    target_of(variables[i]).variable.take_central(values[i]);
+}
+
+// The write of what a run has left in the copies of a variable; nullopt if that is the central
+// value.
+std::optional<VariableWrite> left_in_copies(const Variable& handle) {
+  const MirroredVariable& variable = target_of(handle).variable;
+  const at::Tensor known = variable.known_central();
+  bool is_same = !variable.has_other_values();
+  for (std::size_t i = 0; known.defined() && is_same && i < variable.size(); ++i)
+    is_same = at::equal(variable.component(i).detach().cpu(), known);
+  if (is_same) return std::nullopt;
+  const at::Tensor own = variable.size() > 1 ? variable.reduced(variable.values_to_reduce())
+                                             : variable.component(0).detach().clone();
+  // Each worker adds what it has counted.
+  const bool is_count = at::isIntegralType(own.scalar_type(), /*includeBool=*/false);
+  if (is_count && known.defined())
+    return VariableWrite{handle, Effect::Kind::assign_add, own.cpu().sub(known)};
+  return VariableWrite{handle, Effect::Kind::assign, own.cpu()};
+}
+
+}  // namespace
+
+void CentralCopies::add(std::span<const CentralRequest> requests) {
+  const std::vector<at::Tensor> values = values_->add(requests);
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    target_of(requests[i].variable).variable.take_central(values[i]);
+}
+
+void CentralCopies::fetch(std::span<const Variable> variables) {
+  if (!variables.empty()) take_all(variables, values_->read(variables));
+}
+
+void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
+  std::vector<CentralUpdate> central;
+  std::vector<Variable> variables;
+  for (const ValueUpdate& update : updates) {
+    variables.push_back(update.variable.handle());
+    central.push_back({variables.back(), update.gradient, update.hyper});
+  }
+  take_all(variables, values_->apply(key, central));
+}
+
+void CentralCopies::write(MirroredVariable& variable, VariableWrite write) {
+  write.variable = variable.handle();
+  variable.take_central(values_->write({&write, 1})[0]);
+}
+
+CentralCopies::Run::Run(MirroredHome* home)
+    : home_(home == nullptr || home->central() == nullptr ? nullptr : home) {
+  if (home_ == nullptr) return;
+  CentralCopies& copies = *home_->central();
+  const Lock lock(copies.mutex_);
+  if (copies.open_runs_ == 0) {
+    copies.values_->about_to_run();
+    copies.fetch(home_->variables());
+  }
+  ++copies.open_runs_;
+}
+
+CentralCopies::Run::~Run() {
+  if (home_ == nullptr) return;
+  const Lock lock(home_->central()->mutex_);
+  --home_->central()->open_runs_;
+}
+
+void CentralCopies::Run::finish() {
+  if (home_ != nullptr) home_->central()->write_back(home_->variables());
+}
+
+void CentralCopies::write_back(std::span<const Variable> variables) {
+  const c10::NoGradGuard no_grad;
+  std::vector<VariableWrite> writes;
+  std::vector<Variable> written;
+  for (const Variable& each : variables) {
+    const bool is_changed = target_of(each).variable.has_other_values();
+    COHORT_CHECK(!each.is_trainable() || !is_changed, ErrorCode::invalid_argument,
+                 "[strategy.run] expected variable '", each.name(),
+                 "', whose value is on a parameter server, to be updated there, got a step that "
+                 "writes in place into its copy, as optimizers of LibTorch do; use an optimizer of "
+                 "Cohort, or assign()");
+    if (each.is_trainable()) continue;
+    if (std::optional<VariableWrite> left = left_in_copies(each)) {
+      writes.push_back(std::move(*left));
+      written.push_back(each);
+    }
+  }
+  if (!writes.empty()) take_all(written, values_->write(writes));
+}
+
+}  // namespace cohort::internal

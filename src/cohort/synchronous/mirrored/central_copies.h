@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copies of central values with which the replicas of a home compute.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "cohort/core/mutex.h"
+#include "cohort/synchronous/central_values.h"
+#include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/synchronous/mirrored/value_updates.h"
+#include "cohort/variable/variable.h"
+
+namespace cohort::internal {
+
+class MirroredHome;
+
+// Thread-safe, as far as the variables are.
+class CentralCopies {
+ public:
+  explicit CentralCopies(std::shared_ptr<CentralValues> values) : values_(std::move(values)) {}
+
+  CentralValues& values() const { return *values_; }
+  void add(std::span<const CentralRequest> requests);
+  // Brings the current values into the copies.
+  void fetch(std::span<const Variable> variables);
+  // Changes the values, and then the copies.
+  void apply(const SlotKey& key, const std::vector<ValueUpdate>& updates);
+  void write(MirroredVariable& variable, VariableWrite write);
+
+  // Around a run: fetches all values when it begins. If runs overlap, only the first one does,
+  // since the others compute with the same copies.
+  class Run {
+   public:
+    // nullptr: does nothing.
+    explicit Run(MirroredHome* home);
+    ~Run();
+    Run(const Run&) = delete;
+    Run& operator=(const Run&) = delete;
+    // At the end of a run without an error: assigns what it has written into the copies in place.
+    // Throws invalid_argument for a trainable variable.
+    void finish();
+
+   private:
+    MirroredHome* const home_;
+  };
+
+ private:
+  void write_back(std::span<const Variable> variables);
+
+  const std::shared_ptr<CentralValues> values_;
+  Mutex mutex_;
+  int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
+};
+
+}  // namespace cohort::internal

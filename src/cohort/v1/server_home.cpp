@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cohort/v1/server_home.h"
+
+#include <utility>
+
+#include "cohort/core/error.h"
+
+namespace cohort::detail::v1 {
+namespace {
+
+thread_local std::uint64_t current_push = 0;
+
+}  // namespace
+
+ServerHome::OnePush::OnePush(const ServerHome& home)
+    : home_(home), number_(home.begin_push()), current_(current_push, number_) {}
+
+ServerHome::OnePush::~OnePush() { home_.end_push(number_); }
+
+std::uint64_t ServerHome::begin_push() const {
+  const Lock lock(mutex_);
+  open_pushes_.insert(++last_push_);
+  return last_push_;
+}
+
+void ServerHome::end_push(std::uint64_t number) const {
+  const Lock lock(mutex_);
+  open_pushes_.erase(number);
+}
+
+void ServerHome::exchange(parameter_server::ParameterClient::Exchange exchange,
+                          std::span<const Variable> variables, const std::string& what) const {
+  if (!exchange.pushes.empty()) {
+    COHORT_ASSERT(current_push != 0);
+    const Lock lock(mutex_);
+    for (parameter_server::Push& push : exchange.pushes) {
+      push.request.id = {origin_, incarnation_, current_push, /*segment=*/0};
+      push.request.low_watermark = *open_pushes_.begin();
+    }
+  }
+  RemoteHome::exchange(std::move(exchange), variables, what);
+}
+
+}  // namespace cohort::detail::v1

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// Variables of a strategy whose values the servers of a job keep.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "cohort/core/export.h"
+#include "cohort/synchronous/central_values.h"
+#include "cohort/v1/job.h"
+
+namespace cohort::detail::v1 {
+
+// The variable that counts the steps of all workers.
+inline constexpr const char* kGlobalStep = "global_step";
+
+// Thread-safe.
+class COHORT_API ServerValues final : public internal::CentralValues {
+ public:
+  explicit ServerValues(std::shared_ptr<Job> job) : job_(std::move(job)) {}
+
+  std::vector<at::Tensor> add(std::span<const internal::CentralRequest> requests) override;
+  std::vector<at::Tensor> read(std::span<const Variable> variables) override;
+  std::vector<at::Tensor> apply(const SlotKey& key,
+                                std::span<const internal::CentralUpdate> updates) override;
+  std::vector<at::Tensor> write(std::span<const VariableWrite> writes) override;
+  void export_state(std::span<const Variable> variables, const StateWalk& walk,
+                    const TakeRecord& take) override;
+  void import_state(const Variable& variable, const VariableRecord& record) override;
+  bool keeps_newer_values() const override { return job_->keeps_newer_values(); }
+  void about_to_run() override;
+  std::vector<std::string> devices_of(const Variable& variable) const override;
+
+ private:
+  std::vector<Variable> remotes_of(std::span<const Variable> variables) const;
+
+  const std::shared_ptr<Job> job_;
+};
+
+}  // namespace cohort::detail::v1
