@@ -86,14 +86,14 @@ void train(Training& training, const cohort::Dataset& data, std::int64_t steps) 
       data.shuffle(60'000).repeat().batch(64).map(scale).prefetch(2));
   std::int64_t saved = -1;
   auto batches = input.iterator();
-  for (std::int64_t step = training.step(); step < steps; step = training.step()) {
-    training.strategy.run(
-        [&](const at::Tensor& image, const at::Tensor& label) {
-          const at::Tensor out = training.model->forward(image);
-          training.optimizer.minimize(torch::cross_entropy_loss(out, label));
-          training.global_step.assign_add(1);
-        },
-        batches.get_next());
+  const auto make_step = [&](const at::Tensor& image, const at::Tensor& label) {
+    const at::Tensor out = training.model->forward(image);
+    training.optimizer.minimize(torch::cross_entropy_loss(out, label));
+    training.global_step.assign_add(1);
+    return training.global_step.read();  // which this run has: no message
+  };
+  for (std::int64_t step = training.step(); step < steps;) {
+    step = training.strategy.run(make_step, batches.get_next())[0].item<std::int64_t>();
     if (!manager || step / number("--save-every") == saved) continue;
     saved = step / number("--save-every");
     manager->save(step);

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/parameter_server/slices.h"
 
 namespace cohort::detail::v1 {
 namespace {
@@ -26,6 +27,27 @@ std::uint64_t ServerHome::begin_push() const {
 void ServerHome::end_push(std::uint64_t number) const {
   const Lock lock(mutex_);
   open_pushes_.erase(number);
+}
+
+std::vector<at::Tensor> ServerHome::send_and_read(std::span<const RemoteUpdate> updates,
+                                                  const std::string& what) const {
+  std::vector<Variable> variables;
+  for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
+  const parameter_server::Places places = places_of(variables);
+  parameter_server::PushBatch pushes;
+  for (std::size_t i = 0; i < updates.size(); ++i) pushes.add(places.of(i), updates[i].effect);
+  parameter_server::PullBatch batch(places.version());
+  for (std::size_t i = 0; i < places.parts().size(); ++i) batch.add(places.parts()[i], i);
+  const std::vector<parameter_server::Pull> pulls = batch.take();
+  std::vector<at::Tensor> parts(places.parts().size());
+  exchange({.pushes = pushes.take(places.version()), .pulls = pulls, .values = parts}, variables,
+           what);
+  std::vector<at::Tensor> values;
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    values.push_back(parameter_server::joined_slices(
+        std::span(parts).subspan(places.first_part(i), places.of(i).size())));
+  }
+  return values;
 }
 
 void ServerHome::exchange(parameter_server::ParameterClient::Exchange exchange,

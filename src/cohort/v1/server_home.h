@@ -3,11 +3,14 @@
 // applied once, also if it is sent again because its answer was lost.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <memory>
 #include <set>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "cohort/core/export.h"
 #include "cohort/core/mutex.h"
@@ -42,10 +45,14 @@ class COHORT_API ServerHome final : public RemoteHome {
     const internal::ScopedValue<std::uint64_t> current_;
   };
 
-  // Within a OnePush.
+  // These are made within a OnePush.
   void send(std::span<const RemoteUpdate> updates, const std::string& what) const {
     push(updates, what);
   }
+  // Sends them with a read of their variables, which come once each; returns the values afterwards.
+  // A server answers in the order of its requests, so that this takes no longer than the updates.
+  std::vector<at::Tensor> send_and_read(std::span<const RemoteUpdate> updates,
+                                        const std::string& what) const;
 
  private:
   void exchange(parameter_server::ParameterClient::Exchange exchange,

@@ -12,12 +12,6 @@
 namespace cohort::detail::v1 {
 namespace {
 
-std::vector<Variable> variables_of_writes(std::span<const VariableWrite> writes) {
-  std::vector<Variable> variables;
-  for (const VariableWrite& write : writes) variables.push_back(write.variable);
-  return variables;
-}
-
 internal::Effect sent_write(const VariableWrite& write) {
   internal::Effect effect = write.effect();
   effect.tensors[0] = effect.tensors[0].detach().cpu().contiguous();
@@ -53,12 +47,32 @@ std::vector<Variable> ServerValues::remotes_of(std::span<const Variable> variabl
   return remotes;
 }
 
-// A lookup of each attempt, since the variables may be elsewhere after a loss.
+void ServerValues::note_values(std::span<const Variable> variables,
+                               std::span<const at::Tensor> values) {
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    if (variables[i].name() == kGlobalStep) job_->note_step(values[i].item<std::int64_t>());
+}
+
+// Looks the variables up in each attempt, since they may be elsewhere after a loss.
 std::vector<at::Tensor> ServerValues::read(std::span<const Variable> variables) {
   std::vector<at::Tensor> values;
   job_->call([&] { values = job_->home().read(remotes_of(variables)); });
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    if (variables[i].name() == kGlobalStep) job_->note_step(values[i].item<std::int64_t>());
+  note_values(variables, values);
+  return values;
+}
+
+std::vector<at::Tensor> ServerValues::change(std::span<const Variable> variables,
+                                             std::span<const internal::Effect> effects,
+                                             const std::string& what) {
+  const ServerHome::OnePush push(job_->home());
+  std::vector<at::Tensor> values;
+  job_->call([&] {
+    const std::vector<Variable> remotes = remotes_of(variables);
+    std::vector<ServerHome::RemoteUpdate> updates;
+    for (std::size_t i = 0; i < remotes.size(); ++i) updates.push_back({remotes[i], effects[i]});
+    values = job_->home().send_and_read(updates, what);
+  });
+  note_values(variables, values);
   return values;
 }
 
@@ -70,28 +84,17 @@ std::vector<at::Tensor> ServerValues::apply(const SlotKey& key,
     variables.push_back(update.variable);
     effects.push_back(sent_update(key, update));
   }
-  const ServerHome::OnePush push(job_->home());
-  job_->call([&] {
-    const std::vector<Variable> remotes = remotes_of(variables);
-    std::vector<ServerHome::RemoteUpdate> sent;
-    for (std::size_t i = 0; i < remotes.size(); ++i) sent.push_back({remotes[i], effects[i]});
-    job_->home().send(sent, "'" + std::string(key.rule.name()) + "' step of");
-  });
-  return read(variables);
+  return change(variables, effects, "'" + std::string(key.rule.name()) + "' step of");
 }
 
 std::vector<at::Tensor> ServerValues::write(std::span<const VariableWrite> writes) {
-  const std::vector<Variable> variables = variables_of_writes(writes);
+  std::vector<Variable> variables;
   std::vector<internal::Effect> effects;
-  for (const VariableWrite& write : writes) effects.push_back(sent_write(write));
-  const ServerHome::OnePush push(job_->home());
-  job_->call([&] {
-    const std::vector<Variable> remotes = remotes_of(variables);
-    std::vector<ServerHome::RemoteUpdate> sent;
-    for (std::size_t i = 0; i < remotes.size(); ++i) sent.push_back({remotes[i], effects[i]});
-    job_->home().send(sent, "assign to");
-  });
-  return read(variables);
+  for (const VariableWrite& write : writes) {
+    variables.push_back(write.variable);
+    effects.push_back(sent_write(write));
+  }
+  return change(variables, effects, "assign to");
 }
 
 // Records that were taken cannot be taken back, so only a call without any is made again.

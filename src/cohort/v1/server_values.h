@@ -36,6 +36,11 @@ class COHORT_API ServerValues final : public internal::CentralValues {
   std::vector<std::string> devices_of(const Variable& variable) const override;
 
  private:
+  // Makes the updates, and returns the values of their variables afterwards.
+  std::vector<at::Tensor> change(std::span<const Variable> variables,
+                                 std::span<const internal::Effect> effects,
+                                 const std::string& what);
+  void note_values(std::span<const Variable> variables, std::span<const at::Tensor> values);
   std::vector<Variable> remotes_of(std::span<const Variable> variables) const;
 
   const std::shared_ptr<Job> job_;
