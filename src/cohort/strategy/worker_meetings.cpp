@@ -18,9 +18,14 @@
 namespace cohort {
 namespace {
 
-void check_synchronous(const Strategy& strategy, std::string_view call, bool is_asynchronous) {
+void check_synchronous(const Strategy& strategy, std::string_view call,
+                       const internal::StrategyTraits& traits) {
   internal::check_can_run(strategy, call);
-  COHORT_CHECK(!is_asynchronous, ErrorCode::unimplemented, "[strategy.", call,
+  COHORT_CHECK(!traits.is_asynchronous || !traits.is_multi_worker, ErrorCode::unimplemented,
+               "[strategy.", call, "] expected a synchronous strategy, got '", strategy.name(),
+               "', whose workers never wait for each other; let one assign a variable, and the "
+               "others read it until it has changed");
+  COHORT_CHECK(!traits.is_asynchronous, ErrorCode::unimplemented, "[strategy.", call,
                "] expected a synchronous strategy, whose workers all run this program, got '",
                strategy.name(),
                "', where one program gives work to its workers; ClusterCoordinator::join() waits "
@@ -71,7 +76,7 @@ Nest received_leaf(const Nest& own, const at::Tensor& sent) {
 
 void Strategy::barrier(std::string_view name, std::optional<Duration> timeout) {
   const internal::CallSite site("is in barrier()");
-  check_synchronous(*this, "barrier", traits().is_asynchronous);
+  check_synchronous(*this, "barrier", traits());
   internal::StrategyWorkers* const all = workers();
   if (all == nullptr || !all->are_several()) return;
   const std::string text = "barrier '" + std::string(name) + "'";
@@ -81,7 +86,7 @@ void Strategy::barrier(std::string_view name, std::optional<Duration> timeout) {
 
 Nest Strategy::broadcast(const Nest& value, int from) {
   const internal::CallSite site("is in broadcast()");
-  check_synchronous(*this, "broadcast", traits().is_asynchronous);
+  check_synchronous(*this, "broadcast", traits());
   internal::StrategyWorkers* const all = workers();
   const bool are_several = all != nullptr && all->are_several();
   if (!are_several) {
