@@ -116,7 +116,9 @@ TEST_F(V1Cluster, AnotherShapeUnderTheSameNameIsNamed) {
 TEST_F(V1Cluster, AChiefThatStartsAgainGoesOnUnlessItBeginsANewJob) {
   {
     const auto strategy = chief();
-    strategy->variable("w", floats({1})).assign(floats({5}));
+    const Variable w = strategy->variable("w", floats({1}));
+    w.assign(floats({5}));
+    strategy->let_others_train();
   }
   {
     const auto strategy = chief();
@@ -125,6 +127,18 @@ TEST_F(V1Cluster, AChiefThatStartsAgainGoesOnUnlessItBeginsANewJob) {
   }
   const auto strategy = chief({.begins_new_job = true});
   EXPECT_EQ(number(strategy->variable("w", floats({1}))), 1);
+}
+
+// It may not have restored yet what it wanted to.
+TEST_F(V1Cluster, AChiefThatStartsAgainBeforeItLetOthersTrainBeginsAgain) {
+  {
+    const auto strategy = chief();
+    strategy->variable("w", floats({1})).assign(floats({5}));
+  }
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({1}));
+  EXPECT_EQ(number(w), 1);
+  EXPECT_FALSE(w.impl()->home()->keeps_newer_values());
 }
 
 TEST_F(V1Cluster, VariablesAreRoundRobinOverTheServers) {

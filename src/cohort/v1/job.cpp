@@ -86,26 +86,27 @@ void Job::open() {
 void Job::open_as_chief(Deadline deadline) {
   const std::vector<std::uint64_t> jobs = links_.jobs(deadline);
   const std::uint64_t job = JobLinks::common(jobs);
-  if (!options_.begins_new_job && job != 0) return join_as_chief(job, deadline);
+  if (!options_.begins_new_job && job != 0 && join_as_chief(job, deadline)) return;
   const bool was_lost = std::ranges::any_of(jobs, [](std::uint64_t each) { return each != 0; });
-  if (was_lost && !options_.begins_new_job) {
+  if (was_lost && job == 0 && !options_.begins_new_job) {
     log_warn("[v1.connect] a parameter server has lost the variables of the job that ",
              role_.name(), " began: it begins again on all of them; restore what was saved");
   }
   links_.begin(deadline);
 }
 
-void Job::join_as_chief(std::uint64_t job, Deadline deadline) {
+bool Job::join_as_chief(std::uint64_t job, Deadline deadline) {
   links_.join(job, deadline);
   const rpc::FindReply found = links_.find({});
+  if (!found.is_ready) return false;
   for (const rpc::SharedVariable& each : found.variables) known_.put(each);
-  has_joined_ = !found.variables.empty();
-  is_ready_ = found.is_ready;
+  has_joined_ = true;
+  is_ready_ = true;
   const Lock lock(creating_);
   last_id_ = (known_.last_id() / kIdsOfOneStart + 1) * kIdsOfOneStart;
-  if (has_joined_)
-    log_info(role_.name(), " goes on with ", found.variables.size(),
-             " variables that the parameter servers have");
+  log_info(role_.name(), " goes on with ", found.variables.size(),
+           " variables that the parameter servers have");
+  return true;
 }
 
 bool Job::join_ready_job(std::uint64_t other_than, Deadline deadline) {

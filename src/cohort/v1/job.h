@@ -94,7 +94,8 @@ class COHORT_API Job {
   };
   void open();
   void open_as_chief(Deadline deadline);
-  void join_as_chief(std::uint64_t job, Deadline deadline);
+  // Returns false if nobody has trained in that job yet: its chief may not have restored it.
+  bool join_as_chief(std::uint64_t job, Deadline deadline);
   // Joins a job other than this one, whose chief lets others train. Returns false at the deadline.
   bool join_ready_job(std::uint64_t other_than, Deadline deadline);
   void find_again();

@@ -166,7 +166,9 @@ void JobLinks::create(rpc::MemberId server, const std::vector<rpc::VariableSpec>
 
 bool is_job_lost(const Error& error) { return error.cause() == ErrorCause::handle_lost; }
 
+// A request ends as cancelled if another thread has replaced its connection by one of another job.
 bool is_connection_lost(const Error& error) {
+  if (error.code() == ErrorCode::cancelled) return true;
   return error.cause() == ErrorCause::peer_lost && error.code() != ErrorCode::data_loss;
 }
 
