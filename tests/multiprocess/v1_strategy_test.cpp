@@ -21,6 +21,7 @@
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/faulty_proxy.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/variable/variable_home.h"
 
 namespace cohort {
 namespace {
@@ -89,7 +90,7 @@ TEST_F(V1Cluster, AWorkerWithoutAChiefSaysForWhomItHasWaited) {
 
 TEST_F(V1Cluster, AServerThatIsMissingIsNamed) {
   end(1);
-  const auto strategy = chief({.cluster = {.timeout = std::chrono::milliseconds(300)}});
+  const auto strategy = chief({.cluster = {.timeout = std::chrono::seconds(1)}});
   EXPECT_THAT([&] { strategy->variable("w", floats({1})); },
               throws_error(ErrorCode::unavailable, "ps:1"));
 }
@@ -186,14 +187,14 @@ TEST_F(V1Cluster, WorkersUpdateOneValueWithTheSumOfTheirReplicas) {
 
 TEST_F(V1Cluster, SlotsAreOnTheServersSoTwoWorkersStepAsOne) {
   const Variable alone = local_variable("w", floats({1, 2}));
-  const Adam reference({alone}, {.learning_rate = 0.1});
+  const Adam reference({alone}, {.learning_rate = 0.1, .name = "adam"});
   const auto first = chief();
   const Variable w = first->variable("w", floats({1, 2}));
-  const Adam adam({w}, {.learning_rate = 0.1});
+  const Adam adam({w}, {.learning_rate = 0.1, .name = "adam"});
   first->let_others_train();
   const auto second = worker();
   const Variable same = second->variable("w", floats({0, 0}));
-  const Adam adam_there({same}, {.learning_rate = 0.1});
+  const Adam adam_there({same}, {.learning_rate = 0.1, .name = "adam"});
   for (int step = 0; step < 4; ++step) {
     const auto x = static_cast<float>(step + 1);
     step % 2 == 0 ? train(*first, adam, w, x) : train(*second, adam_there, same, x);

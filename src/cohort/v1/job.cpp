@@ -14,6 +14,8 @@
 namespace cohort::detail::v1 {
 namespace {
 
+// Servers that are up answer within this time, also if the caller's deadline is over.
+constexpr auto kAnswerOfServers = std::chrono::seconds(2);
 constexpr auto kPollOfJob = std::chrono::milliseconds(50);
 // Each start of a chief numbers its variables from the next multiple of this on, so that none has
 // the number of one that an earlier start was about to make.
@@ -112,7 +114,9 @@ bool Job::join_as_chief(std::uint64_t job, Deadline deadline) {
 bool Job::join_ready_job(std::uint64_t other_than, Deadline deadline) {
   while (true) {
     try {
-      const std::uint64_t job = JobLinks::common(links_.jobs(deadline));
+      const Deadline answer = Deadline::after(kAnswerOfServers);
+      const std::uint64_t job =
+          JobLinks::common(links_.jobs(Deadline(std::max(deadline.time(), answer.time()))));
       if (job != 0 && job != other_than) {
         links_.join(job, deadline);
         while (!links_.find({kNoName}).is_ready) {

@@ -12,10 +12,11 @@
 namespace cohort::input {
 namespace {
 
-RebatchPlan rebatch_plan(const PipelineId& id, const Dataset& dataset) {
-  return {.workers = id.num,
-          .worker = id.index,
-          .replicas_per_worker = id.num_replicas / id.num,
+// Workers that never meet have batches of their own, which only their replicas divide.
+RebatchPlan rebatch_plan(const PipelineId& id, const Dataset& dataset, bool is_lone) {
+  return {.workers = is_lone ? 1 : id.num,
+          .worker = is_lone ? 0 : id.index,
+          .replicas_per_worker = is_lone ? id.num_replicas : id.num_replicas / id.num,
           .too_few_files = dataset.options().too_few_files,
           .prefetch = false};
 }
@@ -54,7 +55,7 @@ void InputDistribution::choose_sharding_mode() {
   const Dataset& dataset = datasets_.front();
   const PipelineId id = own_pipeline(ShardingMode::by_graph, 0);
   if (id.num_replicas > 1) global_batch_size_ = infer_batch_size(dataset);
-  const Dataset cut = rebatch_for(dataset, rebatch_plan(id, dataset));
+  const Dataset cut = rebatch_for(dataset, rebatch_plan(id, dataset, host_->lone_workers > 0));
   const ShardDecision decision = shard_decision(cut, shard_options(id, dataset));
   reason_ = decision.to_string();
   if (host_->num_workers() > 1 && decision.taken == AutoShardPolicy::data) {
@@ -74,7 +75,8 @@ void InputDistribution::choose_sharding_mode() {
 Dataset InputDistribution::graph(const PipelineId& id) const {
   if (own_graph_ && id == own_pipeline(sharding_mode_, 0)) return *own_graph_;
   const Dataset& dataset = datasets_.front();
-  return auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset)), shard_options(id, dataset));
+  return auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset, host_->lone_workers > 0)),
+                    shard_options(id, dataset));
 }
 
 std::unique_ptr<Rebatcher> InputDistribution::rebatcher_of_others(
