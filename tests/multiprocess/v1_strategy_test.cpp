@@ -240,6 +240,21 @@ TEST_F(V1Cluster, ARunUsesTheValuesOfItsBeginningAndThoseAfterItsUpdates) {
   EXPECT_TRUE(seen.value().equal(floats({1, 1, 8})));
 }
 
+TEST_F(V1Cluster, UpdatesOutsideOfRunsAreMadeOnTheServersAndResultsStayHere) {
+  const auto strategy = chief(two_replicas());
+  const Variable w = strategy->variable("w", floats({1}));
+  strategy->extended().update(w, [](const Variable& there) { there.assign_add(floats({2})); });
+  EXPECT_EQ(number(w), 3);
+  const auto values = strategy->run([] {
+    return floats({static_cast<float>(get_replica_context()->replica_id_in_sync_group() + 1)});
+  });
+  const std::string own = "/job:chief/task:0/CPU:0";
+  EXPECT_EQ(strategy->extended().reduce_to("sum", values, own)[0].item<float>(), 3);
+  EXPECT_EQ(strategy->extended().batch_reduce_to("mean", {{values, own}})[0][0].item<float>(), 1.5);
+  EXPECT_THAT([&] { strategy->extended().reduce_to("sum", values, "/job:worker/task:0"); },
+              throws_error(ErrorCode::invalid_argument, "/job:worker/task:0"));
+}
+
 TEST_F(V1Cluster, AReplicaNeedsAnAggregationToAssign) {
   const auto strategy = chief(two_replicas());
   const Variable w = strategy->variable("w", floats({1}));

@@ -122,6 +122,8 @@ class InputDistribution {
   std::size_t num_worker_pipelines_ = 1;
   std::int64_t global_batch_size_ = -1;  // -1: not known
   bool is_by_index_ = false;
+  // The policy of lone workers whose data is divided by element; it needs no warning.
+  std::optional<AutoShardPolicy> policy_;
   bool handles_partial_batches_ = false;
   DistributedSpec spec_;
   // The user's; with a function one per pipeline.

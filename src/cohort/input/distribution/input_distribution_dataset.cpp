@@ -66,6 +66,7 @@ void InputDistribution::choose_sharding_mode() {
                         dataset.options().rebatch != RebatchMode::sized;
   // Workers that never meet do not agree on an order, by which each could take its batches.
   if (is_whole && host_->lone_workers == 0) return;
+  if (is_whole) policy_ = AutoShardPolicy::data;
   const bool is_off = decision.taken == AutoShardPolicy::off;
   sharding_mode_ = is_off ? ShardingMode::everything : ShardingMode::by_graph;
   is_by_index_ = decision.is_by_index;
@@ -75,8 +76,10 @@ void InputDistribution::choose_sharding_mode() {
 Dataset InputDistribution::graph(const PipelineId& id) const {
   if (own_graph_ && id == own_pipeline(sharding_mode_, 0)) return *own_graph_;
   const Dataset& dataset = datasets_.front();
+  AutoShardOptions options = shard_options(id, dataset);
+  options.policy = policy_;
   return auto_shard(rebatch_for(dataset, rebatch_plan(id, dataset, host_->lone_workers > 0)),
-                    shard_options(id, dataset));
+                    options);
 }
 
 std::unique_ptr<Rebatcher> InputDistribution::rebatcher_of_others(
