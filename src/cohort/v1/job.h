@@ -102,7 +102,8 @@ class COHORT_API Job {
   bool pause(Duration duration) const;
   rpc::SharedVariable check_found(const WantedVariable& wanted, rpc::SharedVariable found) const;
   void find_variables(std::span<const WantedVariable> wanted);
-  std::vector<rpc::SharedVariable> place(std::span<const WantedVariable> wanted);
+  std::vector<rpc::SharedVariable> place(std::span<const WantedVariable> wanted)
+      COHORT_REQUIRES(creating_);
   void make_variables(std::span<const WantedVariable> wanted);
   void create(const std::vector<rpc::SharedVariable>& entries) const;
   void upload(const std::vector<KnownVariable>& variables) const;
