@@ -55,13 +55,18 @@ std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolve
   resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
   validate_multi_worker_cluster(spec, resolver.task_type(), resolver.task_id());
-  return std::make_unique<const SimpleResolver>(
-      std::move(spec), SimpleResolver::Options{.master = resolver.master(),
-                                               .task_type = resolver.task_type(),
-                                               .task_id = resolver.task_id(),
-                                               .environment = resolver.environment(),
-                                               .num_accelerators = resolver.num_accelerators(),
-                                               .rpc_layer = resolver.rpc_layer()});
+  SimpleResolver::Options options{.task_type = resolver.task_type(),
+                                  .task_id = resolver.task_id(),
+                                  .environment = resolver.environment(),
+                                  .rpc_layer = resolver.rpc_layer()};
+  // An evaluator need not be in the cluster, and then has no address there.
+  const bool is_apart =
+      options.task_type == "evaluator" && !spec.has_task("evaluator", options.task_id.value_or(0));
+  if (!is_apart) {
+    options.master = resolver.master();
+    options.num_accelerators = resolver.num_accelerators();
+  }
+  return std::make_unique<const SimpleResolver>(std::move(spec), std::move(options));
 }
 
 // The settings that must be equal on all workers. A process that has something else must not come

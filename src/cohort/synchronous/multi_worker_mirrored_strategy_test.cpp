@@ -5,6 +5,7 @@
 #include <torch/torch.h>
 
 #include <chrono>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <optional>
@@ -97,6 +98,17 @@ TEST(MultiWorkerMirroredStrategyCluster, IsOneWorkerAlone) {
     EXPECT_EQ(strategy.cluster_resolver()->cluster_spec(), resolver.cluster_spec());
     EXPECT_EQ(strategy.cluster_resolver()->task_type(), resolver.task_type());
   }
+}
+
+// The strategy asked for the address of an evaluator that the cluster does not list.
+TEST(MultiWorkerMirroredStrategyCluster, NeedsNoAddressOfAnEvaluator) {
+  ::setenv("TF_CONFIG",
+           R"({"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "evaluator", "index": 0}})",
+           1);
+  const MultiWorkerMirroredStrategy strategy({.devices = {"CPU:0"}});
+  ::unsetenv("TF_CONFIG");
+  EXPECT_EQ(strategy.num_workers(), 1);
+  EXPECT_EQ(strategy.cluster_resolver()->master(), "");
 }
 
 class Rebuild : public ::testing::Test {

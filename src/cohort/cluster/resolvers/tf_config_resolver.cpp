@@ -260,8 +260,11 @@ void TfConfigResolver::validate() const {
 std::map<std::string, int> TfConfigResolver::num_accelerators(const TaskQuery& query) const {
   const TaskQuery wanted{.task_type = query.task_type ? query.task_type : task_type(),
                          .task_id = query.task_id ? query.task_id : task_id()};
-  // Throws for a task that is not in the cluster, which would otherwise have zero accelerators.
-  master(wanted);
+  // Throws for a task that is not in the cluster, which would otherwise have zero accelerators. An
+  // evaluator need not be in it.
+  const bool is_apart = wanted.task_type == "evaluator" &&
+                        !cluster_spec().has_task("evaluator", wanted.task_id.value_or(0));
+  if (!is_apart) master(wanted);
   return internal::count_accelerators(options_.devices(), wanted);
 }
 

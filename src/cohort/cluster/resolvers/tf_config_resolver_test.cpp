@@ -314,6 +314,14 @@ TEST_F(TfConfig, CountsAcceleratorsOfOneTask) {
   EXPECT_THROW(resolver.num_accelerators({.task_id = 10}), Error);
 }
 
+// It threw, though an evaluator need not be in the cluster.
+TEST_F(TfConfig, CountsAcceleratorsOfAnEvaluatorOutsideOfTheCluster) {
+  set_task(R"({"type": "evaluator", "index": 0})");
+  const TfConfigResolver resolver(
+      {.devices = [] { return std::vector<std::string>{"/device:GPU:0"}; }});
+  EXPECT_EQ(resolver.num_accelerators(), (std::map<std::string, int>{{"GPU", 1}}));
+}
+
 TEST_F(TfConfig, CountsAllAcceleratorsWithoutATask) {
   const TfConfigResolver resolver({.devices = [] {
     return std::vector<std::string>{"/device:GPU:0", "/job:x/task:0/GPU:0"};
