@@ -12,6 +12,7 @@
 
 #include "cohort/checkpoint_files/folder_reader.h"
 #include "cohort/checkpoint_files/manifest.h"
+#include "cohort/checkpoint_files/manifest_shares.h"
 #include "cohort/core/crc32c.h"
 #include "tests/fuzz/target.h"
 
@@ -65,6 +66,12 @@ void run(Input input) {
   const std::string_view given = input.take(low | (std::size_t{input.byte()} << 8U));
   const std::string text = fits ? with_checksum(given) : std::string(given);
   folder.write(input.rest());
+  only_fails_with({ErrorCode::data_loss, ErrorCode::unimplemented}, [&] {
+    const Manifest share = checkpoint::parse_share(text, "ps:0");
+    Manifest whole;
+    for (int i = 0; i < 2; ++i) checkpoint::add_tensors_of_share(whole, share, "ps:0");
+    checkpoint::order_rows(whole);
+  });
   std::optional<Manifest> manifest;
   if (!only_fails_with({ErrorCode::data_loss, ErrorCode::unimplemented},
                        [&] { manifest = checkpoint::parse_manifest(text, "manifest.json"); }))

@@ -164,7 +164,20 @@ class COHORT_API Checkpoint {
   std::unique_ptr<checkpoint::Contents> contents_;
 };
 
-// Which checkpoints of a folder stay. A value type.
+// The processes that write the files of a checkpoint.
+enum class CheckpointWriters {
+  // One: the first worker, or the coordinator, to which parameter servers send their values. Only
+  // its file system counts.
+  first,
+  // On parameter servers each server writes what it has, all at the same time, and the coordinator
+  // the rest. Synchronous workers with shard_optimizer_state each write the slots of which they
+  // have shares, before save() returns, and the first one the rest. All must see the folder at one
+  // path, such as that of a network file system, and servers must have been started with --data for
+  // it, or for a folder above it. In one process this is the same as `first`.
+  each
+};
+
+// Which checkpoints of a folder stay, and how they are written. A value type.
 struct CheckpointManagerOptions {
   // The newest ones; older ones are removed after each save. 0: all stay (tf's None).
   std::int64_t max_to_keep = 5;
@@ -178,6 +191,7 @@ struct CheckpointManagerOptions {
   std::int64_t memory_max_bytes = std::int64_t{64} << 20;
   // How long save() and restore_latest() wait for the save before.
   Duration timeout = std::chrono::minutes(30);
+  CheckpointWriters writers = CheckpointWriters::first;
 };
 
 // A save that CheckpointManager::save() has begun. A handle, which need not be kept: the next
@@ -209,7 +223,8 @@ class COHORT_API CheckpointManager {
   // Makes the folder, and removes what an ended process has left unfinished in it. `checkpoint`
   // and its strategy must outlive the manager. Throws failed_precondition if another manager uses
   // the folder; invalid_argument for a path that is a file, for negative options, and for no memory
-  // or no time; the errors of the file system.
+  // or no time; the
+  // errors of the file system.
   CheckpointManager(const Checkpoint& checkpoint, std::string folder,
                     CheckpointManagerOptions options = {});
   // Waits until the last save has ended.
@@ -223,7 +238,10 @@ class COHORT_API CheckpointManager {
   // Waits for the save before first, and throws its error; then nothing was begun. Otherwise throws
   // as Checkpoint::write(), but wait() throws what is found later, such as a full disk;
   // invalid_argument for a negative step; deadline_exceeded for a save before that goes on. A
-  // checkpoint of this step is replaced.
+  // checkpoint of this step is replaced. With CheckpointWriters::each, wait(), or with synchronous
+  // workers save(), throws permission_denied or failed_precondition, naming the server or worker,
+  // for one that may not write into the folder or does not see it, and deadline_exceeded for one
+  // that writes nothing for ClusterOptions::data_timeout.
   //
   // A process that ends without the destructor, by exit() for example, leaves the checkpoint before
   // as the latest one.

@@ -3,16 +3,20 @@
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <filesystem>
 #include <future>
+#include <memory>
 #include <optional>
 #include <string>
 #include <thread>
 
 #include "cohort/checkpoint/background_write.h"
 #include "cohort/checkpoint/checkpoint.h"
+#include "cohort/checkpoint_files/folder_writer.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/optimizer/optimizers.h"
@@ -207,6 +211,37 @@ TEST(BackgroundWriteTest, DropsWhatFollowsAnError) {
   EXPECT_FALSE(has_run);
   EXPECT_EQ(write.error()->code(), ErrorCode::resource_exhausted);
   EXPECT_THAT([&] { write.reserve(1); }, throws_error(ErrorCode::resource_exhausted, "full"));
+}
+
+// A child has the object, but neither its thread nor the right to its files.
+TEST(BackgroundWriteTest, AForkedChildLeavesTheFilesToItsParent) {
+  const testing::TemporaryFolder folder;
+  auto files = std::make_shared<checkpoint::FolderWriter>(folder.file("c"), 0);
+  const std::string partial = files->partial_path();
+  std::promise<void> has_begun, may_end;
+  auto writing = std::make_unique<BackgroundWrite>(1000);
+  writing->reserve(0);
+  writing->add(0, [&] {
+    has_begun.set_value();
+    may_end.get_future().wait_for(1min);
+  });
+  writing->reserve(0);
+  writing->add(0, [files] { files->commit({}); });
+  files.reset();
+  ASSERT_EQ(has_begun.get_future().wait_for(1min), std::future_status::ready);
+  const pid_t child = ::fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    ::alarm(60);
+    writing.reset();  // as the child's manager does; it must neither wait nor remove anything
+    ::_exit(std::filesystem::exists(partial) ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
+  may_end.set_value();
+  writing.reset();
+  EXPECT_TRUE(std::filesystem::exists(folder.file("c") + "/manifest.json"));
 }
 
 }  // namespace

@@ -39,11 +39,15 @@ class Contents {
   void add(std::string name, SavedState state);
 
   void write(const std::string& path, std::int64_t step) const;
-  // Leaves the writing to a thread, which needs nothing of this object. Copies up to `bytes_max`
-  // bytes at a time. `then` is called on that thread when the folder is complete. Returns nullptr
-  // where another worker writes.
-  std::unique_ptr<BackgroundWrite> begin_write(const std::string& path, std::int64_t step,
-                                               std::uint64_t bytes_max,
+  struct Write {
+    std::string path = {};
+    std::int64_t step = 0;
+    std::uint64_t bytes_max = 0;  // that are copied at a time
+    CheckpointWriters writers = CheckpointWriters::first;
+  };
+  // Leaves the writing to a thread, which needs nothing of this object. `then` is called on that
+  // thread when the folder is complete. Returns nullptr where another worker writes.
+  std::unique_ptr<BackgroundWrite> begin_write(const Write& write,
                                                const std::function<void()>& then) const;
   Restored read(const std::string& path, const RestoreOptions& options) const;
   // Says what the last read() has restored by now.

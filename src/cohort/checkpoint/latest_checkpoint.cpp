@@ -36,11 +36,7 @@ std::optional<std::string> newest_whole(const KeptCheckpoints& folder, std::int6
   return std::nullopt;
 }
 
-}  // namespace
-
-CheckpointManager::CheckpointManager(const Checkpoint& checkpoint, std::string folder,
-                                     CheckpointManagerOptions options)
-    : checkpoint_(checkpoint), options_(options) {
+void check_options(const CheckpointManagerOptions& options) {
   COHORT_CHECK(options.max_to_keep >= 0, ErrorCode::invalid_argument,
                "[checkpoint.manager] expected max_to_keep >= 0, got ", options.max_to_keep);
   COHORT_CHECK(options.keep_every >= Duration::zero(), ErrorCode::invalid_argument,
@@ -52,6 +48,14 @@ CheckpointManager::CheckpointManager(const Checkpoint& checkpoint, std::string f
   COHORT_CHECK(options.timeout > Duration::zero(), ErrorCode::invalid_argument,
                "[checkpoint.manager] expected timeout > 0, got ",
                std::chrono::duration<double>(options.timeout).count(), " s");
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(const Checkpoint& checkpoint, std::string folder,
+                                     CheckpointManagerOptions options)
+    : checkpoint_(checkpoint), options_(options) {
+  check_options(options);
   const internal::StrategyVariables& parts = checkpoint.contents_->parts();
   if (parts.home()->keeps_newer_values()) {  // the others have made theirs
     if (parts.process() == 0) folder_ = std::make_shared<Folder>(std::move(folder));
@@ -79,7 +83,11 @@ PendingCheckpoint CheckpointManager::save(std::int64_t step) {
     folder->remove_old(options.max_to_keep, options.keep_every);
   };
   std::unique_ptr<BackgroundWrite> writing = checkpoint_.contents_->begin_write(
-      own, step, static_cast<std::uint64_t>(options_.memory_max_bytes), then);
+      {.path = own,
+       .step = step,
+       .bytes_max = static_cast<std::uint64_t>(options_.memory_max_bytes),
+       .writers = options_.writers},
+      then);
   const bool is_writer = writing != nullptr;
   auto begun = std::make_shared<PendingSave>(own, parts, std::move(writing));
   last_ = begun;

@@ -11,11 +11,11 @@
 
 #include "cohort/checkpoint/background_write.h"
 #include "cohort/checkpoint_files/folder_writer.h"
+#include "cohort/checkpoint_files/tensor_sink.h"
 
 namespace cohort::checkpoint {
 
-// As FolderWriter. Used only from one thread.
-class SavedFolder {
+class SavedFolder final : public TensorSink {
  public:
   // Writes at once.
   explicit SavedFolder(std::shared_ptr<FolderWriter> folder) : folder_(std::move(folder)) {}
@@ -25,13 +25,10 @@ class SavedFolder {
               std::uint64_t bytes_max)
       : folder_(std::move(folder)), thread_(&thread), bytes_max_(bytes_max) {}
 
+  using TensorSink::write;
   void write(const std::string& name, const TensorSpec& spec, std::int64_t first_row,
-             at::Tensor rows);
-  void write(const std::string& name, at::Tensor tensor) {
-    const TensorSpec spec = TensorSpec::of(tensor);
-    write(name, spec, 0, std::move(tensor));
-  }
-  void append(const std::string& name, at::Tensor rows);
+             at::Tensor rows) override;
+  void append(const std::string& name, at::Tensor rows) override;
 
  private:
   void add(const std::string& name, const TensorSpec& spec, std::int64_t first_row,

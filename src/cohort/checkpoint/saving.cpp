@@ -16,8 +16,10 @@
 #include "cohort/checkpoint/background_write.h"
 #include "cohort/checkpoint/contents.h"
 #include "cohort/checkpoint/saved_folder.h"
-#include "cohort/checkpoint/saved_records.h"
+#include "cohort/checkpoint/worker_shares.h"
 #include "cohort/checkpoint_files/folder_writer.h"
+#include "cohort/checkpoint_files/saved_records.h"
+#include "cohort/checkpoint_files/share_writer.h"
 #include "cohort/coordinator/server_cut.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/parameter_server_strategy.h"
@@ -76,7 +78,7 @@ class Saving {
   }
 
   // All workers do this together, before the first one writes.
-  void gather(const Contents& contents) {
+  void gather(const Contents& contents, bool has_shares = false) {
     for (const Variable& each : variables_) {
       if (each.synchronization() == VariableSynchronization::on_read &&
           parts_.replicas_in_sync() > 1 && parts_.owns(each))
@@ -86,15 +88,28 @@ class Saving {
     const std::vector<at::Tensor> values = read_values(divided_);
     for (std::size_t i = 0; i < divided_.size(); ++i)
       values_.emplace(divided_[i].name(), values[i]);
-    slots_ = parts_.gather_shared_slots("checkpoint", StateWalk().chunk_bytes);
+    if (has_shares) {
+      pieces_ = parts_.own_rows_of_shared_slots("checkpoint");
+    } else {
+      slots_ = parts_.gather_shared_slots("checkpoint", StateWalk().chunk_bytes);
+    }
     generators_ = parts_.exchange("checkpoint", default_generator);
     for (const auto& [name, position] : contents.positions_)
       positions_.emplace(name, position.save());
   }
 
+  // All workers: each writes the slots of which it has shares into the folder, which is returned on
+  // the first one.
+  std::shared_ptr<FolderWriter> write_shares(const Contents& contents, const std::string& path) {
+    std::shared_ptr<FolderWriter> files =
+        write_worker_shares(parts_, path, header_room(contents), pieces_);
+    for (internal::StrategyVariables::SlotRows& each : pieces_) each.rows = at::Tensor();
+    return files;
+  }
+
   // Writes what is in this process; closures on servers go on afterwards.
   void capture(const Contents& contents, SavedFolder& folder) {
-    records_.emplace(values_, slots_);  // also if it is captured again
+    records_.emplace(values_, slots_elsewhere());  // also if it is captured again
     records_->write_to(folder);
     manifest_ = {.step = step_,
                  .cohort = COHORT_VERSION,
@@ -102,7 +117,7 @@ class Saving {
                                  ? std::string()
                                  : std::string(contents.strategy_->name()),
                  .time = fmt::format("{:%FT%TZ}", fmt::gmtime(std::chrono::system_clock::now()))};
-    const StateWalk walk{.is_by_replica = true, .has_gaps = !slots_.empty()};
+    const StateWalk walk{.is_by_replica = true, .has_gaps = !slots_.empty() || !pieces_.empty()};
     export_state(variables_, walk, [&](std::size_t, VariableRecord record) {
       const bool is_different = record.values.size() > 1 && !values_.contains(record.name);
       const VariableRecord all = is_different ? record : VariableRecord();
@@ -120,13 +135,16 @@ class Saving {
     if (cut_ != nullptr) cut_->resume();
   }
 
-  // Writes what is on servers. Returns what is to be committed.
-  Manifest finish(SavedFolder& folder) {
+  // Writes what is on servers, or lets each of them write its own. Returns what is to be committed.
+  Manifest finish(FolderWriter& files, SavedFolder& folder,
+                  CheckpointWriters writers = CheckpointWriters::first) {
     records_->write_to(folder);
-    if (cut_ != nullptr) {
+    if (cut_ != nullptr && writers == CheckpointWriters::each) {
+      add_shares(files);
+    } else if (cut_ != nullptr) {
       cut_->export_state([&](std::size_t, VariableRecord record) { records_->write(record); });
-      cut_.reset();
     }
+    cut_.reset();
     std::vector<VariableEntry> entries = records_->take_entries();
     std::move(entries.begin(), entries.end(), std::back_inserter(manifest_.variables));
     return std::move(manifest_);
@@ -134,13 +152,28 @@ class Saving {
 
   // A variable seldom has more than three slots, and 256 bytes hold what a header says of one.
   std::uint64_t header_room(const Contents& contents) const {
-    std::uint64_t room = 4096;
-    for (const Variable& each : all_) room += 4 * (256 + each.name().size());
+    std::uint64_t room = room_for_variables();
     for (const auto& [name, tensor] : contents.tensors_) room += 256 + name.size();
     return room;
   }
 
  private:
+  std::uint64_t room_for_variables() const {
+    std::uint64_t room = 4096;
+    for (const Variable& each : all_) room += 4 * (256 + each.name().size());
+    return room;
+  }
+  void add_shares(FolderWriter& files) {
+    const FolderProof proof = make_proof(files.partial_path());
+    const std::vector<coordinator::ServerCut::Share> shares =
+        cut_->write_shares({.path = proof.folder,
+                            .proof_name = proof.name,
+                            .proof_text = proof.text,
+                            .header_room = room_for_variables()});
+    for (const coordinator::ServerCut::Share& share : shares)
+      records_->add(files.add_share(share.text, share.server), share.number_names, share.numbers);
+    remove_proof(proof);
+  }
   // Replicas have assigned different values of a variable that has no aggregation.
   void write_different(const VariableRecord& record) {
     COHORT_CHECK(record.values.size() == parts_.replicas_in_sync(), ErrorCode::unimplemented,
@@ -156,6 +189,14 @@ class Saving {
                    "replicas");
     }
     records_->write_replicas(record.name, values);
+  }
+  SavedRecords::SlotsElsewhere slots_elsewhere() const {
+    SavedRecords::SlotsElsewhere slots;
+    for (const internal::StrategyVariables::GatheredSlot& each : slots_)
+      slots.emplace(std::tuple(each.variable, each.optimizer, each.number), each.whole);
+    for (const internal::StrategyVariables::SlotRows& each : pieces_)
+      slots.emplace(std::tuple(each.variable, each.optimizer, each.number), at::Tensor());
+    return slots;
   }
   void write_states(SavedFolder& folder) {
     for (const auto& state : states_of(parts_, all_)) {
@@ -191,7 +232,8 @@ class Saving {
   std::vector<Variable> divided_;                     // whose replicas have values of their own
   std::vector<std::vector<at::Tensor>> of_replicas_;  // of these
   std::map<std::string, at::Tensor> values_;          // of these as a whole, by name
-  SavedRecords::GatheredSlots slots_;                 // of which workers have shares
+  std::vector<internal::StrategyVariables::GatheredSlot> slots_;  // of which workers have shares
+  std::vector<internal::StrategyVariables::SlotRows> pieces_;     // of slots, in place of slots_
   std::vector<Bytes> generators_;
   std::map<std::string, Bytes> positions_;
   std::optional<SavedRecords> records_;
@@ -207,31 +249,41 @@ void Contents::write(const std::string& path, std::int64_t step) const {
     SavedFolder folder(files);
     saving.capture(*this, folder);
     hold.reset();
-    files->commit(saving.finish(folder), turn.check);
+    files->commit(saving.finish(*files, folder), turn.check);
   });
 }
 
-std::unique_ptr<BackgroundWrite> Contents::begin_write(const std::string& path, std::int64_t step,
-                                                       std::uint64_t bytes_max,
+std::unique_ptr<BackgroundWrite> Contents::begin_write(const Write& write,
                                                        const std::function<void()>& then) const {
   const std::shared_ptr<void> hold = hold_epochs("save");
-  const auto saving = std::make_shared<Saving>(*this, step, bytes_max);
-  saving->gather(*this);
+  const auto saving = std::make_shared<Saving>(*this, write.step, write.bytes_max);
+  const bool has_shares = write.writers == CheckpointWriters::each && parts().home()->has_workers();
+  saving->gather(*this, has_shares);
+  std::shared_ptr<FolderWriter> with_shares;
+  if (has_shares) with_shares = saving->write_shares(*this, write.path);
+  const auto new_files = [&] {
+    if (!has_shares) return std::make_shared<FolderWriter>(write.path, saving->header_room(*this));
+    COHORT_CHECK(with_shares != nullptr, ErrorCode::aborted,
+                 "[checkpoint.save] expected all workers that have written their shares of "
+                 "checkpoint '",
+                 write.path, "', got fewer: one was lost meanwhile; save again");
+    return std::exchange(with_shares, nullptr);
+  };
   std::unique_ptr<BackgroundWrite> writing;
   // This may be called again after a loss of other workers. Then the first writing is dropped.
   const auto begin = [&](const VariableHome::FileTurn& turn) {
     if (writing != nullptr) writing->cancel();
     writing.reset();
-    auto thread = std::make_unique<BackgroundWrite>(bytes_max);
+    auto thread = std::make_unique<BackgroundWrite>(write.bytes_max);
     try {
-      const auto files = std::make_shared<FolderWriter>(path, saving->header_room(*this));
-      SavedFolder copies(files, *thread, bytes_max);
+      const std::shared_ptr<FolderWriter> files = new_files();
+      SavedFolder copies(files, *thread, write.bytes_max);
       saving->capture(*this, copies);
       if (turn.check) turn.check();  // it asks objects of this thread
       thread->reserve(0);
-      thread->add(0, [saving, files, then] {
+      thread->add(0, [saving, files, then, writers = write.writers] {
         SavedFolder folder(files);
-        files->commit(saving->finish(folder));
+        files->commit(saving->finish(*files, folder, writers));
         then();
       });
       thread->close();

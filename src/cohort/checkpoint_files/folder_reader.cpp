@@ -22,6 +22,10 @@ std::uint64_t bytes_of_rows(TensorSpec spec, std::int64_t rows) {
   return static_cast<std::uint64_t>(spec.byte_count());
 }
 
+const std::string& file_of(const TensorEntry& entry, const PartEntry& part) {
+  return part.file.empty() ? entry.file : part.file;
+}
+
 }  // namespace
 
 std::string manifest_text(const std::string& folder) {
@@ -43,59 +47,86 @@ FolderReader::FolderReader(std::string folder)
     : folder_(std::move(folder)),
       manifest_(parse_manifest(manifest_text(folder_), folder_ + "/manifest.json")) {}
 
-FolderReader::Found FolderReader::find(const std::string& tensor, const TensorEntry& entry) {
-  std::unique_ptr<variable::SafetensorsFile>& file = files_[entry.file];
-  if (file == nullptr)
-    file = std::make_unique<variable::SafetensorsFile>(folder_ + "/" + entry.file);
-  const auto saved = file->tensors().find(tensor);
-  const bool fits = saved != file->tensors().end() && saved->second.dtype == entry.spec.dtype &&
-                    saved->second.sizes == *entry.spec.sizes;
-  COHORT_CHECK(fits, ErrorCode::data_loss, "[checkpoint.read] expected ", entry.spec.to_string(),
-               " '", tensor, "' in file '", file->path(),
-               "', as the manifest says, got something else; the file is damaged, or of another "
-               "checkpoint");
-  return {*file, saved->second};
+const FolderReader::Layout& FolderReader::layout_of(const std::string& tensor,
+                                                    const TensorEntry& entry) {
+  const auto known = layouts_.find(tensor);
+  if (known != layouts_.end()) return known->second;
+  Layout& layout = layouts_[tensor];
+  layout.rows[entry.file] = 0;
+  for (const PartEntry& part : entry.parts) {
+    std::int64_t& rows = layout.rows[file_of(entry, part)];
+    layout.first.push_back(rows);
+    rows += part.rows;
+  }
+  return layout;
 }
 
-void FolderReader::read_rows(const std::string& tensor, const TensorEntry& entry,
-                             const PartEntry& part, std::byte* to) {
-  const Found found = find(tensor, entry);
+FolderReader::Found FolderReader::find(const std::string& tensor, const TensorEntry& entry,
+                                       const std::string& file) {
+  std::unique_ptr<variable::SafetensorsFile>& opened = files_[file];
+  if (opened == nullptr) opened = std::make_unique<variable::SafetensorsFile>(folder_ + "/" + file);
+  const auto saved = opened->tensors().find(tensor);
+  TensorSpec spec = entry.spec;
+  if (!spec.sizes->empty()) spec.sizes->front() = layout_of(tensor, entry).rows.at(file);
+  const bool fits = saved != opened->tensors().end() && saved->second.dtype == spec.dtype &&
+                    saved->second.sizes == *spec.sizes;
+  COHORT_CHECK(fits, ErrorCode::data_loss, "[checkpoint.read] expected ", spec.to_string(), " '",
+               tensor, "' in file '", opened->path(),
+               "', as the manifest says, got something else; the file is damaged, or of another "
+               "checkpoint");
+  return {*opened, saved->second};
+}
+
+void FolderReader::read_rows(const std::string& tensor, const TensorEntry& entry, std::size_t part,
+                             std::byte* to) {
+  const PartEntry& rows = entry.parts.at(part);
+  const Found found = find(tensor, entry, file_of(entry, rows));
   const std::span<std::byte> bytes(to,
-                                   static_cast<std::size_t>(bytes_of_rows(entry.spec, part.rows)));
+                                   static_cast<std::size_t>(bytes_of_rows(entry.spec, rows.rows)));
+  const std::int64_t first_row = layout_of(tensor, entry).first.at(part);
   found.file.read(found.saved,
-                  bytes_of_rows(entry.spec, part.first_row) * (entry.spec.sizes->empty() ? 0U : 1U),
+                  bytes_of_rows(entry.spec, first_row) * (entry.spec.sizes->empty() ? 0U : 1U),
                   bytes);
-  COHORT_CHECK(crc32c(bytes) == part.checksum, ErrorCode::data_loss,
+  COHORT_CHECK(crc32c(bytes) == rows.checksum, ErrorCode::data_loss,
                "[checkpoint.read] expected the bytes of '", tensor, "' in file '",
-               found.file.path(), "' with the checksum ", part.checksum,
+               found.file.path(), "' with the checksum ", rows.checksum,
                ", as they were saved, got ", crc32c(bytes), "; the file is damaged");
+}
+
+variable::SavedTensor FolderReader::rows_like(const std::string& tensor, const TensorEntry& entry,
+                                              const TensorSpec& rows) {
+  variable::SavedTensor saved = find(tensor, entry, entry.file).saved;
+  saved.sizes = *rows.sizes;
+  return saved;
 }
 
 at::Tensor FolderReader::read(const std::string& tensor) {
   const TensorEntry& entry = manifest_.tensors.at(tensor);
-  const Found found = find(tensor, entry);
-  const at::Tensor memory = variable::memory_for(found.saved, tensor, found.file.path());
+  // Before memory for all is made: the files have what the manifest says.
+  for (const auto& [file, rows] : layout_of(tensor, entry).rows) find(tensor, entry, file);
+  const variable::SavedTensor whole = rows_like(tensor, entry, entry.spec);
+  const at::Tensor memory = variable::memory_for(whole, tensor, folder_ + "/" + entry.file);
   auto* to = static_cast<std::byte*>(memory.data_ptr());
-  for (const PartEntry& part : entry.parts) {
+  for (std::size_t part = 0; part < entry.parts.size(); ++part) {
     read_rows(tensor, entry, part, to);
-    to += bytes_of_rows(entry.spec, part.rows);
+    to += bytes_of_rows(entry.spec, entry.parts[part].rows);
   }
-  return variable::tensor_of_memory(found.saved, memory);
+  return variable::tensor_of_memory(whole, memory);
 }
 
 at::Tensor FolderReader::read_part(const std::string& tensor, std::size_t part) {
   const TensorEntry& entry = manifest_.tensors.at(tensor);
-  const Found found = find(tensor, entry);
-  variable::SavedTensor rows = found.saved;
-  if (!rows.sizes.empty()) rows.sizes.front() = entry.parts.at(part).rows;
-  const at::Tensor memory = variable::memory_for(rows, tensor, found.file.path());
-  read_rows(tensor, entry, entry.parts.at(part), static_cast<std::byte*>(memory.data_ptr()));
+  TensorSpec spec = entry.spec;
+  if (!spec.sizes->empty()) spec.sizes->front() = entry.parts.at(part).rows;
+  const variable::SavedTensor rows = rows_like(tensor, entry, spec);
+  const at::Tensor memory = variable::memory_for(rows, tensor, folder_ + "/" + entry.file);
+  read_rows(tensor, entry, part, static_cast<std::byte*>(memory.data_ptr()));
   return variable::tensor_of_memory(rows, memory);
 }
 
 void FolderReader::verify() {
   for (const auto& [name, entry] : manifest_.tensors) {
-    find(name, entry);
+    find(name, entry, entry.file);
     for (std::size_t part = 0; part < entry.parts.size(); ++part) read_part(name, part);
   }
 }

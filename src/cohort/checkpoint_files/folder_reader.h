@@ -4,10 +4,12 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "cohort/checkpoint_files/manifest.h"
 #include "cohort/variable/safetensors_file.h"
@@ -41,13 +43,24 @@ class FolderReader {
     const variable::SafetensorsFile& file;
     const variable::SavedTensor& saved;
   };
-  Found find(const std::string& tensor, const TensorEntry& entry);
-  void read_rows(const std::string& tensor, const TensorEntry& entry, const PartEntry& part,
+  // Where the rows of a tensor are.
+  struct Layout {
+    std::map<std::string, std::int64_t> rows = {};  // by file: how many it has
+    std::vector<std::int64_t> first = {};           // by part: its first row in its file
+  };
+  const Layout& layout_of(const std::string& tensor, const TensorEntry& entry);
+  // `file`: the tensor's, or that of some of its parts.
+  Found find(const std::string& tensor, const TensorEntry& entry, const std::string& file);
+  // Some rows of the tensor, as a file would have them.
+  variable::SavedTensor rows_like(const std::string& tensor, const TensorEntry& entry,
+                                  const TensorSpec& rows);
+  void read_rows(const std::string& tensor, const TensorEntry& entry, std::size_t part,
                  std::byte* to);
 
   const std::string folder_;
   const Manifest manifest_;
   std::map<std::string, std::unique_ptr<variable::SafetensorsFile>> files_;
+  std::map<std::string, Layout> layouts_;  // of tensors that were read
 };
 
 }  // namespace cohort::checkpoint

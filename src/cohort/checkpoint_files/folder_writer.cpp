@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "cohort/checkpoint_files/manifest_shares.h"
 #include "cohort/core/atomic_file.h"
 #include "cohort/core/error.h"
 #include "cohort/core/random.h"
@@ -19,9 +20,6 @@ namespace cohort::checkpoint {
 namespace {
 
 namespace fs = std::filesystem;
-
-// A file with one tensor needs so much, as its name may be long.
-constexpr std::uint64_t kOneHeaderRoom = 4096;
 
 [[noreturn]] void fail_to_write(const std::string& path, int code) {
   internal::throw_error(code_of_write_errno(code), "[checkpoint.write] expected to write folder '",
@@ -73,48 +71,45 @@ void rename_folder(const std::string& from, const std::string& to) {
 
 FolderWriter::FolderWriter(std::string path, std::uint64_t header_room)
     : path_(without_slash(std::move(path))),
-      header_room_(header_room),
-      partial_path_(made_partial(path_)) {}
+      partial_path_(made_partial(path_)),
+      files_(partial_path_, "", header_room) {}
 
 FolderWriter::~FolderWriter() {
   if (is_committed_) return;
-  files_.clear();
+  files_.drop();
   std::error_code ignored;
   fs::remove_all(partial_path_, ignored);
 }
 
 void FolderWriter::write(const std::string& name, const TensorSpec& spec, std::int64_t first_row,
                          const at::Tensor& rows) {
-  auto place = places_.find(name);
-  if (place == places_.end()) {
-    const std::string file = dtype_name(spec.dtype) + ".safetensors";
-    std::unique_ptr<TensorFile>& own = files_[file];
-    if (own == nullptr)
-      own = std::make_unique<TensorFile>(partial_path_ + "/" + file, header_room_);
-    place = places_.emplace(name, Place{own.get(), own->add(name, spec)}).first;
-  }
-  place->second.file->write(place->second.tensor, first_row, rows);
+  files_.write(name, spec, first_row, rows);
 }
 
 void FolderWriter::append(const std::string& name, const at::Tensor& rows) {
-  auto place = places_.find(name);
-  if (place == places_.end()) {
-    const std::string file = "rows-" + std::to_string(files_.size()) + ".safetensors";
-    auto& own = files_[file];
-    own = std::make_unique<TensorFile>(partial_path_ + "/" + file, kOneHeaderRoom);
-    place =
-        places_.emplace(name, Place{own.get(), own->add_growing(name, TensorSpec::of(rows))}).first;
+  files_.append(name, rows);
+}
+
+std::vector<VariableEntry> FolderWriter::add_share(const std::string& text,
+                                                   const std::string& writer) {
+  Manifest share = parse_share(text, "the share of " + writer);
+  for (const auto& [name, tensor] : share.tensors) {
+    std::error_code error;
+    COHORT_CHECK(fs::is_regular_file(partial_path_ + "/" + tensor.file, error),
+                 ErrorCode::failed_precondition, "[checkpoint.write] expected file '", tensor.file,
+                 "' of ", writer, " in '", partial_path_,
+                 "', got none: it writes into another folder; give all writers one file system "
+                 "with the folder at the same path, or save with CheckpointWriters::first");
   }
-  if (rows.size(0) > 0) place->second.file->append(rows);
+  add_tensors_of_share(shares_, share, writer);
+  return std::move(share.variables);
 }
 
 void FolderWriter::commit(Manifest manifest, const std::function<void()>& check) {
-  for (auto& [name, file] : files_) {
-    file->finish();
-    for (TensorFile::Written& written : file->take_written())
-      manifest.tensors.emplace(std::move(written.name), TensorEntry{std::move(written.spec), name,
-                                                                    std::move(written.parts)});
-  }
+  files_.finish(manifest.tensors);
+  order_rows(shares_);
+  manifest.tensors.merge(shares_.tensors);
+  COHORT_ASSERT(shares_.tensors.empty());  // nobody writes what another one writes
   const std::string text = encode(manifest);
   AtomicFile file(partial_path_ + "/manifest.json", "checkpoint.write");
   file.write(std::as_bytes(std::span(text)));

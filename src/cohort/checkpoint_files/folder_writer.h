@@ -4,17 +4,14 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
-#include <map>
-#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "cohort/checkpoint_files/manifest.h"
-#include "cohort/checkpoint_files/tensor_file.h"
+#include "cohort/checkpoint_files/tensor_files.h"
 
 namespace cohort::checkpoint {
 
@@ -41,22 +38,22 @@ class FolderWriter {
   }
   // Appends rows to a tensor that has as many rows as are appended; `rows` may be empty.
   void append(const std::string& name, const at::Tensor& rows);
+  // The folder as it is called until commit(), where others may write their shares.
+  const std::string& partial_path() const { return partial_path_; }
+  // Adds what one of them has written (ShareWriter::finish()), and returns its variables. Throws
+  // data_loss, naming the writer, if it does not fit the shares of others, and failed_precondition
+  // if a file of it is not here.
+  std::vector<VariableEntry> add_share(const std::string& text, const std::string& writer);
   // Waits until the disk has all, adds the tensors to the manifest, writes it, and gives the folder
   // its name; one that has the name is replaced at that moment. If `check`, which is called before,
   // throws, nothing is replaced. Call it once.
   void commit(Manifest manifest, const std::function<void()>& check = {});
 
  private:
-  struct Place {
-    TensorFile* file;
-    std::size_t tensor;
-  };
-
   const std::string path_;
-  const std::uint64_t header_room_;
   const std::string partial_path_;
-  std::map<std::string, std::unique_ptr<TensorFile>> files_;  // by name
-  std::map<std::string, Place> places_;                       // of tensors, by name
+  TensorFiles files_;
+  Manifest shares_;  // the tensors of other writers
   bool is_committed_ = false;
 };
 

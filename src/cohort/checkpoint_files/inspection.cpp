@@ -2,9 +2,12 @@
 #include "cohort/checkpoint_files/inspection.h"
 
 #include <ATen/core/TensorBody.h>
+#include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <filesystem>
 #include <map>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -55,6 +58,14 @@ void compare_maps(const Map& a, const Map& b, std::vector<Difference>& differenc
     if (!a.contains(name)) differences.push_back({name, "only in the second"});
 }
 
+// "ps-0-float32.safetensors, ps-1-float32.safetensors"
+std::string files_of(const TensorEntry& tensor) {
+  std::set<std::string> files{tensor.file};
+  for (const PartEntry& part : tensor.parts)
+    if (!part.file.empty()) files.insert(part.file);
+  return fmt::format("{}", fmt::join(files, ", "));
+}
+
 }  // namespace
 
 Summary summary_of(const std::string& path) {
@@ -67,7 +78,7 @@ Summary summary_of(const std::string& path) {
                   .cohort = manifest.cohort};
   for (const auto& [name, tensor] : manifest.tensors) {
     const auto bytes = static_cast<std::uint64_t>(tensor.spec.byte_count());
-    summary.tensors.push_back({name, tensor.spec.to_string(), tensor.file, bytes});
+    summary.tensors.push_back({name, tensor.spec.to_string(), files_of(tensor), bytes});
     summary.bytes += bytes;
   }
   for (const StateEntry& state : manifest.states) summary.states.push_back(state.key);

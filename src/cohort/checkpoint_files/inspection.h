@@ -15,7 +15,7 @@ namespace cohort::checkpoint {
 struct TensorSummary {
   std::string name = {};
   std::string spec = {};  // "float32[10, 784]"
-  std::string file = {};
+  std::string file = {};  // or several, if several processes have written it
   std::uint64_t bytes = 0;
 };
 struct Summary {

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr std::string_view kFormat = "cohort.checkpoint";
-constexpr int kVersion = 1;
+constexpr int kVersion = 2;
 
 constexpr std::array kDtypes = {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kByte,
                                 at::kChar,  at::kShort,  at::kInt,  at::kLong,     at::kBool};
@@ -43,8 +43,10 @@ Json json_of(const TensorEntry& tensor) {
   Json json = json_of(tensor.spec);
   json["file"] = tensor.file;
   json["parts"] = Json::array();
-  for (const PartEntry& part : tensor.parts)
-    json["parts"].push_back({part.first_row, part.rows, part.checksum});
+  for (const PartEntry& part : tensor.parts) {
+    Json& added = json["parts"].emplace_back(Json{part.first_row, part.rows, part.checksum});
+    if (!part.file.empty()) added.push_back(part.file);
+  }
   return json;
 }
 
@@ -88,19 +90,32 @@ TensorSpec spec_of(const Json& json, const Damage& damage) {
   return spec;
 }
 
-// The parts must be all rows, in order.
-std::vector<PartEntry> parts_of(const Json& json, const TensorSpec& spec, const Damage& damage) {
+// A name with a folder in it could lead out of the checkpoint.
+std::string file_of(const Json& json, const Damage& damage) {
+  auto file = json.get<std::string>();
+  if (file.empty() || file.front() == '.' || file.find('/') != std::string::npos)
+    damage.fail("a file '", file, "'");
+  return file;
+}
+
+// The parts must be in order, and unless others have some (`is_share`), all rows.
+std::vector<PartEntry> parts_of(const Json& json, const TensorSpec& spec, bool is_share,
+                                const Damage& damage) {
   std::vector<PartEntry> parts;
   std::int64_t next_row = 0;
   for (const Json& each : json) {
     PartEntry part{each.at(0).get<std::int64_t>(), each.at(1).get<std::int64_t>(),
                    each.at(2).get<std::uint32_t>()};
-    const bool is_next = each.size() == 3 && part.first_row == next_row && part.rows > 0;
-    if (!is_next || __builtin_add_overflow(next_row, part.rows, &next_row))
+    if (each.size() == 4) part.file = file_of(each.at(3), damage);
+    const bool is_next = is_share ? part.first_row >= next_row : part.first_row == next_row;
+    const bool is_part = each.size() == 3 || each.size() == 4;
+    if (!is_part || !is_next || part.rows <= 0 ||
+        __builtin_add_overflow(part.first_row, part.rows, &next_row))
       damage.fail("a part that does not follow the one before");
-    parts.push_back(part);
+    parts.push_back(std::move(part));
   }
-  if (next_row != (spec.sizes->empty() ? 1 : spec.sizes->front()))
+  const std::int64_t rows = spec.sizes->empty() ? 1 : spec.sizes->front();
+  if (is_share ? next_row > rows : next_row != rows)
     damage.fail("parts of a tensor with another number of rows");
   return parts;
 }
@@ -141,19 +156,14 @@ void check_names(const Manifest& manifest, const Damage& damage) {
   for (const auto& [name, tensor] : manifest.positions) check(tensor);
 }
 
-Manifest manifest_of(const Json& json, const Damage& damage) {
+Manifest manifest_of(const Json& json, bool is_share, const Damage& damage) {
   Manifest manifest{.step = json.at("step").get<std::int64_t>(),
                     .cohort = json.at("cohort").get<std::string>(),
                     .strategy = json.at("strategy").get<std::string>(),
                     .time = json.at("time").get<std::string>()};
   for (const auto& [name, tensor] : json.at("tensors").items()) {
-    TensorEntry entry{.spec = spec_of(tensor, damage),
-                      .file = tensor.at("file").get<std::string>()};
-    // A name with a folder in it could lead out of the checkpoint.
-    if (entry.file.empty() || entry.file.front() == '.' ||
-        entry.file.find('/') != std::string::npos)
-      damage.fail("a file '", entry.file, "'");
-    entry.parts = parts_of(tensor.at("parts"), entry.spec, damage);
+    TensorEntry entry{.spec = spec_of(tensor, damage), .file = file_of(tensor.at("file"), damage)};
+    entry.parts = parts_of(tensor.at("parts"), entry.spec, is_share, damage);
     manifest.tensors.emplace(name, std::move(entry));
   }
   for (const Json& variable : json.at("variables"))
@@ -168,15 +178,43 @@ Manifest manifest_of(const Json& json, const Damage& damage) {
   manifest.positions = json.at("positions").get<std::map<std::string, std::string>>();
   for (const auto& [name, value] : json.at("values").items())
     manifest.values.emplace(name, value.dump());
-  check_names(manifest, damage);
+  if (!is_share) check_names(manifest, damage);
   return manifest;
+}
+
+// Readers of version 1 read what has no files of several writers.
+int version_of(const Manifest& manifest) {
+  for (const auto& [name, tensor] : manifest.tensors)
+    for (const PartEntry& part : tensor.parts)
+      if (!part.file.empty()) return kVersion;
+  return 1;
+}
+
+Manifest parse(std::string_view text, const std::string& path, bool is_share) {
+  const Damage damage(path);
+  auto [json, has_repeated_key] = variable::parse_strict<Json>(text);
+  if (!json.is_object() || json.value("format", Json()) != kFormat) damage.fail("something else");
+  if (has_repeated_key) damage.fail("a key that occurs twice");
+  const Json version = json.value("version", Json());
+  COHORT_CHECK(!version.is_number_integer() || version.get<std::int64_t>() <= kVersion,
+               ErrorCode::unimplemented, "[checkpoint.read] expected a checkpoint of version ",
+               kVersion, " or older, got ", version.dump(), " (file '", path,
+               "'); read it with the version of Cohort that has written it");
+  try {
+    const auto checksum = json.at("crc32c").get<std::uint32_t>();
+    json.erase("crc32c");
+    if (crc32c(json.dump()) != checksum) damage.fail("another checksum than ", checksum);
+    return manifest_of(json, is_share, damage);
+  } catch (const Json::exception& error) {
+    damage.fail("no such members (", error.what(), ")");
+  }
 }
 
 }  // namespace
 
 std::string encode(const Manifest& manifest) {
   Json json = {{"format", kFormat},
-               {"version", kVersion},
+               {"version", version_of(manifest)},
                {"step", manifest.step},
                {"cohort", manifest.cohort},
                {"strategy", manifest.strategy},
@@ -202,23 +240,11 @@ std::string encode(const Manifest& manifest) {
 }
 
 Manifest parse_manifest(std::string_view text, const std::string& path) {
-  const Damage damage(path);
-  auto [json, has_repeated_key] = variable::parse_strict<Json>(text);
-  if (!json.is_object() || json.value("format", Json()) != kFormat) damage.fail("something else");
-  if (has_repeated_key) damage.fail("a key that occurs twice");
-  const Json version = json.value("version", Json());
-  COHORT_CHECK(!version.is_number_integer() || version.get<std::int64_t>() <= kVersion,
-               ErrorCode::unimplemented, "[checkpoint.read] expected a checkpoint of version ",
-               kVersion, " or older, got ", version.dump(), " (file '", path,
-               "'); read it with the version of Cohort that has written it");
-  try {
-    const auto checksum = json.at("crc32c").get<std::uint32_t>();
-    json.erase("crc32c");
-    if (crc32c(json.dump()) != checksum) damage.fail("another checksum than ", checksum);
-    return manifest_of(json, damage);
-  } catch (const Json::exception& error) {
-    damage.fail("no such members (", error.what(), ")");
-  }
+  return parse(text, path, /*is_share=*/false);
+}
+
+Manifest parse_share(std::string_view text, const std::string& writer) {
+  return parse(text, writer, /*is_share=*/true);
 }
 
 }  // namespace cohort::checkpoint

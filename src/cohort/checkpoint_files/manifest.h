@@ -17,6 +17,9 @@ struct PartEntry {
   std::int64_t first_row = 0;
   std::int64_t rows = 0;
   std::uint32_t checksum = 0;  // CRC-32C of their bytes
+  // Empty: the tensor's. Several writers have a file each; the tensor of this name there has the
+  // rows of its parts, one after the other.
+  std::string file = {};
 };
 
 struct TensorEntry {
@@ -30,6 +33,7 @@ struct SlotsEntry {
   std::string optimizer = {};
   std::string rule = {};
   std::vector<std::string> tensors = {};  // their names, in the order of the rule
+  bool operator==(const SlotsEntry&) const = default;
 };
 
 // The names are those of tensors.
@@ -74,5 +78,9 @@ std::string encode(const Manifest& manifest);
 // Any text is safe. Throws data_loss, naming `path`, for one that encode() has not made, or that
 // has changed since; unimplemented for one of a newer version.
 Manifest parse_manifest(std::string_view text, const std::string& path);
+
+// The same for what one of several writers has written: its tensors, of which others may have the
+// other rows, and their variables. `writer`: for messages.
+Manifest parse_share(std::string_view text, const std::string& writer);
 
 }  // namespace cohort::checkpoint

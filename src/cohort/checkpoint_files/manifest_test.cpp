@@ -63,11 +63,23 @@ TEST(ManifestTest, ComesBack) {
   EXPECT_EQ(back.values.at("note"), "\"ä\"");
 }
 
+TEST(ManifestTest, PartsMayHaveFilesOfTheirOwn) {
+  Manifest manifest = example_manifest();
+  EXPECT_EQ(Json::parse(encode(manifest))["version"], 1);
+  manifest.tensors.at("w").parts = {{0, 1, 5}, {1, 1, 6, "ps-1-float32.safetensors"}};
+  const std::string text = encode(manifest);
+  EXPECT_EQ(Json::parse(text)["version"], 2);
+  EXPECT_EQ(encode(parse_manifest(text, "m")), text);
+  manifest.tensors.at("w").parts[1].file = "../w";
+  EXPECT_THAT([&] { parse_manifest(encode(manifest), "m"); },
+              throws_error(ErrorCode::data_loss, "a file '../w'"));
+}
+
 TEST(ManifestTest, ANewerVersionIsNamed) {
   Json json = Json::parse(encode(example_manifest()));
-  json["version"] = 2;
+  json["version"] = 3;
   EXPECT_THAT([&] { parse_manifest(with_checksum(json), "m"); },
-              throws_error(ErrorCode::unimplemented, "version 1 or older, got 2"));
+              throws_error(ErrorCode::unimplemented, "version 2 or older, got 3"));
 }
 
 struct Damaged {

@@ -9,6 +9,7 @@
 #include "cohort/coordinator/runtime/runtime.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/parameter_server/written_cuts.h"
 #include "cohort/parameter_server_strategy/parameter_server_home.h"
 
 namespace cohort::coordinator {
@@ -77,8 +78,7 @@ void ServerCut::resume() {
   if (const std::shared_ptr<Runtime> runtime = std::exchange(paused_, nullptr)) runtime->resume();
 }
 
-void ServerCut::export_state(const TakeRecord& take) const {
-  // By stored variable: which one it belongs to, and where its rows begin there.
+std::vector<std::pair<std::size_t, std::int64_t>> ServerCut::places() const {
   std::vector<std::pair<std::size_t, std::int64_t>> places;
   for (std::size_t i = 0; i < variables_.size(); ++i) {
     std::int64_t first_row = 0;
@@ -89,13 +89,47 @@ void ServerCut::export_state(const TakeRecord& take) const {
       first_row += shard.spec().sizes->front();
     }
   }
+  return places;
+}
+
+void ServerCut::export_state(const TakeRecord& take) const {
+  const auto all = places();
   home_->export_cut(stored_, {}, cut_, [&](std::size_t k, VariableRecord record) {
-    const auto [i, first_row] = places[k];
+    const auto [i, first_row] = all[k];
     record.name = variables_[i].name();
     record.spec = variables_[i].spec();
     record.first_row += first_row;
     take(i, std::move(record));
   });
+}
+
+std::vector<ServerCut::Share> ServerCut::write_shares(const Folder& folder) const {
+  std::vector<Share> shares;
+  if (stored_.empty()) return shares;
+  const auto all = places();
+  std::vector<parameter_server::WrittenVariables::Rows> rows;
+  for (std::size_t k = 0; k < stored_.size(); ++k) {
+    const auto [i, first_row] = all[k];
+    const TensorSpec spec = stored_[k].spec();
+    const bool has_rows = !stored_[k].impl()->is_table() && !spec.sizes->empty();
+    rows.push_back({.name = variables_[i].name(),
+                    .spec = variables_[i].spec(),
+                    .first_row = first_row,
+                    .count = has_rows ? spec.sizes->front() : 0});
+  }
+  const parameter_server::Places places = home_->places_of(stored_);
+  parameter_server::write_cut(
+      home_->links(), {.places = places, .of = rows},
+      {.cut = cut_,
+       .folder = folder.path,
+       .proof_name = folder.proof_name,
+       .proof_text = folder.proof_text,
+       .header_room = folder.header_room},
+      [&](const std::string& server, rpc::CutWritten written) {
+        shares.push_back({server, std::move(written.share), std::move(written.number_names),
+                          std::move(written.numbers)});
+      });
+  return shares;
 }
 
 }  // namespace cohort::coordinator

@@ -31,6 +31,7 @@ class COHORT_API RemoteHome : public VariableHome {
     const parameter_server::Places places = places_of(std::span(&variable, 1));
     return {places.parts().begin(), places.parts().end()};
   }
+  parameter_server::ServerLinks& links() const { return *links_; }
   const parameter_server::PlacementTable& placement() const { return placement_; }
   parameter_server::PlacementTable& placement() { return placement_; }
 

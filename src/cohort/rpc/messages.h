@@ -39,7 +39,8 @@ enum class MessageType : std::uint16_t {
   cut = 14,             // a moment whose values a server keeps until they are exported
   export_cut = 15,      // the values and slots that variables had at that moment
   announce = 16,        // variables that all workers of a job of version 1 share
-  find = 17             // where those variables are
+  find = 17,            // where those variables are
+  write_cut = 18        // a server writes these itself (rpc/written_cut.h)
 };
 struct MessageKind {
   MessageType type;

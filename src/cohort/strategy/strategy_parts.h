@@ -72,6 +72,22 @@ class StrategyVariables {
                                                         std::uint64_t /*chunk_bytes*/) const {
     return {};
   }
+  // Rows of such a slot, which this process writes itself. `number` and the names as above.
+  struct SlotRows {
+    std::string variable = {};
+    std::string optimizer = {};
+    std::string rule = {};
+    std::size_t number = 0;
+    TensorSpec spec = {};  // of the whole slot
+    std::int64_t first_row = 0;
+    at::Tensor rows = {};  // on the CPU, perhaps the memory of the share; there may be none
+  };
+  // The rows of all such slots that begin in this process's share: one or two pieces for each slot.
+  // Elements of these rows that other processes have are sent. All processes ask together. Throws
+  // as gather_shared_slots().
+  virtual std::vector<SlotRows> own_rows_of_shared_slots(std::string_view /*call*/) const {
+    return {};
+  }
   // The variables that exist, tables among them, in an order that is the same in all workers. Not
   // the shards of one that is divided.
   virtual std::vector<Variable> all() const = 0;

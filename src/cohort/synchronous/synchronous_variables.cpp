@@ -144,6 +144,11 @@ void SynchronousVariables::copy_from_first(std::string_view call,
   if (home_->has_workers()) home_->workers()->broadcast({.call = call, .combines = false}, tensors);
 }
 
+std::vector<StrategyVariables::SlotRows> SynchronousVariables::own_rows_of_shared_slots(
+    std::string_view call) const {
+  return internal::own_rows_of_shared_slots(*home_, call);
+}
+
 std::vector<StrategyVariables::GatheredSlot> SynchronousVariables::gather_shared_slots(
     std::string_view call, std::uint64_t chunk_bytes) const {
   return internal::gather_shared_slots(*home_, call, chunk_bytes);

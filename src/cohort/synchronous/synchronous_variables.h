@@ -55,6 +55,7 @@ class SynchronousVariables final : public StrategyVariables {
       std::string_view call, std::span<const Variable> variables) const override;
   std::vector<GatheredSlot> gather_shared_slots(std::string_view call,
                                                 std::uint64_t chunk_bytes) const override;
+  std::vector<SlotRows> own_rows_of_shared_slots(std::string_view call) const override;
   std::vector<Variable> components_of(const Variable& variable) const override;
   std::vector<std::string> devices_of(const Variable& variable) const override;
 

@@ -2,7 +2,7 @@
 // The memory of a cut: a moment whose values the store keeps until they are exported.
 #pragma once
 
-#include <algorithm>
+#include <atomic>
 #include <cstdint>
 
 #include "cohort/core/clock.h"
@@ -16,26 +16,21 @@ class CutMemory {
   explicit CutMemory(std::uint64_t bytes_max) : bytes_max_(bytes_max) {}
 
   // Returns false if there is not so much. A piece that is larger than all there is gets its memory
-  // when nothing else is kept.
+  // when nothing else is kept. An update takes memory for each of its rows, so this takes no lock.
   bool try_take(std::uint64_t bytes) {
-    const Lock lock(mutex_);
-    if (bytes_ > 0 && (bytes > bytes_max_ || bytes_ > bytes_max_ - bytes)) return false;
-    add(bytes);
+    std::uint64_t now = bytes_.load(std::memory_order_relaxed);
+    do {
+      if (now > 0 && (bytes > bytes_max_ || now > bytes_max_ - bytes)) return false;
+    } while (!bytes_.compare_exchange_weak(now, now + bytes, std::memory_order_relaxed));
     return true;
   }
   // For an update that cannot wait.
-  void take(std::uint64_t bytes) {
-    const Lock lock(mutex_);
-    add(bytes);
-  }
-  bool has_room() const {
-    const Lock lock(mutex_);
-    return bytes_ < bytes_max_;
-  }
+  void take(std::uint64_t bytes) { bytes_.fetch_add(bytes, std::memory_order_relaxed); }
+  bool has_room() const { return bytes() < bytes_max_; }
   // Rows were exported, for which this was kept.
   void give_back(std::uint64_t bytes) {
+    bytes_.fetch_sub(bytes, std::memory_order_relaxed);
     const Lock lock(mutex_);
-    bytes_ -= bytes;
     ++changes_;
     changed_.notify_all();
   }
@@ -62,27 +57,13 @@ class CutMemory {
       return has_ended_ || changes_ != changes;
     });
   }
-  std::uint64_t bytes() const {
-    const Lock lock(mutex_);
-    return bytes_;
-  }
-  // The most that was kept at a time.
-  std::uint64_t most_bytes() const {
-    const Lock lock(mutex_);
-    return most_bytes_;
-  }
+  std::uint64_t bytes() const { return bytes_.load(std::memory_order_relaxed); }
 
  private:
-  void add(std::uint64_t bytes) COHORT_REQUIRES(mutex_) {
-    bytes_ += bytes;
-    most_bytes_ = std::max(most_bytes_, bytes_);
-  }
-
   const std::uint64_t bytes_max_;
+  std::atomic<std::uint64_t> bytes_ = 0;
   mutable Mutex mutex_;
   mutable Condition changed_;
-  std::uint64_t bytes_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::uint64_t most_bytes_ COHORT_GUARDED_BY(mutex_) = 0;
   std::uint64_t changes_ COHORT_GUARDED_BY(mutex_) = 0;
   bool has_ended_ COHORT_GUARDED_BY(mutex_) = false;
 };

@@ -13,8 +13,9 @@ namespace cohort::parameter_server {
 namespace {
 
 // A larger block copies more that an update does not replace; a smaller one costs more to find.
-constexpr std::size_t kBlockBytes = 1024;
-constexpr std::uint32_t kPlacesInSlab = 256;
+constexpr std::size_t kBlockBytes = 512;
+constexpr std::uint32_t kPlacesInSlab = 512;
+constexpr std::size_t kPieceBytes = std::size_t{64} << 10;
 
 int shift_for(std::size_t row_bytes, int shift_max) {
   const std::size_t rows = kBlockBytes / std::max<std::size_t>(1, row_bytes);
@@ -32,6 +33,10 @@ CutRows::CutRows(std::int64_t rows, std::vector<Column> columns, int shift,
 }
 
 CutRows::~CutRows() { memory_->give_back(bytes_); }
+
+std::int64_t CutRows::rows_of_piece() const {
+  return static_cast<std::int64_t>(kPieceBytes / std::max<std::size_t>(1, row_bytes_) + 1);
+}
 
 std::int64_t CutRows::rows_of(std::int64_t block) const {
   return std::min(std::int64_t{1} << shift_, rows_ - (block << shift_));

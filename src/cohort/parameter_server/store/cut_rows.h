@@ -15,7 +15,7 @@
 
 namespace cohort::parameter_server {
 
-// Rows are kept in blocks of about a KiB, copied before one of them changes. Thread-compatible.
+// Rows are kept in blocks of about 512 bytes, copied before one of them changes. Thread-compatible.
 class CutRows {
  public:
   // The values, one slot, or the keys. The rows of a block are one after the other.
@@ -31,6 +31,8 @@ class CutRows {
   CutRows& operator=(const CutRows&) = delete;
 
   std::int64_t rows() const { return rows_; }
+  // How many to copy while updates wait.
+  std::int64_t rows_of_piece() const;
   // Before these rows change. Numbers that are no row of the cut are left out. Returns false if
   // there is no memory for all; `must`: takes more than there is, and returns true.
   bool keep(std::span<const std::int64_t> rows, bool must);

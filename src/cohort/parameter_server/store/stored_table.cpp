@@ -123,7 +123,7 @@ StoredVariable::Version StoredTable::rows(const at::Tensor& keys) {
   StoredVariable::Version version{rpc::pooled_tensor(sizes, spec_.dtype), 0};
   RowDirectory::Found found;
   {
-    const Lock lock(mutex_);
+    const ExportLock lock(mutex_);
     found = directory_.find(all);
     values_.copy_to(version.value, found.rows, found.places);
     version.number = version_;
@@ -169,7 +169,7 @@ StoredTable::Reserve StoredTable::reserve(internal::Effect effect,
   const auto keys = numbers_of(sums.ids);
   reserve.keys.assign(keys.begin(), keys.end());
   reserve.gradient = sums.values;
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   slots_.make(reserve.effect.optimizer, *rule, reserve.effect.hyper, directory_.rows_end());
   add_rows(reserve.keys, /*at_once=*/false);
   return reserve;
@@ -190,7 +190,7 @@ void StoredTable::add_rows(std::span<const std::int64_t> keys, bool at_once) {
 }
 
 void StoredTable::apply(Reserve reserve) {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   const internal::Effect& effect = reserve.effect;
   const RowDirectory::Found found = directory_.find(reserve.keys);
   at::Tensor gradient = reserve.gradient;
@@ -232,7 +232,7 @@ void StoredTable::check_range(const rpc::StateRange& range) const {
 
 rpc::StateOfRange StoredTable::export_state(const rpc::StateRange& range, bool has_slots) const {
   check_range(range);
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return range.is_of_counts ? export_counts(range) : export_rows(range, has_slots);
 }
 
@@ -275,7 +275,7 @@ void StoredTable::check_imported_keys(const rpc::StateOfRange& state) const {
                "[server.import_state] expected each key once for table '", name_, "', got ", *twice,
                " twice");
   if (state.range.is_of_counts) return;
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   const std::uint64_t capacity = directory_.capacity();
   COHORT_CHECK(capacity == 0 || all.size() <= capacity, ErrorCode::resource_exhausted,
                "[server.import_state] expected at most ", capacity,
@@ -314,7 +314,7 @@ StoredTable::Import StoredTable::prepare_import(rpc::StateOfRange state) const {
                ErrorCode::invalid_argument, "[server.import_state] expected values of ",
                expected.to_string(), " for table '", name_, "', got ",
                state.value.defined() ? TensorSpec::of(state.value).to_string() : "none");
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   slots_.check_import(state.slots, *expected.sizes->begin());
   return {std::move(state)};
 }
@@ -323,7 +323,7 @@ void StoredTable::import_state(Import import) {
   const rpc::StateOfRange& state = import.state;
   const at::Tensor keys = state.table->keys.contiguous(), value = state.value.contiguous();
   const auto all = numbers_of(keys);
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   if (state.range.is_of_counts) return directory_.set_counts(all, numbers_of(value));
   if (state.range.first_row == 0) {
     directory_.clear();
@@ -340,13 +340,13 @@ void StoredTable::import_state(Import import) {
 void StoredTable::erase(const at::Tensor& keys) {
   check_keys("server.erase", keys);
   const at::Tensor plain = keys.contiguous();
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   directory_.erase(numbers_of(plain));
   ++version_;
 }
 
 rpc::TableUse StoredTable::use() const {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return use_now();
 }
 
@@ -359,7 +359,7 @@ rpc::TableUse StoredTable::use_now() const {
 }
 
 std::uint64_t StoredTable::value_bytes() const {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return directory_.size() * values_.row_bytes();
 }
 

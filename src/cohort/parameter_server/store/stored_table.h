@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/parameter_server/store/cut_memory.h"
+#include "cohort/parameter_server/store/export_mutex.h"
 #include "cohort/parameter_server/store/row_directory.h"
 #include "cohort/parameter_server/store/row_segments.h"
 #include "cohort/parameter_server/store/stored_variable.h"
@@ -91,8 +91,9 @@ class StoredTable {
  private:
   struct Cut;
   void check_range(const rpc::StateRange& range) const;
-  rpc::StateOfRange export_rows_of_cut(const rpc::StateRange& range, bool has_slots)
-      COHORT_REQUIRES(mutex_);
+  struct ExportedRows;
+  ExportedRows begin_export(const rpc::StateRange& range, bool has_slots) COHORT_REQUIRES(mutex_);
+  void export_piece(ExportedRows& exported) COHORT_REQUIRES(mutex_);
   rpc::StateOfRange export_counts_of_cut(const rpc::StateRange& range) const
       COHORT_REQUIRES(mutex_);
   void check_keys(std::string_view call, const at::Tensor& keys) const;
@@ -116,7 +117,7 @@ class StoredTable {
   const std::uint64_t seed_;
   const int shift_;  // of segments
   VariableStatistics statistics_;
-  mutable Mutex mutex_;
+  mutable ExportMutex mutex_;
   RowDirectory directory_ COHORT_GUARDED_BY(mutex_);
   RowSegments values_ COHORT_GUARDED_BY(mutex_);
   TableSlots slots_ COHORT_GUARDED_BY(mutex_);

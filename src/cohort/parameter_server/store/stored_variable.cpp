@@ -46,7 +46,7 @@ StoredVariable::StoredVariable(std::string name, at::Tensor value, std::size_t h
 StoredVariable::~StoredVariable() = default;
 
 StoredVariable::Version StoredVariable::snapshot() const {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return {state_.value(), version_};
 }
 
@@ -56,7 +56,7 @@ StoredVariable::Version StoredVariable::rows(const at::Tensor& ids) const {
   std::vector<std::int64_t> sizes = *spec_.sizes;
   sizes.front() = index.numel();
   const at::Tensor rows = rpc::pooled_tensor(sizes, spec_.dtype);
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   variable::copy_rows(rows, state_.value(), index);
   return {rows, version_};
 }
@@ -76,7 +76,7 @@ rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, boo
     const bool has_rows = !is_whole && tensor.dim() > 0;
     return has_rows ? tensor.narrow(0, range.first_row, range.rows).clone() : tensor;
   };
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   rpc::StateOfRange state{.range = range, .version = version_, .value = rows_of(state_.value())};
   if (!has_slots) return state;
   state.slots = state_.all_slots(name_);
@@ -112,7 +112,7 @@ void StoredVariable::check_import(const rpc::StateOfRange& state) const {
 
 StoredVariable::Import StoredVariable::prepare_import(rpc::StateOfRange state) {
   check_import(state);
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   VariableState::Slots slots = state_.slots_for(state.slots, state.range.is_whole());
   return {.state = std::move(state), .spare = take_spare(), .slots = std::move(slots)};
 }
@@ -121,7 +121,7 @@ void StoredVariable::import_state(Import import) {
   const at::Tensor& value = import.state.value;
   const std::int64_t first_row = import.state.range.first_row;
   const bool is_whole = import.state.range.is_whole();
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   at::Tensor next = target(import.spare);
   if (is_whole) {
     next.copy_(value);
@@ -138,7 +138,7 @@ at::Tensor StoredVariable::checked_gradient(const Reserve& reserve) const {
   at::Tensor gradient = effect.tensors[0];
   if (effect.row_ids.defined()) gradient = gradient_of_rows(effect, *spec_.sizes);
   {
-    const Lock lock(mutex_);
+    const ExportLock lock(mutex_);
     variable::check_update(*reserve.rule, state_.value(), gradient, effect.hyper, name_);
   }
   return variable::prepared_gradient(key_of(reserve), gradient, effect.hyper);
@@ -153,7 +153,7 @@ StoredVariable::Reserve StoredVariable::reserve(internal::Effect effect,
   const bool are_rows = rule != nullptr && is_of_rows_alone(reserve);
   at::Tensor gradient;
   if (rule != nullptr && !are_rows) gradient = checked_gradient(reserve);
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   reserve.spare = take_spare();
   if (are_rows) {
     reserve.step =
@@ -176,7 +176,7 @@ bool StoredVariable::is_of_rows_alone(const Reserve& reserve) const {
 
 void StoredVariable::apply(Reserve reserve) {
   const internal::Effect& effect = reserve.effect;
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   if (cut_ != nullptr) keep_replaced(effect, reserve.rule, /*must=*/true);
   at::Tensor next = target(reserve.spare);
   if (reserve.rule != nullptr) {

@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
-#include "cohort/core/mutex.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/parameter_server/store/cut_memory.h"
+#include "cohort/parameter_server/store/export_mutex.h"
 #include "cohort/parameter_server/store/variable_statistics.h"
 #include "cohort/rpc/messages.h"
 #include "cohort/variable/update_rule.h"
@@ -105,7 +105,7 @@ class StoredVariable {
   const std::string name_;
   const TensorSpec spec_;
   VariableStatistics statistics_;
-  mutable Mutex mutex_;
+  mutable ExportMutex mutex_;
   VariableState state_ COHORT_GUARDED_BY(mutex_);
   std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);  // nullptr: none

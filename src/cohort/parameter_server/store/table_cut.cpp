@@ -22,26 +22,23 @@ CutRows::Column column_of(const RowSegments& segments) {
           }};
 }
 
-at::Tensor rows_like(const CutRows& rows, std::size_t column, const at::Tensor& like,
-                     std::span<const std::int64_t> numbers) {
-  std::vector<std::int64_t> sizes = like.sizes().vec();
-  sizes.front() = static_cast<std::int64_t>(numbers.size());
-  const at::Tensor taken = rpc::pooled_tensor(sizes, like.scalar_type());
-  const std::size_t row_bytes = like.nbytes();
-  auto* to = static_cast<std::byte*>(taken.data_ptr());
+// Copies these rows of a column one after the other. Returns where they end.
+std::byte* copy_rows(const CutRows& rows, std::size_t column, std::size_t row_bytes,
+                     std::span<const std::int64_t> numbers, std::byte* to) {
   for (std::size_t i = 0; i < numbers.size();) {
     std::size_t end = i + 1;  // of successive rows
     while (end < numbers.size() && numbers[end] == numbers[end - 1] + 1) ++end;
-    rows.copy(column, numbers[i], static_cast<std::int64_t>(end - i), to + i * row_bytes);
+    rows.copy(column, numbers[i], static_cast<std::int64_t>(end - i), to);
+    to += (end - i) * row_bytes;
     i = end;
   }
-  return taken;
+  return to;
 }
 
 }  // namespace
 
 void StoredTable::begin_cut(const std::shared_ptr<CutMemory>& memory) {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   std::vector<const RowSegments*> of_slots;
   std::vector<internal::OptimizerSlots> slots = slots_.layout(of_slots);
   std::vector<CutRows::Column> columns{
@@ -66,7 +63,7 @@ void StoredTable::begin_cut(const std::shared_ptr<CutMemory>& memory) {
 }
 
 void StoredTable::end_cut() {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   directory_.set_before_free(nullptr);
   cut_.reset();
 }
@@ -74,46 +71,80 @@ void StoredTable::end_cut() {
 // An update changes few rows, and which ones is known only when new keys have theirs. So it waits
 // while there is no memory, and then takes what it needs.
 bool StoredTable::keep_for_cut(const internal::Effect&, const variable::UpdateRule*) {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return cut_ == nullptr || cut_->memory->has_ended() || cut_->memory->has_room();
 }
 
 rpc::StateOfRange StoredTable::export_cut(const rpc::StateRange& range, bool has_slots) {
   check_range(range);
-  const Lock lock(mutex_);
-  COHORT_CHECK(cut_ != nullptr, ErrorCode::aborted,
-               "[server.export_state] expected a table that was there at the cut, got '", name_,
-               "', which was made later");
-  return range.is_of_counts ? export_counts_of_cut(range) : export_rows_of_cut(range, has_slots);
+  ExportedRows exported;
+  {
+    const ExportLock lock(mutex_);
+    COHORT_CHECK(cut_ != nullptr, ErrorCode::aborted,
+                 "[server.export_state] expected a table that was there at the cut, got '", name_,
+                 "', which was made later");
+    if (range.is_of_counts) return export_counts_of_cut(range);
+    exported = begin_export(range, has_slots);
+  }
+  while (exported.end < exported.range_end || exported.is_new) {
+    mutex_.let_others_go_first();
+    const ExportLock lock(mutex_);
+    COHORT_CHECK(cut_ != nullptr && cut_->memory == exported.memory, ErrorCode::aborted,
+                 "[server.export_state] expected a cut that stays during its export, got its end "
+                 "(table '",
+                 name_, "'); save again");
+    export_piece(exported);
+  }
+  return std::move(exported.state);
 }
 
-rpc::StateOfRange StoredTable::export_rows_of_cut(const rpc::StateRange& range, bool has_slots) {
+// Notes which rows of the range there are, and makes room for them. The keys of the cut do not
+// change, so the rows may be copied later.
+StoredTable::ExportedRows StoredTable::begin_export(const rpc::StateRange& range, bool has_slots) {
   CutRows& rows = cut_->rows;
   const std::int64_t first = range.first_row;
   const std::int64_t left = std::max<std::int64_t>(0, rows.rows() - first);
   const std::int64_t count = range.is_whole() ? left : std::min(range.rows, left);
   rows.check_export(first, name_);
-  std::vector<std::int64_t> keys(static_cast<std::size_t>(count));
+  std::vector<std::int64_t> keys(static_cast<std::size_t>(count)), present;
   rows.copy(kKeys, first, count, reinterpret_cast<std::byte*>(keys.data()));
-  std::vector<std::int64_t> numbers, present;
+  ExportedRows exported{.memory = cut_->memory, .end = first, .range_end = first + count};
   for (std::int64_t i = 0; i < count; ++i) {
     const std::int64_t key = keys[static_cast<std::size_t>(i)];
     if (key == kNoKey) continue;
-    numbers.push_back(first + i);
+    exported.numbers.push_back(first + i);
     present.push_back(key);
   }
-  const at::Tensor row = row_tensor(1);
-  rpc::StateOfRange state{
-      .range = range, .version = cut_->version, .value = rows_like(rows, kValues, row, numbers)};
-  state.table = {variable::tensor_of(present), static_cast<std::uint64_t>(rows.rows()), cut_->use};
-  if (has_slots) state.slots = cut_->slots;
+  const auto memory_like = [&](const at::Tensor& row, std::size_t column) {
+    std::vector<std::int64_t> sizes = row.sizes().vec();
+    sizes.front() = static_cast<std::int64_t>(present.size());
+    const at::Tensor memory = rpc::pooled_tensor(sizes, row.scalar_type());
+    exported.columns.push_back({column, row.nbytes(), static_cast<std::byte*>(memory.data_ptr())});
+    return memory;
+  };
+  exported.state = {
+      .range = range, .version = cut_->version, .value = memory_like(row_tensor(1), kValues)};
+  exported.state.table = {variable::tensor_of(present), static_cast<std::uint64_t>(rows.rows()),
+                          cut_->use};
+  if (has_slots) exported.state.slots = cut_->slots;
   std::size_t column = kFirstSlot;
-  for (internal::OptimizerSlots& slots : state.slots) {
+  for (internal::OptimizerSlots& slots : exported.state.slots) {
     for (at::Tensor& tensor : slots.tensors)
-      if (tensor.dim() > 0) tensor = rows_like(rows, column++, tensor, numbers);
+      if (tensor.dim() > 0) tensor = memory_like(tensor, column++);
   }
-  rows.note_export(first + count);
-  return state;
+  return exported;
+}
+
+void StoredTable::export_piece(ExportedRows& exported) {
+  CutRows& rows = cut_->rows;
+  exported.is_new = false;
+  exported.end = std::min(exported.end + rows.rows_of_piece(), exported.range_end);
+  const auto begin = exported.numbers.begin() + static_cast<std::ptrdiff_t>(exported.done);
+  const auto end = std::lower_bound(begin, exported.numbers.end(), exported.end);
+  for (ExportedRows::Column& column : exported.columns)
+    column.to = copy_rows(rows, column.number, column.row_bytes, std::span(begin, end), column.to);
+  exported.done += static_cast<std::size_t>(end - begin);
+  rows.note_export(exported.end);
 }
 
 rpc::StateOfRange StoredTable::export_counts_of_cut(const rpc::StateRange& range) const {

@@ -2,6 +2,7 @@
 // The state that a table of the store had at a cut.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -23,6 +24,23 @@ struct StoredTable::Cut {
   CutRows rows;  // columns: keys, values, and the slots with rows
 
   ~Cut() { memory->give_back(counts_bytes); }
+};
+
+// An export of some of its rows, of which pieces are copied.
+struct StoredTable::ExportedRows {
+  struct Column {
+    std::size_t number;
+    std::size_t row_bytes;
+    std::byte* to;  // the next row's place in the state
+  };
+  std::shared_ptr<CutMemory> memory = nullptr;  // tells this cut from a later one
+  std::int64_t end = 0;                         // the rows before are copied
+  std::int64_t range_end = 0;
+  bool is_new = true;                      // no piece was copied; there may be no rows
+  std::vector<std::int64_t> numbers = {};  // of the rows that have keys
+  std::size_t done = 0;                    // how many of those are copied
+  std::vector<Column> columns = {};
+  rpc::StateOfRange state = {};
 };
 
 }  // namespace cohort::parameter_server

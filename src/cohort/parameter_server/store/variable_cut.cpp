@@ -15,8 +15,6 @@ namespace cohort::parameter_server {
 namespace {
 
 constexpr int kAnyShift = 30;
-// An update waits as long as copying so much of the values takes.
-constexpr std::size_t kPieceBytes = std::size_t{256} << 10;
 
 std::size_t row_bytes_of(const at::Tensor& tensor, std::int64_t rows) {
   return rows == 0 ? 0 : tensor.nbytes() / static_cast<std::size_t>(rows);
@@ -34,7 +32,7 @@ CutRows::Column column_of(const at::Tensor& slot, std::int64_t rows) {
 }  // namespace
 
 void StoredVariable::begin_cut(const std::shared_ptr<CutMemory>& memory) {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   const at::Tensor& value = state_.value();
   const std::int64_t rows = value.dim() == 0 ? 1 : value.size(0);
   const std::size_t row_bytes = row_bytes_of(value, rows);
@@ -60,7 +58,7 @@ void StoredVariable::begin_cut(const std::shared_ptr<CutMemory>& memory) {
 }
 
 void StoredVariable::end_cut() {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   cut_.reset();
 }
 
@@ -79,7 +77,7 @@ bool StoredVariable::keep_replaced(const internal::Effect& effect, const variabl
 
 bool StoredVariable::keep_for_cut(const internal::Effect& effect,
                                   const variable::UpdateRule* rule) {
-  const Lock lock(mutex_);
+  const ExportLock lock(mutex_);
   return cut_ == nullptr || cut_->memory->has_ended() ||
          keep_replaced(effect, rule, /*must=*/false);
 }
@@ -116,7 +114,7 @@ rpc::StateOfRange StoredVariable::export_cut(const rpc::StateRange& range, bool 
   std::shared_ptr<CutMemory> memory;  // tells this cut from a later one
   std::int64_t count = 0;
   {
-    const Lock lock(mutex_);
+    const ExportLock lock(mutex_);
     COHORT_CHECK(cut_ != nullptr, ErrorCode::aborted,
                  "[server.export_state] expected a variable that was there at the cut, got '",
                  name_, "', which was made later");
@@ -124,17 +122,15 @@ rpc::StateOfRange StoredVariable::export_cut(const rpc::StateRange& range, bool 
     memory = cut_->memory;
     count = range.is_whole() ? cut_->rows.rows() : range.rows;
   }
-  const std::size_t row_bytes = row_bytes_of(state.value, count);
-  const auto rows_max =
-      static_cast<std::int64_t>(kPieceBytes / std::max<std::size_t>(1, row_bytes) + 1);
   std::int64_t done = 0;
   do {
-    const std::int64_t rows = std::min(rows_max, count - done);
-    const Lock lock(mutex_);
+    mutex_.let_others_go_first();
+    const ExportLock lock(mutex_);
     COHORT_CHECK(cut_ != nullptr && cut_->memory == memory, ErrorCode::aborted,
                  "[server.export_state] expected a cut that stays during its export, got its end "
                  "(variable '",
                  name_, "'); save again");
+    const std::int64_t rows = std::min(cut_->rows.rows_of_piece(), count - done);
     for (const auto& [column, tensor] : columns) {
       const std::size_t bytes = row_bytes_of(tensor, count);
       cut_->rows.copy(

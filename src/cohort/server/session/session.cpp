@@ -92,7 +92,8 @@ Session::Session(SessionOptions options)
                                     .worker_index = TaskId::parse(options_.self.task).index,
                                     .coordinator_incarnation = options_.coordinator_incarnation,
                                     .errors = options_.errors},
-                                   tables_)) {}
+                                   tables_)),
+      cut_writer_(store_, options_.data_dirs, options_.self.task) {}
 
 Session::~Session() { end(); }
 
@@ -211,6 +212,8 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
     case rpc::MessageType::export_cut:
       return respond(
           rpc::to_frame(store_.export_cut(rpc::message_of<rpc::CutExport>(std::move(frame)))));
+    case rpc::MessageType::write_cut:
+      return respond(cut_writer_.handle(rpc::CutWrite::of(frame)).to_frame());
     case rpc::MessageType::import_state:
       store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));

@@ -17,6 +17,7 @@
 #include "cohort/server/closures/closure_runner.h"
 #include "cohort/server/closures/iterator_table.h"
 #include "cohort/server/session/shared_directory.h"
+#include "cohort/server/writing/cut_writer.h"
 
 namespace cohort::server {
 
@@ -110,6 +111,7 @@ class Session final : public rpc::CoordinatorSession {
   const std::shared_ptr<Asker> asker_ = std::make_shared<Asker>();
   const std::shared_ptr<ClosureTables> tables_;
   const std::shared_ptr<ClosureRunner> runner_;
+  CutWriter cut_writer_;
   std::atomic<bool> is_replaced_{false};
   std::atomic<bool> has_met_coordinator_{false};
 };

@@ -31,6 +31,7 @@ struct SharedSlot {
   std::int64_t elements = 0;
   MirroredVariable* variable = nullptr;  // on workers that have a share
   std::string optimizer = {};
+  std::string rule = {};
   std::size_t number = 0;
 };
 
@@ -49,6 +50,7 @@ std::vector<SharedSlot> shared_slots(MirroredHome& home) {
                        .elements = variable.component(0).numel(),
                        .variable = &variable,
                        .optimizer = optimizer,
+                       .rule = of_rule.rule,
                        .number = i};
       }
     }
@@ -223,27 +225,120 @@ at::Tensor part_of(const at::Tensor& share, ElementRange range, ElementRange wan
 
 }  // namespace
 
+namespace {
+
+// The slots of which this worker has shares, if all workers have such of one step; else none.
+std::vector<SharedSlot> checked_shared_slots(MirroredHome& home, std::string_view call) {
+  const ShardedUpdates* const sharded = home.sharded_updates();
+  if (sharded == nullptr || !home.has_workers()) return {};
+  Report own{.is_whole = true, .holder = sharded->holder(), .slots = shared_slots(home)};
+  std::vector<Report> all;
+  for (const Bytes& bytes : home.workers()->exchange({.call = call, .combines = false},
+                                                     [&]() -> StrategyWorkers::Message {
+                                                       return {{}, encode_fields(own)};
+                                                     }))
+    all.push_back(decode_fields<Report>(bytes, "the shares of another worker"));
+  const auto has_slots = [](const Report& each) { return !each.slots.empty(); };
+  if (std::ranges::none_of(all, has_slots)) return {};
+  check_shares(all);
+  return std::move(own.slots);
+}
+
+at::Tensor share_of_slot(const SharedSlot& slot) {
+  return slot.variable->state(0).slots().find(slot.optimizer)->second.tensors[slot.number];
+}
+
+// The share of a worker, in rows of a slot.
+struct RowsOfShare {
+  RowsOfShare(std::int64_t elements, std::int64_t elements_of_row, int worker, int workers)
+      : share(share_of(elements, worker, workers)) {
+    const std::int64_t row = std::max<std::int64_t>(1, elements_of_row);
+    first = (share.begin + row - 1) / row;
+    whole_end = std::max(first, share.end / row);
+    end = std::max(first, (share.end + row - 1) / row);
+    head = std::min(share.end, first * row) - share.begin;
+  }
+  ElementRange share;
+  std::int64_t first;      // the first row that begins in the share
+  std::int64_t whole_end;  // the rows before this one are in it as a whole
+  std::int64_t end;        // the rows before this one begin in it
+  std::int64_t head;       // elements of a row that begins in an earlier share
+};
+
+// The last row that begins in this worker's share, of which others have the rest. `heads`: those of
+// all workers, one after the other.
+at::Tensor completed_row(const at::Tensor& share, std::span<const RowsOfShare> all, std::size_t own,
+                         std::int64_t row, const at::Tensor& heads) {
+  const RowsOfShare& mine = all[own];
+  const std::int64_t begin = mine.whole_end * row, end = begin + row;
+  const at::Tensor whole = at::empty({row}, share.options());
+  elements_of(whole, {0, mine.share.end - begin})
+      .copy_(elements_of(share, {begin - mine.share.begin, mine.share.size()}));
+  std::int64_t offset = 0, next = mine.share.end;
+  for (std::size_t worker = 0; worker < all.size(); ++worker) {
+    const std::int64_t count = std::min(all[worker].head, end - next);
+    if (worker > own && count > 0) {
+      elements_of(whole, {next - begin, next - begin + count})
+          .copy_(elements_of(heads, {offset, offset + count}));
+      next += count;
+    }
+    offset += all[worker].head;
+  }
+  COHORT_ASSERT(next == end);
+  return whole;
+}
+
+}  // namespace
+
+std::vector<StrategyVariables::SlotRows> own_rows_of_shared_slots(MirroredHome& home,
+                                                                  std::string_view call) {
+  std::vector<StrategyVariables::SlotRows> pieces;
+  const c10::NoGradGuard no_grad;
+  for (const SharedSlot& slot : checked_shared_slots(home, call)) {
+    StrategyWorkers& workers = *home.workers();
+    std::vector<std::int64_t> sizes = slot.variable->component(0).sizes().vec();
+    const std::int64_t rows = sizes.empty() ? 1 : sizes.front();
+    const std::int64_t row = rows == 0 ? 0 : slot.elements / rows;
+    std::vector<RowsOfShare> all;
+    for (int i = 0; i < workers.count(); ++i)
+      all.emplace_back(slot.elements, row, i, workers.count());
+    const RowsOfShare& mine = all[static_cast<std::size_t>(workers.own())];
+    const at::Tensor share = share_of_slot(slot).detach().cpu();
+    at::Tensor heads;
+    if (std::ranges::any_of(all, [](const RowsOfShare& each) { return each.head > 0; })) {
+      heads = workers.all_gather({.call = call, .combines = false},
+                                 elements_of(share, {0, mine.head}), 0);
+    }
+    const auto add = [&](std::int64_t first_row, std::int64_t count, const at::Tensor& elements) {
+      std::vector<std::int64_t> own_sizes = sizes;
+      if (!sizes.empty()) own_sizes.front() = count;
+      const bool is_there = !sizes.empty() || count > 0;
+      pieces.push_back({.variable = slot.variable->name(),
+                        .optimizer = slot.optimizer,
+                        .rule = slot.rule,
+                        .number = slot.number,
+                        .spec = {slot.type, sizes},
+                        .first_row = first_row,
+                        .rows = is_there ? elements.view(own_sizes) : at::Tensor()});
+    };
+    add(mine.first, mine.whole_end - mine.first,
+        elements_of(share, {mine.head, mine.head + (mine.whole_end - mine.first) * row}));
+    if (mine.end > mine.whole_end) {
+      add(mine.whole_end, 1,
+          completed_row(share, all, static_cast<std::size_t>(workers.own()), row, heads));
+    }
+  }
+  return pieces;
+}
+
 std::vector<StrategyVariables::GatheredSlot> gather_shared_slots(MirroredHome& home,
                                                                  std::string_view call,
                                                                  std::uint64_t chunk_bytes) {
   std::vector<StrategyVariables::GatheredSlot> gathered;
-  const ShardedUpdates* const sharded = home.sharded_updates();
-  if (sharded == nullptr || !home.has_workers()) return gathered;
   const c10::NoGradGuard no_grad;
-  StrategyWorkers& workers = *home.workers();
-  Report own{.is_whole = true, .holder = sharded->holder(), .slots = shared_slots(home)};
-  std::vector<Report> all;
-  for (const Bytes& bytes :
-       workers.exchange({.call = call, .combines = false}, [&]() -> StrategyWorkers::Message {
-         return {{}, encode_fields(own)};
-       }))
-    all.push_back(decode_fields<Report>(bytes, "the shares of another worker"));
-  const auto has_slots = [](const Report& each) { return !each.slots.empty(); };
-  if (std::ranges::none_of(all, has_slots)) return gathered;
-  check_shares(all);
-  for (const SharedSlot& slot : own.slots) {
-    const at::Tensor share =
-        slot.variable->state(0).slots().find(slot.optimizer)->second.tensors[slot.number];
+  for (const SharedSlot& slot : checked_shared_slots(home, call)) {
+    StrategyWorkers& workers = *home.workers();
+    const at::Tensor share = share_of_slot(slot);
     const ElementRange range = share_of(slot.elements, workers.own(), workers.count());
     StrategyVariables::GatheredSlot& made = gathered.emplace_back(
         StrategyVariables::GatheredSlot{slot.variable->name(), slot.optimizer, slot.number});

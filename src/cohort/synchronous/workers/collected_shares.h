@@ -27,5 +27,7 @@ bool collect_shares(MirroredHome& home, collective::Group& group, Deadline deadl
 std::vector<StrategyVariables::GatheredSlot> gather_shared_slots(MirroredHome& home,
                                                                  std::string_view call,
                                                                  std::uint64_t chunk_bytes);
+std::vector<StrategyVariables::SlotRows> own_rows_of_shared_slots(MirroredHome& home,
+                                                                  std::string_view call);
 
 }  // namespace cohort::internal
