@@ -57,7 +57,7 @@ int main(int argc, char** argv) {
   return cohort::run_main(argc, argv, [](const cohort::Arguments& arguments) {
     const std::int64_t epochs = epochs_of(arguments);
     const cohort::Dataset train = images("train"), test = images("t10k");
-    cohort::MultiWorkerMirroredStrategy strategy{cohort::TfConfigResolver()};
+    cohort::MultiWorkerMirroredStrategy strategy;
     const auto sizes = *train.element_spec().fields[0].sizes;
     const auto model = strategy.replicate([pixels = sizes[0] * sizes[1]] {
       using namespace torch::nn;

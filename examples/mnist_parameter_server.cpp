@@ -105,8 +105,8 @@ void print_summary(const cohort::ClusterCoordinator& coordinator, double seconds
 int main(int argc, char** argv) {
   return cohort::run_main(argc, argv, [](const cohort::Arguments& arguments) {
     const Options options(arguments);
-    const cohort::TfConfigResolver resolver;
-    if (resolver.is_server()) return cohort::Server(resolver).join();
+    const auto resolver = cohort::ClusterResolver::from_environment();
+    if (resolver->is_server()) return cohort::Server(*resolver).join();
     // Opens the data before it connects, so that errors in the data are found without other tasks.
     const std::int64_t batch = options.number("--batch");
     const cohort::Dataset train = options.images("train"), test = options.images("t10k");
@@ -114,7 +114,7 @@ int main(int argc, char** argv) {
     COHORT_CHECK(steps > 0, cohort::ErrorCode::invalid_argument, "expected --batch of at most ",
                  train.cardinality(), ", got --batch ", batch);
     cohort::ParameterServerStrategy strategy(
-        resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options.number("--seed"))}});
+        *resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options.number("--seed"))}});
     cohort::ClusterCoordinator coordinator(strategy);
     auto model = strategy.replicate([&] { return make_model(options); });
     const double rate = options.values.at("--model") == "mlp" ? 0.05 : 0.01;

@@ -98,9 +98,9 @@ Score evaluate(PenguinNet model, const std::string& file) {
 }
 
 int train(const std::string& folder) {
-  const cohort::TfConfigResolver resolver;
-  if (resolver.is_server()) return cohort::Server(resolver).join();
-  cohort::ParameterServerStrategy strategy(resolver, {.cluster = {.seed = 3}});
+  const auto resolver = cohort::ClusterResolver::from_environment();
+  if (resolver->is_server()) return cohort::Server(*resolver).join();
+  cohort::ParameterServerStrategy strategy(*resolver, {.cluster = {.seed = 3}});
   cohort::ClusterCoordinator coordinator(strategy);
   auto model = strategy.replicate([] { return PenguinNet(); });
   cohort::AdamW optimizer(model.parameters(), {.learning_rate = 0.01, .weight_decay = 0.01});

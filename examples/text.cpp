@@ -74,9 +74,9 @@ double accuracy(ReviewNet model, const cohort::Dataset& data) {
 }
 
 int train(const std::string& folder) {
-  const cohort::TfConfigResolver resolver;
-  if (resolver.is_server()) return cohort::Server(resolver).join();
-  cohort::ParameterServerStrategy strategy(resolver, {.cluster = {.seed = 1}});
+  const auto resolver = cohort::ClusterResolver::from_environment();
+  if (resolver->is_server()) return cohort::Server(*resolver).join();
+  cohort::ParameterServerStrategy strategy(*resolver, {.cluster = {.seed = 1}});
   cohort::ClusterCoordinator coordinator(strategy);
   const std::int64_t words = cohort::data::vocabulary_size(vocabulary(folder));
   auto model = strategy.replicate([words] { return ReviewNet(words); });

@@ -25,7 +25,8 @@ std::unique_ptr<cohort::Strategy> make_strategy(const std::string& name) {
   if (name == "multi_worker") return std::make_unique<cohort::MultiWorkerMirroredStrategy>();
   COHORT_CHECK(name == "parameter_server", cohort::ErrorCode::invalid_argument,
                "expected a --strategy of the usage, got '", name, "'");
-  return std::make_unique<cohort::ParameterServerStrategy>(cohort::TfConfigResolver());
+  return std::make_unique<cohort::ParameterServerStrategy>(
+      *cohort::ClusterResolver::from_environment());
 }
 
 // Batches of images, float32[N, pixels] in [0, 1], and labels, int64 class indices.
@@ -142,8 +143,10 @@ int main(int argc, char** argv) {
                    cohort::ErrorCode::invalid_argument, "expected an option, got '", words[i], "'");
       options[words[i]] = words[i + 1];
     }
-    if (options["--strategy"] == "parameter_server" && cohort::TfConfigResolver().is_server())
-      return cohort::Server(cohort::TfConfigResolver()).join();
+    if (options["--strategy"] == "parameter_server") {
+      const auto resolver = cohort::ClusterResolver::from_environment();
+      if (resolver->is_server()) return cohort::Server(*resolver).join();
+    }
     return train(*make_strategy(options["--strategy"]));
   });
 }

@@ -320,10 +320,10 @@ int main(int argc, char** argv) {
         train_in_one_process(options, strategy, model);
       });
     }
-    const cohort::TfConfigResolver resolver;
-    if (resolver.is_server()) return cohort::Server(resolver).join();
+    const auto resolver = cohort::ClusterResolver::from_environment();
+    if (resolver->is_server()) return cohort::Server(*resolver).join();
     cohort::ParameterServerStrategy strategy(
-        resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options["--seed"])}});
+        *resolver, {.cluster = {.seed = static_cast<std::uint64_t>(options["--seed"])}});
     cohort::ClusterCoordinator coordinator(strategy);
     return train_and_evaluate(options, strategy, [&](const Recommender& model) {
       train_on_servers(options, coordinator, model);

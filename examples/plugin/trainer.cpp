@@ -28,8 +28,8 @@ std::vector<at::Tensor> features_of(std::vector<at::Tensor> fields) {
 }
 
 int train(const TrainerThrows& measured, TrainerResult& result) {
-  const cohort::TfConfigResolver resolver;
-  if (resolver.is_server()) return cohort::Server(resolver).join();
+  const auto resolver = cohort::ClusterResolver::from_environment();
+  if (resolver->is_server()) return cohort::Server(*resolver).join();
 
   // Copies: the host's arrays are its own. Four fifths are for training, the rest is for the test.
   const auto copy = [&](const float* values, std::int64_t width) {
@@ -40,7 +40,7 @@ int train(const TrainerThrows& measured, TrainerResult& result) {
   const auto throws = copy(measured.angle_and_speed, 2).split_with_sizes(counts);
   const auto is_hit = copy(measured.is_hit, 1).split_with_sizes(counts);
 
-  cohort::ParameterServerStrategy strategy(resolver, {.cluster = {.seed = 1}});
+  cohort::ParameterServerStrategy strategy(*resolver, {.cluster = {.seed = 1}});
   cohort::ClusterCoordinator coordinator(strategy);
   auto model = strategy.replicate([] {
     using namespace torch::nn;

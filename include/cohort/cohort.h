@@ -18,6 +18,7 @@
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/cluster/cluster_options.h"
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/launchers.h"
 #include "cohort/cluster/resolvers.h"
 #include "cohort/collective/group.h"
 #include "cohort/coordinator/cluster_coordinator.h"

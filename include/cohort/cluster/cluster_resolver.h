@@ -11,6 +11,7 @@
 #include <functional>
 #include <initializer_list>
 #include <map>
+#include <memory>
 #include <optional>
 #include <ostream>
 #include <string>
@@ -112,6 +113,29 @@ using DeviceLister = std::function<std::vector<std::string>()>;
 class COHORT_API ClusterResolver {
  public:
   virtual ~ClusterResolver() = default;
+
+  // The resolver of what has started this process. The first of these whose variables are set:
+  //
+  //  tf_config   TF_CONFIG                                    TfConfigResolver
+  //  torchrun    TORCHELASTIC_RUN_ID, as torchrun sets it     TorchrunResolver
+  //  mpi         OMPI_COMM_WORLD_SIZE (Open MPI)              MpiResolver
+  //  slurm       SLURM_STEP_NUM_TASKS, in a step of srun's    SlurmResolver
+  //  mpi         PMI_RANK and PMI_SIZE (MPICH, Intel MPI)     MpiResolver
+  //  torchrun    RANK and WORLD_SIZE, set by something else   TorchrunResolver
+  //  dmlc        DMLC_ROLE                                    DmlcResolver
+  //  sagemaker   SM_HOSTS                                     SageMakerResolver
+  //
+  // So the innermost counts: torchrun and mpirun are often started by srun. The variable
+  // COHORT_CLUSTER_RESOLVER forces one by its name, or "none". If another one's variables tell of
+  // another cluster, a warning names both. Without any, or with "none", the cluster is empty, and
+  // this process works alone.
+  //
+  // `jobs`: how many tasks each job has, sorted by name, where processes have ranks alone (slurm,
+  // torchrun, mpi); empty: as COHORT_TASKS says ("chief=1,ps=1,worker=2"), or else all are workers.
+  // Throws what the constructors of the resolvers throw, and invalid_argument for an unknown name.
+  static std::unique_ptr<ClusterResolver> from_environment(
+      const std::map<std::string, std::int64_t>& jobs = {});
+
   virtual ClusterSpec cluster_spec() const = 0;
   // This process's task, as far as it is known.
   virtual std::optional<std::string> task_type() const = 0;

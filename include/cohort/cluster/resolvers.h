@@ -73,7 +73,7 @@ COHORT_API std::vector<std::int64_t> expand_slurm_tasks(std::string_view text);
 
 struct SlurmResolverOptions {
   // The number of tasks of each job. The jobs, sorted by name, get consecutive ranks. Empty: all
-  // tasks are workers.
+  // tasks are workers. An evaluator has a rank, but is not in the cluster, where tf has it.
   std::map<std::string, std::int64_t> jobs = {};
   // The k-th task of a host has the port port_base + k.
   std::int64_t port_base = 8888;

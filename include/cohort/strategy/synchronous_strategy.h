@@ -234,7 +234,7 @@ struct MultiWorkerMirroredOptions {
 // Synchronous replicas on the devices of several workers, all of which run the same program
 // (tf.distribute.MultiWorkerMirroredStrategy).
 //
-//   MultiWorkerMirroredStrategy strategy;  // its cluster and task are in TF_CONFIG
+//   MultiWorkerMirroredStrategy strategy;  // its cluster and task are in the environment
 //
 // Worker 0 is the chief, if the cluster has one, and the others follow in the order of their tasks.
 // After a loss, rebuild() lets the others go on. docs/guide/workers.md has such a program.
@@ -258,7 +258,9 @@ struct MultiWorkerMirroredOptions {
 // Thread-safe, but those calls must be made from one thread at a time.
 class COHORT_API MultiWorkerMirroredStrategy final : public SynchronousStrategy {
  public:
-  // The workers are the tasks of the jobs chief and worker of TF_CONFIG (TfConfigResolver).
+  // The workers are the tasks of the jobs chief and worker of TF_CONFIG or, without it, those that
+  // Slurm, torchrun or mpirun has started (ClusterResolver::from_environment()). On
+  // GroupBackend::mpi only TF_CONFIG counts beside MPI.
   explicit MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options = {});
   // The same for the cluster of `resolver`, which is asked once. Listens at the address of this
   // task and waits until all workers have come. In a worker that starts again while the others

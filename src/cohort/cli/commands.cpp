@@ -26,6 +26,9 @@ constexpr Row kCommands[] = {
      make_launch_command},
     {"server", "serve as the worker or parameter server that TF_CONFIG names", make_server_command},
     {"status", "ask every task of a cluster how it is", make_status_command},
+    {"config", "show the cluster that the environment tells of, and where each value comes from",
+     make_config_command},
+    {"check", "find out whether the tasks of a cluster can work together", make_check_command},
     {"checkpoint", "list, show, compare, check and export checkpoints", make_checkpoint_command},
 };
 

@@ -29,6 +29,8 @@ class Command {
 std::unique_ptr<Command> make_launch_command();
 std::unique_ptr<Command> make_server_command();
 std::unique_ptr<Command> make_status_command();
+std::unique_ptr<Command> make_config_command();
+std::unique_ptr<Command> make_check_command();
 std::unique_ptr<Command> make_checkpoint_command();
 
 // Writes to standard output at once. Throws output_error() if it could not write everything.

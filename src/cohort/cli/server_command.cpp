@@ -68,7 +68,9 @@ class ServerCommand final : public Command {
         ->check(CLI::Range(0, 1000))
         ->capture_default_str();
     app.footer(
-        "The cluster and the own task come from TF_CONFIG, for example\n"
+        "The cluster and the own task come from the environment (`cohort config` shows them): "
+        "from\n"
+        "TF_CONFIG, or the variables of srun, torchrun or mpirun and COHORT_TASKS. For example\n"
         "  TF_CONFIG='{\"cluster\": {\"chief\": [\"127.0.0.1:4000\"], \"worker\": "
         "[\"127.0.0.1:4001\"],\n"
         "              \"ps\": [\"127.0.0.1:4002\"]}, \"task\": {\"type\": \"worker\", \"index\": "
@@ -87,17 +89,20 @@ class ServerCommand final : public Command {
     COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
                  "[cli.server] expected no program, got '", program.front(),
                  "'; `cohort launch` runs programs");
-    COHORT_CHECK(std::getenv("TF_CONFIG") != nullptr, ErrorCode::invalid_argument,
+    const std::unique_ptr<ClusterResolver> found = ClusterResolver::from_environment();
+    const ClusterResolver& resolver = *found;
+    COHORT_CHECK(std::getenv("TF_CONFIG") != nullptr || resolver.cluster_spec(),
+                 ErrorCode::invalid_argument,
                  "[cli.server] expected the cluster and this task in the environment variable "
                  "TF_CONFIG, which is unset; set it as the example of `cohort server --help` does, "
                  "the same on every task but for \"task\", or start all tasks of this host with "
-                 "`cohort launch`");
-    const TfConfigResolver resolver;
+                 "`cohort launch`, or those of several hosts with srun, mpirun or torchrun");
     resolver.validate();
     const std::string type = resolver.task_type().value_or("");
     COHORT_CHECK(type != "chief" && type != "evaluator", ErrorCode::invalid_argument,
                  "[cli.server] expected a task of job ps or worker, got \"", type,
-                 "\"; run the program itself for this task, or change task.type in TF_CONFIG");
+                 "\"; run the program itself for this task, or change task.type in TF_CONFIG, or "
+                 "COHORT_TASKS");
     std::optional<Server> server;
     try {
       server.emplace(resolver, options_);

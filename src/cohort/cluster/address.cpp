@@ -40,4 +40,9 @@ std::vector<std::string> listeners_of(const std::string& address) {
   return {std::string(kLoopback) + parts.rest, std::string(kLoopbackV6) + parts.rest};
 }
 
+bool is_of_loopback(const std::string& address) {
+  const std::string host = normal(address).host;
+  return host == kLoopbackName || host == kLoopbackV6 || host.starts_with("127.");
+}
+
 }  // namespace cohort::cluster

@@ -18,4 +18,7 @@ COHORT_API std::string normalized_address(const std::string& address);
 // otherwise one. Tasks with a listener in common cannot both be served.
 COHORT_API std::vector<std::string> listeners_of(const std::string& address);
 
+// Whether only its own host reaches the address: localhost, 127.0.0.1 and its like, [::1].
+COHORT_API bool is_of_loopback(const std::string& address);
+
 }  // namespace cohort::cluster

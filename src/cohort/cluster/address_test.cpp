@@ -26,5 +26,12 @@ TEST(Address, LocalhostListensOnBothLoopbacks) {
   EXPECT_THAT(listeners_of("[::1]:80"), ElementsAre("[::1]:80"));
 }
 
+TEST(Address, OnlyTheOwnHostReachesALoopback) {
+  for (const char* text : {"localhost:1", "127.0.1.1:1", "[::1]:1"})
+    EXPECT_TRUE(is_of_loopback(text));
+  for (const char* text : {"host:1", "10.0.0.1:1", "[2001:db8::1]:1"})
+    EXPECT_FALSE(is_of_loopback(text));
+}
+
 }  // namespace
 }  // namespace cohort::cluster

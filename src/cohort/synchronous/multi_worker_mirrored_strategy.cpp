@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/launchers.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/cluster/worker_roles.h"
 #include "cohort/collective/mpi_group.h"
@@ -50,8 +51,18 @@ void use_options(const MultiWorkerMirroredOptions& options, internal::MirroredHo
   if (has_shards) home.shard_updates();
 }
 
+// On MPI, TF_CONFIG is compared with it if it is there; MPI knows the rest by itself.
+std::unique_ptr<ClusterResolver> default_resolver(GroupBackend backend) {
+  if (backend == GroupBackend::mpi) return std::make_unique<TfConfigResolver>();
+  return ClusterResolver::from_environment();
+}
+
 // The present answers of the resolver. Its cluster is one in which workers train together.
-std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver) {
+std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolver,
+                                                  GroupBackend backend) {
+  // The resolver would end MPI again, which it needs for a moment.
+  if (backend == GroupBackend::mpi && dynamic_cast<const MpiResolver*>(&resolver) != nullptr)
+    collective::begin_mpi();
   resolver.validate();
   ClusterSpec spec = resolver.cluster_spec();
   validate_multi_worker_cluster(spec, resolver.task_type(), resolver.task_id());
@@ -148,11 +159,11 @@ MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(std::shared_ptr<collect
 }
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const MultiWorkerMirroredOptions& options)
-    : MultiWorkerMirroredStrategy(TfConfigResolver(), options) {}
+    : MultiWorkerMirroredStrategy(*default_resolver(options.backend), options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(const ClusterResolver& resolver,
                                                          const MultiWorkerMirroredOptions& options)
-    : MultiWorkerMirroredStrategy(nullptr, snapshot_of(resolver), options) {}
+    : MultiWorkerMirroredStrategy(nullptr, snapshot_of(resolver, options.backend), options) {}
 
 MultiWorkerMirroredStrategy::MultiWorkerMirroredStrategy(
     std::shared_ptr<internal::WorkerGroups> groups, std::unique_ptr<const ClusterResolver> resolver,

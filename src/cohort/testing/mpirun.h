@@ -21,16 +21,20 @@ inline constexpr const char* kMpiEnvironment = "";
 
 inline bool has_mpirun() { return *kMpirun != '\0'; }
 
-// `size` processes of a program. Its wait() is that for all of them.
-inline RunningProgram mpi_job(int size, std::vector<std::string> words) {
-  words.insert(words.begin(), {kMpirun, "-n", std::to_string(size)});
+inline std::vector<std::pair<std::string, std::string>> mpi_environment() {
   std::vector<std::pair<std::string, std::string>> environment;
   std::istringstream assignments(kMpiEnvironment);
   for (std::string one; assignments >> one;) {
     const std::size_t equals = one.find('=');
     environment.emplace_back(one.substr(0, equals), one.substr(equals + 1));
   }
-  return RunningProgram(std::move(words), std::move(environment));
+  return environment;
+}
+
+// `size` processes of a program. Its wait() is that for all of them.
+inline RunningProgram mpi_job(int size, std::vector<std::string> words) {
+  words.insert(words.begin(), {kMpirun, "-n", std::to_string(size)});
+  return RunningProgram(std::move(words), mpi_environment());
 }
 
 }  // namespace cohort::testing

@@ -3,7 +3,8 @@
 #include <cstdlib>
 
 #include "cohort/cluster/resolvers.h"
-#include "cohort/cluster/resolvers/integer_text.h"
+#include "cohort/cluster/resolvers/launcher_variables.h"
+#include "cohort/cluster/resolvers/ranked_jobs.h"
 #include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/error.h"
 
@@ -12,25 +13,11 @@ namespace {
 
 using internal::environment_text;
 
-// A variable that was read, with its name for messages.
-struct SlurmVariable {
-  std::string name;
-  std::string text;
+constexpr internal::Launcher kSlurm{"slurm", "start the program with srun"};
 
-  std::int64_t number() const {
-    const std::optional<std::int64_t> value = internal::integer_of_text(text);
-    COHORT_CHECK(value && *value >= 0, ErrorCode::invalid_argument,
-                 "[cluster.slurm] expected a number in ", name, ", got ", internal::quote(text));
-    return *value;
-  }
-};
+using internal::LauncherVariable;
 
-SlurmVariable required(const char* name) {
-  std::optional<std::string> text = environment_text(name);
-  COHORT_CHECK(text, ErrorCode::failed_precondition, "[cluster.slurm] expected the variable ", name,
-               " in the environment, which is not set; start the program with srun");
-  return {name, *std::move(text)};
-}
+LauncherVariable required(const char* name) { return internal::required(kSlurm, name); }
 
 // The variables of the job step, or those of the job where there is no step.
 struct SlurmNames {
@@ -60,13 +47,13 @@ std::vector<HostTasks> hosts_of(const SlurmNames& names, const SlurmResolverOpti
   std::vector<HostTasks> result;
   for (const auto& [host, tasks] : options.tasks_by_host) result.push_back({host, tasks});
   if (!result.empty()) return result;
-  const SlurmVariable list = required(names.hosts);
+  const LauncherVariable list = required(names.hosts);
   const std::vector<std::string> hosts = expand_slurm_hosts(list.text);
   if (options.tasks_per_node) {
     for (const std::string& host : hosts) result.push_back({host, *options.tasks_per_node});
     return result;
   }
-  const SlurmVariable numbers = required(names.tasks_per_node);
+  const LauncherVariable numbers = required(names.tasks_per_node);
   const std::vector<std::int64_t> tasks = expand_slurm_tasks(numbers.text);
   COHORT_CHECK(hosts.size() == tasks.size(), ErrorCode::failed_precondition,
                "[cluster.slurm] expected a number in ", numbers.name, " for each host of ",
@@ -79,16 +66,16 @@ std::vector<HostTasks> hosts_of(const SlurmNames& names, const SlurmResolverOpti
 // Slurm numbers the tasks of a job by host in its order, unless it was asked for another
 // distribution; then the addresses would be those of other tasks.
 void check_order(const std::vector<HostTasks>& hosts, std::int64_t rank) {
-  const std::optional<std::string> node = environment_text("SLURM_NODEID");
-  const std::optional<std::string> local = environment_text("SLURM_LOCALID");
+  const std::optional<LauncherVariable> node = internal::variable(kSlurm, "SLURM_NODEID");
+  const std::optional<LauncherVariable> local = internal::variable(kSlurm, "SLURM_LOCALID");
   if (!node || !local) return;
-  const std::int64_t own = SlurmVariable{"SLURM_NODEID", *node}.number();
-  std::int64_t expected = SlurmVariable{"SLURM_LOCALID", *local}.number();
+  const std::int64_t own = node->number();
+  std::int64_t expected = local->number();
   for (std::int64_t i = 0; i < std::min<std::int64_t>(own, std::ssize(hosts)); ++i)
     expected += hosts[static_cast<std::size_t>(i)].tasks;
   COHORT_CHECK(rank == expected, ErrorCode::failed_precondition,
                "[cluster.slurm] expected the ranks of one host one after the other, so rank ",
-               expected, " for task ", *local, " of node ", *node, ", got ", rank,
+               expected, " for task ", local->text, " of node ", node->text, ", got ", rank,
                "; start the tasks with srun --distribution=block");
 }
 
@@ -154,7 +141,7 @@ std::string visible_devices(const Gpus& gpus, std::int64_t k) {
 }
 
 // Throws unless the tasks on all hosts, and those of all jobs, are as many as Slurm says.
-void check_counts(const SlurmVariable& total, const std::vector<HostTasks>& hosts,
+void check_counts(const LauncherVariable& total, const std::vector<HostTasks>& hosts,
                   const std::map<std::string, std::int64_t>& jobs) {
   std::int64_t on_hosts = 0;
   for (const HostTasks& each : hosts) {
@@ -166,15 +153,10 @@ void check_counts(const SlurmVariable& total, const std::vector<HostTasks>& host
   COHORT_CHECK(on_hosts == total.number(), ErrorCode::failed_precondition,
                "[cluster.slurm] expected ", total.text, " tasks on all hosts, as ", total.name,
                " says, got ", on_hosts);
-  std::int64_t in_jobs = 0;
-  for (const auto& [name, tasks] : jobs) {
-    COHORT_CHECK(tasks >= 0, ErrorCode::invalid_argument,
-                 "[cluster.slurm] expected 0 tasks or more in job '", name, "', got ", tasks);
-    in_jobs += tasks;
-  }
-  COHORT_CHECK(in_jobs == total.number(), ErrorCode::failed_precondition,
-               "[cluster.slurm] expected ", total.text, " tasks in SlurmResolverOptions::jobs, as ",
-               total.name, " says, got ", in_jobs, "; change the jobs, or srun's --ntasks");
+  internal::check_jobs(jobs, total.number(),
+                       {.launcher = kSlurm.name,
+                        .option = "SlurmResolverOptions::jobs, as " + total.name + " says",
+                        .remedy = "change the jobs, or srun's --ntasks"});
 }
 
 // A task of the cluster, in the order of the ranks.
@@ -200,13 +182,11 @@ SlurmResolver::SlurmResolver(SlurmResolverOptions options)
     : rpc_layer_(std::move(options.rpc_layer)) {
   const std::int64_t rank = required("SLURM_PROCID").number();
   const SlurmNames names = slurm_names();
-  const SlurmVariable total = required(names.num_tasks);
+  const LauncherVariable total = required(names.num_tasks);
   const std::vector<HostTasks> hosts = ordered_hosts(names, options, rank);
   if (options.jobs.empty()) options.jobs = {{"worker", total.number()}};
   check_counts(total, hosts, options.jobs);
-  COHORT_CHECK(rank < total.number(), ErrorCode::failed_precondition,
-               "[cluster.slurm] expected SLURM_PROCID below ", total.text, ", the ", total.name,
-               ", got ", rank);
+  internal::check_rank(required("SLURM_PROCID"), total);
   std::int64_t tasks_max = 0;
   for (const HostTasks& each : hosts) tasks_max = std::max(tasks_max, each.tasks);
   internal::check_port(options.port_base, "SlurmResolverOptions::port_base");
@@ -215,15 +195,10 @@ SlurmResolver::SlurmResolver(SlurmResolverOptions options)
   gpus_per_task_ = gpus.per_task;
 
   const std::vector<RankedTask> tasks = ranked_tasks(hosts, options.port_base);
-  std::map<std::string, std::vector<std::string>> jobs;
-  std::int64_t next = 0;
-  for (const auto& [job, count] : options.jobs) {
-    std::vector<std::string>& addresses = jobs[job];
-    if (rank >= next && rank < next + count) task_ = {job, rank - next};
-    for (const std::int64_t end = next + count; next < end; ++next)
-      addresses.push_back(tasks[static_cast<std::size_t>(next)].address);
-  }
-  spec_ = ClusterSpec(jobs);
+  std::vector<std::string> addresses;
+  for (const RankedTask& each : tasks) addresses.push_back(each.address);
+  spec_ = internal::cluster_of(options.jobs, addresses);
+  task_ = internal::task_of_rank(options.jobs, rank);
   if (options.auto_set_gpu && gpus.per_task > 0 && !gpus.are_given_out) {
     const RankedTask& own = tasks[static_cast<std::size_t>(rank)];
     ::setenv("CUDA_VISIBLE_DEVICES", visible_devices(gpus, own.place_on_host).c_str(), 1);

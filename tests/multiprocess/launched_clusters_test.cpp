@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Clusters of processes that find each other by the variables of their launcher.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <list>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "cohort/rpc/reserved_port.h"
+#include "cohort/testing/mpirun.h"
+#include "cohort/testing/running_program.h"
+
+namespace cohort {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+using testing::RunningProgram;
+
+// The lines of JSON that the processes have printed.
+std::vector<json> lines_in(const std::string& output) {
+  std::vector<json> lines;
+  std::istringstream stream(output);
+  for (std::string line; std::getline(stream, line);) {
+    if (line.starts_with("{")) lines.push_back(json::parse(line));
+  }
+  return lines;
+}
+
+void expect_checked(const std::vector<json>& lines, const std::set<std::string>& tasks) {
+  std::set<std::string> checked;
+  for (const json& line : lines) {
+    checked.insert(line.at("task"));
+    EXPECT_EQ(line.at("exit_code"), 0) << line.dump(2);
+    EXPECT_EQ(line.at("peers").size() + 1, tasks.size()) << line.dump(2);
+    for (const json& peer : line.at("peers")) EXPECT_EQ(peer.at("answers"), true) << line.dump(2);
+  }
+  EXPECT_EQ(checked, tasks);
+}
+
+class ByMpirun : public testing::LeavesNoProcess {
+ protected:
+  void SetUp() override {
+    if (!testing::has_mpirun()) GTEST_SKIP() << "no MPI was found for this build";
+  }
+};
+
+TEST_F(ByMpirun, ProcessesCheckTheirCluster) {
+  RunningProgram job = testing::mpi_job(3, {COHORT_COMMAND, "check", "--json"});
+  EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+  expect_checked(lines_in(job.out()), {"worker:0", "worker:1", "worker:2"});
+}
+
+TEST_F(ByMpirun, RanksAreTasksAndAllSeeOneCluster) {
+  RunningProgram job = testing::mpi_job(
+      3, {"env", "COHORT_TASKS=chief=1,ps=1,worker=1", COHORT_COMMAND, "config", "--json"});
+  EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+  const std::vector<json> lines = lines_in(job.out());
+  ASSERT_EQ(lines.size(), 3u);
+  for (const json& line : lines) {
+    EXPECT_EQ(line.at("resolver"), "mpi");
+    EXPECT_EQ(line.at("cluster"), lines.front().at("cluster"));
+    EXPECT_EQ(line.at("cluster").size(), 3u);
+  }
+}
+
+TEST_F(ByMpirun, TheDeploymentScriptStartsThem) {
+  std::vector<std::string> words = {
+      "sh", COHORT_SOURCE_DIR "/examples/deploy/mpirun.sh", "2", COHORT_COMMAND, "check", "--json"};
+  RunningProgram job(std::move(words), testing::mpi_environment());
+  EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+  expect_checked(lines_in(job.out()), {"worker:0", "worker:1"});
+}
+
+// As torchrun sets the variables of its processes, without its agent.
+TEST(ByRank, ProcessesMeetAtRankZero) {
+  const rpc::ReservedPort port;
+  std::list<RunningProgram> processes;
+  for (const char* const rank : {"0", "1"}) {
+    processes.emplace_back(std::vector<std::string>{COHORT_COMMAND, "check", "--json"},
+                           std::vector<std::pair<std::string, std::string>>{
+                               {"RANK", rank},
+                               {"WORLD_SIZE", "2"},
+                               {"MASTER_ADDR", "127.0.0.1"},
+                               {"MASTER_PORT", std::to_string(port.number())}});
+  }
+  std::string out;
+  for (RunningProgram& process : processes) {
+    EXPECT_EQ(process.wait().to_string(), "exit code 0") << process.err();
+    out += process.out();
+  }
+  expect_checked(lines_in(out), {"worker:0", "worker:1"});
+}
+
+TEST(ByRank, AProcessAloneKnowsItsTask) {
+  const rpc::ReservedPort port;
+  RunningProgram process({COHORT_COMMAND, "config", "--no-wait"},
+                         {{"RANK", "1"},
+                          {"WORLD_SIZE", "2"},
+                          {"MASTER_ADDR", "127.0.0.1"},
+                          {"MASTER_PORT", std::to_string(port.number())}});
+  EXPECT_EQ(process.wait().to_string(), "exit code 0") << process.err();
+  EXPECT_THAT(process.out(), HasSubstr("worker:1"));
+}
+
+}  // namespace
+}  // namespace cohort
