@@ -37,7 +37,7 @@ using CohortServer = testing::LeavesNoProcess;
 using CohortLaunch = testing::LeavesNoProcess;
 
 TEST_F(CohortServer, ServesUntilItIsTold) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   RunningCommand server({"server", "--json"}, cluster.tf_config({"ps", 0}));
   EXPECT_TRUE(server.await("\"serving\"")) << server.err();
   EXPECT_THAT(server.out(), HasSubstr(cluster.address({"ps", 0})));
@@ -84,7 +84,7 @@ TEST_F(CohortLaunch, OutputThatCannotBeWrittenIsAnError) {
 
 // It went on without a word, and ended with exit code 0.
 TEST_F(CohortServer, AFirstLineThatCannotBeWrittenIsAnErrorAtItsEnd) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   testing::RunningProgram server({"/bin/sh", "-c", "exec \"$0\" server >/dev/full", COHORT_COMMAND},
                                  {{"TF_CONFIG", cluster.tf_config({"ps", 0})}});
   EXPECT_TRUE(server.await_error("No space left on device")) << server.err();
@@ -105,7 +105,7 @@ TEST(CohortStatus, OutputThatCannotBeWrittenIsAnError) {
 
 // Its sockets got these numbers.
 TEST_F(CohortServer, StreamsThatAreClosedAreNothing) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   testing::RunningProgram server(
       {"/bin/sh", "-c", "exec \"$0\" server <&- >&- 2>&-", COHORT_COMMAND},
       {{"TF_CONFIG", cluster.tf_config({"ps", 0})}});
@@ -120,7 +120,7 @@ TEST_F(CohortServer, StreamsThatAreClosedAreNothing) {
 
 // It ended with 64, so that no supervisor started it again, though its predecessor was only ending.
 TEST_F(CohortServer, ItsPortThatAnotherProcessHasIsNoUsageError) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   RunningCommand first({"server"}, cluster.tf_config({"ps", 0}));
   ASSERT_TRUE(first.await("serves at")) << first.err();
   RunningCommand second({"server"}, cluster.tf_config({"ps", 0}));
@@ -131,7 +131,7 @@ TEST_F(CohortServer, ItsPortThatAnotherProcessHasIsNoUsageError) {
 #ifndef __SANITIZE_ADDRESS__  // UndefinedBehaviorSanitizer opens a pipe to look at an object's type
 // gRPC aborted it; or it served, and could not accept the connections of its coordinator.
 TEST_F(CohortServer, WithTooFewDescriptorsSaysWhatToRaise) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
   for (const char* limit : {"6", "8", "14"}) {
     testing::RunningProgram server(
         {"/bin/sh", "-c", "ulimit -n $1; exec \"$0\" server", COHORT_COMMAND, limit},
@@ -146,7 +146,7 @@ TEST_F(CohortServer, WithTooFewDescriptorsSaysWhatToRaise) {
 #if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)  // they reserve more than this
 // It printed its sentence, and then waited forever for threads of OpenBLAS.
 TEST_F(CohortServer, WithTooLittleMemorySaysWhatToRaiseAndEnds) {
-  const LocalCluster cluster(1, 1);
+  const LocalCluster cluster({.workers = 1, .ps = 1});
 #if TORCH_VERSION_MAJOR >= 2  // takes less
   const std::vector<std::string> limits = {"450000", "550000", "600000", "620000"};
 #else
