@@ -23,7 +23,7 @@ struct LauncherOptions {
   // tasks are workers. An evaluator has a rank, but is not in the cluster.
   std::map<std::string, std::int64_t> jobs = {};
   // The name or the number by which the others reach this host. Empty: the environment variable
-  // COHORT_HOST, or else the address from which this host reaches the place where all meet.
+  // COHORT_OWN_HOST, or else the address from which this host reaches the place where all meet.
   std::string host = {};
   // Until all processes must have told their addresses.
   Duration timeout = std::chrono::minutes(1);

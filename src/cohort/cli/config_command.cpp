@@ -29,7 +29,7 @@ struct KnownVariable {
 constexpr KnownVariable kKnownVariables[] = {
     {"COHORT_CLUSTER_RESOLVER", "by the variables of launchers"},
     {"COHORT_TASKS", "all tasks are workers"},
-    {"COHORT_HOST", "the address that leads to the others"},
+    {"COHORT_OWN_HOST", "the address that leads to the others"},
     {"COHORT_PORT_BASE", "8888"},
     {"COHORT_DATA_DIRS", "none"},
     {"COHORT_LOG_LEVEL", "warn"},

@@ -28,7 +28,7 @@ bool is_beginning(std::string_view a, std::string_view b) {
 constexpr std::string_view kRead[] = {
     "COHORT_DATA_DIRS",   "COHORT_LOG_LEVEL", "COHORT_RUN_EAGERLY", "COHORT_METRICS",
     "COHORT_PROGRESS_FD", "COHORT_ORIGIN_FD", "COHORT_TEST_SERVER", "COHORT_CLUSTER_RESOLVER",
-    "COHORT_TASKS",       "COHORT_HOST",      "COHORT_PORT_BASE"};
+    "COHORT_TASKS",       "COHORT_OWN_HOST",  "COHORT_PORT_BASE"};
 constexpr std::size_t kVariableDistanceMax = 2;
 
 // The first of the known names with the smallest distance, which is at most `max`; empty if no name

@@ -41,7 +41,7 @@ class LauncherEnvironment {
   static constexpr const char* kNames[] = {"TF_CONFIG",
                                            "COHORT_CLUSTER_RESOLVER",
                                            "COHORT_TASKS",
-                                           "COHORT_HOST",
+                                           "COHORT_OWN_HOST",
                                            "COHORT_PORT_BASE",
                                            "RANK",
                                            "WORLD_SIZE",

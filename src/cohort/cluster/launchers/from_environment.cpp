@@ -93,7 +93,7 @@ constexpr const char* kTorchrunNames[] = {"RANK",
                                           "TORCHELASTIC_RUN_ID",
                                           "TORCHELASTIC_RESTART_COUNT",
                                           "TORCHELASTIC_USE_AGENT_STORE",
-                                          "COHORT_HOST",
+                                          "COHORT_OWN_HOST",
                                           "COHORT_TASKS"};
 constexpr const char* kMpiNames[] = {"OMPI_COMM_WORLD_RANK",
                                      "OMPI_COMM_WORLD_SIZE",
@@ -104,7 +104,7 @@ constexpr const char* kMpiNames[] = {"OMPI_COMM_WORLD_RANK",
                                      "PMIX_RANK",
                                      "MASTER_ADDR",
                                      "MASTER_PORT",
-                                     "COHORT_HOST",
+                                     "COHORT_OWN_HOST",
                                      "COHORT_TASKS"};
 constexpr const char* kSlurmNames[] = {
     "SLURM_PROCID",     "SLURM_STEP_NUM_TASKS", "SLURM_STEP_NODELIST",  "SLURM_STEP_TASKS_PER_NODE",
@@ -113,7 +113,7 @@ constexpr const char* kSlurmNames[] = {
     "COHORT_PORT_BASE", "COHORT_TASKS"};
 constexpr const char* kDmlcNames[] = {"DMLC_ROLE",       "DMLC_PS_ROOT_URI", "DMLC_PS_ROOT_PORT",
                                       "DMLC_NUM_SERVER", "DMLC_NUM_WORKER",  "DMLC_SERVER_ID",
-                                      "DMLC_WORKER_ID",  "COHORT_HOST"};
+                                      "DMLC_WORKER_ID",  "COHORT_OWN_HOST"};
 constexpr const char* kTfConfigNames[] = {"TF_CONFIG"};
 constexpr const char* kSageMakerNames[] = {"SM_HOSTS", "SM_CURRENT_HOST"};
 

@@ -235,11 +235,11 @@ TEST_F(Dmlc, VariablesThatAreWrongAreRefused) {
 }
 
 TEST_F(Launchers, UseTheHostOfTheEnvironment) {
-  set({{"COHORT_HOST", "localhost"}});
+  set({{"COHORT_OWN_HOST", "localhost"}});
   EXPECT_EQ(cluster::own_host("", "127.0.0.1", Deadline::after(kPatience)), "localhost");
   EXPECT_EQ(cluster::own_host("mine", "127.0.0.1", Deadline::after(kPatience)), "mine");
   EXPECT_THAT([] { cluster::reserve_address("192.0.2.7", Deadline::after(kPatience)); },
-              throws_error(ErrorCode::invalid_argument, "set COHORT_HOST"));
+              throws_error(ErrorCode::invalid_argument, "set COHORT_OWN_HOST"));
 }
 
 TEST(Reachable, IsNoLoopbackBesideTheAddressOfANetwork) {

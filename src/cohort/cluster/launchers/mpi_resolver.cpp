@@ -30,7 +30,7 @@ bool are_all_here(std::int64_t size) {
 
 cluster::MetProcesses met_in_mpi(std::int64_t rank, std::int64_t size,
                                  const LauncherOptions& options) {
-  const bool is_given = !options.host.empty() || internal::environment_text("COHORT_HOST");
+  const bool is_given = !options.host.empty() || internal::environment_text("COHORT_OWN_HOST");
   const std::string host =
       !is_given && are_all_here(size) ? std::string("127.0.0.1") : options.host;
   cluster::MetProcesses met = cluster::meet_by_mpi(rank, size, host, options.timeout);

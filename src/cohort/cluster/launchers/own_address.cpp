@@ -60,7 +60,7 @@ void keep_until_the_end(FileDescriptor socket) {
 
 std::string own_host(const std::string& host, const std::string& toward, Deadline deadline) {
   if (!host.empty()) return host;
-  const std::string of_environment = internal::environment_text("COHORT_HOST").value_or("");
+  const std::string of_environment = internal::environment_text("COHORT_OWN_HOST").value_or("");
   if (!of_environment.empty()) return of_environment;
   const net::HostPort where{toward.empty() ? kOutside : toward, kAnyPort};
   std::string source = source_toward(*found_addresses(where, false, deadline));
@@ -78,7 +78,7 @@ std::string reserve_address(const std::string& host, Deadline deadline) {
   COHORT_CHECK(is_bound, code_of_errno(errno, ErrorCode::invalid_argument),
                "[cluster.address] expected a free port of this host at '", host,
                "', got: ", text_of_errno(errno),
-               "; set COHORT_HOST, or LauncherOptions::host, to a name or number of this host");
+               "; set COHORT_OWN_HOST, or LauncherOptions::host, to a name or number of this host");
   sockaddr_storage storage{};
   addrinfo bound = *own;
   bound.ai_addr = reinterpret_cast<sockaddr*>(&storage);

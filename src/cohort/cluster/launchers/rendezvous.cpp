@@ -282,11 +282,12 @@ void check_reachable(const internal::Launcher& launcher,
   std::string inside, outside;
   for (const std::string& address : addresses)
     (is_of_loopback(address) ? inside : outside) = address;
-  COHORT_CHECK(inside.empty() || outside.empty(), ErrorCode::failed_precondition, "[cluster.",
-               launcher.name, "] expected addresses at which all processes reach each other, got ",
-               inside, ", which only its own host reaches, and ", outside,
-               "; set COHORT_HOST on each host to its name or number in the network, or write the "
-               "place where they meet (MASTER_ADDR) as that of the network on all hosts");
+  COHORT_CHECK(
+      inside.empty() || outside.empty(), ErrorCode::failed_precondition, "[cluster.", launcher.name,
+      "] expected addresses at which all processes reach each other, got ", inside,
+      ", which only its own host reaches, and ", outside,
+      "; set COHORT_OWN_HOST on each host to its name or number in the network, or write the "
+      "place where they meet (MASTER_ADDR) as that of the network on all hosts");
 }
 
 }  // namespace cohort::cluster
