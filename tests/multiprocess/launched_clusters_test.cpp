@@ -13,6 +13,7 @@
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/mpirun.h"
 #include "cohort/testing/running_program.h"
+#include "cohort/testing/temporary_folder.h"
 
 namespace cohort {
 namespace {
@@ -47,19 +48,36 @@ class ByMpirun : public testing::LeavesNoProcess {
   void SetUp() override {
     if (!testing::has_mpirun()) GTEST_SKIP() << "no MPI was found for this build";
   }
+  // The command for each process that lets `words` print to a file of its own, since mpirun mixes
+  // long lines of several processes.
+  std::vector<std::string> to_files(const std::vector<std::string>& words) const {
+    std::vector<std::string> all = {"sh", "-c", R"(exec "$@" > "$0.$OMPI_COMM_WORLD_RANK")",
+                                    folder_.file("out")};
+    all.insert(all.end(), words.begin(), words.end());
+    return all;
+  }
+  // The output of all processes.
+  std::string printed() const {
+    std::string all;
+    for (const std::string& name : folder_.names()) all += folder_.read(name);
+    return all;
+  }
+
+ private:
+  const testing::TemporaryFolder folder_;
 };
 
 TEST_F(ByMpirun, ProcessesCheckTheirCluster) {
-  RunningProgram job = testing::mpi_job(3, {COHORT_COMMAND, "check", "--json"});
+  RunningProgram job = testing::mpi_job(3, to_files({COHORT_COMMAND, "check", "--json"}));
   EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
-  expect_checked(lines_in(job.out()), {"worker:0", "worker:1", "worker:2"});
+  expect_checked(lines_in(printed()), {"worker:0", "worker:1", "worker:2"});
 }
 
 TEST_F(ByMpirun, RanksAreTasksAndAllSeeOneCluster) {
-  RunningProgram job = testing::mpi_job(
-      3, {"env", "COHORT_TASKS=chief=1,ps=1,worker=1", COHORT_COMMAND, "config", "--json"});
+  RunningProgram job = testing::mpi_job(3, to_files({"env", "COHORT_TASKS=chief=1,ps=1,worker=1",
+                                                     COHORT_COMMAND, "config", "--json"}));
   EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
-  const std::vector<json> lines = lines_in(job.out());
+  const std::vector<json> lines = lines_in(printed());
   ASSERT_EQ(lines.size(), 3u);
   for (const json& line : lines) {
     EXPECT_EQ(line.at("resolver"), "mpi");
@@ -69,11 +87,11 @@ TEST_F(ByMpirun, RanksAreTasksAndAllSeeOneCluster) {
 }
 
 TEST_F(ByMpirun, TheDeploymentScriptStartsThem) {
-  std::vector<std::string> words = {
-      "sh", COHORT_SOURCE_DIR "/examples/deploy/mpirun.sh", "2", COHORT_COMMAND, "check", "--json"};
+  std::vector<std::string> words = to_files({COHORT_COMMAND, "check", "--json"});
+  words.insert(words.begin(), {"sh", COHORT_SOURCE_DIR "/examples/deploy/mpirun.sh", "2"});
   RunningProgram job(std::move(words), testing::mpi_environment());
   EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
-  expect_checked(lines_in(job.out()), {"worker:0", "worker:1"});
+  expect_checked(lines_in(printed()), {"worker:0", "worker:1"});
 }
 
 // As torchrun sets the variables of its processes, without its agent.
