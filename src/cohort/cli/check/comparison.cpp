@@ -53,7 +53,7 @@ void check_addresses(const ClusterSpec& spec, Findings& findings) {
   std::map<std::string, std::string> taken;
   std::string inside, outside;
   for (const auto& [task, address] : addresses_of(spec)) {
-    const std::string problem = problem_of([&] { net::parse_given_address(address); });
+    const std::string problem = problem_of([&text = address] { net::parse_given_address(text); });
     if (!problem.empty()) {
       findings.push_back(finding("C104", task, problem));
       continue;
