@@ -79,10 +79,10 @@ void run(Input input) {
   const std::string again = encode(*manifest);
   require(encode(checkpoint::parse_manifest(again, "again")) == again, "a manifest has changed");
   checkpoint::FolderReader reader(folder.path(), *manifest);
-  for (const auto& [name, entry] : manifest->tensors) {
+  for (const auto& tensor : manifest->tensors) {
     // A file that the manifest names may be missing.
     only_fails_with({ErrorCode::data_loss, ErrorCode::not_found, ErrorCode::unimplemented}, [&] {
-      require(reader.read(name).sizes() == at::IntArrayRef(*entry.spec.sizes),
+      require(reader.read(tensor.first).sizes() == at::IntArrayRef(*tensor.second.spec.sizes),
               "a tensor has other sizes than the manifest says");
     });
   }
