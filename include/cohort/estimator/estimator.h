@@ -120,8 +120,9 @@ class InputFunction {
  public:
   InputFunction() = default;
   template <class F>
+  // NOLINTNEXTLINE(google-explicit-constructor): it is the function
   requires std::is_invocable_r_v<Dataset, const F&, const InputContext&> InputFunction(F make)
-      : make_(std::move(make)) {}  // NOLINT: it is the function
+      : make_(std::move(make)) {}
   template <class F>
   requires std::is_invocable_r_v<Dataset, const F&> InputFunction(F make)  // NOLINT
       : make_([make = std::move(make)](const InputContext&) { return make(); }) {}
