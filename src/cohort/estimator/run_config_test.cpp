@@ -113,8 +113,8 @@ TEST_F(ConfigOfRun, ServiceIsAnObject) {
   EXPECT_EQ(RunConfig({.model_dir = "model"}).service(), R"({"key":1})");
   set(R"({"service": 924})");
   try {
-    RunConfig({.model_dir = "model"});
-    FAIL();
+    const RunConfig config({.model_dir = "model"});
+    FAIL() << config.service();
   } catch (const Error& error) {
     EXPECT_EQ(error.cause(), ErrorCause::wrong_type);
     EXPECT_THAT(error.message(), HasSubstr("924"));

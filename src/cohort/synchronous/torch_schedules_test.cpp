@@ -27,14 +27,14 @@ using testing::text_of;
 using testing::throws_error;
 
 // Weights and biases are groups of their own, at rates of 1 and 2.
-const auto make_sgd_of_two_groups = [](Tensors parameters) {
+torch::optim::SGD make_sgd_of_two_groups(Tensors parameters) {
   const auto group = [](const at::Tensor& parameter, double rate) {
     return torch::optim::OptimizerParamGroup({parameter},
                                              std::make_unique<torch::optim::SGDOptions>(rate));
   };
   return torch::optim::SGD({group(parameters[0], 1), group(parameters[1], 2)},
                            torch::optim::SGDOptions(1));
-};
+}
 
 class TorchScheduleTest : public ::testing::Test {
  protected:
