@@ -110,10 +110,8 @@ void FolderWriter::commit(Manifest manifest, const std::function<void()>& check)
   order_rows(shares_);
   manifest.tensors.merge(shares_.tensors);
   COHORT_ASSERT(shares_.tensors.empty());  // nobody writes what another one writes
-  const std::string text = encode(manifest);
-  AtomicFile file(partial_path_ + "/manifest.json", "checkpoint.write");
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();  // also waits until the disk has the names of all files of the folder
+  // Also waits until the disk has the names of all files of the folder.
+  write_atomically(partial_path_ + "/manifest.json", encode(manifest), "checkpoint.write");
   if (check) check();
   rename_folder(partial_path_, path_);
   is_committed_ = true;

@@ -10,7 +10,6 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -119,10 +118,8 @@ KeptCheckpoints::KeptCheckpoints(std::string folder)
 }
 
 void KeptCheckpoints::set_latest(std::int64_t step) const {
-  const std::string text = std::string(kPrefix) + std::to_string(step) + "\n";
-  AtomicFile file(folder_ + "/" + std::string(kLatest), "checkpoint.save");
-  file.write(std::as_bytes(std::span(text)));
-  file.commit();
+  write_atomically(folder_ + "/" + std::string(kLatest),
+                   std::string(kPrefix) + std::to_string(step) + "\n", "checkpoint.save");
 }
 
 void KeptCheckpoints::remove_old(std::int64_t max_to_keep, Duration keep_every) const {

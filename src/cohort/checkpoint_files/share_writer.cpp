@@ -6,7 +6,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <span>
 #include <sstream>
 #include <system_error>
 #include <utility>
@@ -22,9 +21,7 @@ FolderProof make_proof(const std::string& folder) {
   FolderProof proof{.folder = std::filesystem::absolute(folder).string(),
                     .name = fmt::format("seen-{:016x}", draw_number()),
                     .text = fmt::format("{:016x}", draw_number())};
-  AtomicFile file(folder + "/" + proof.name, "checkpoint.write");
-  file.write(std::as_bytes(std::span(proof.text)));
-  file.commit();
+  write_atomically(folder + "/" + proof.name, proof.text, "checkpoint.write");
   return proof;
 }
 

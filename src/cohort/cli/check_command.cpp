@@ -8,7 +8,6 @@
 #include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <system_error>
 #include <utility>
 
@@ -19,6 +18,7 @@
 #include "cohort/cli/commands.h"
 #include "cohort/cluster/chosen_resolver.h"
 #include "cohort/core/error.h"
+#include "cohort/data/allowed_path.h"
 
 namespace cohort::cli {
 namespace {
@@ -69,16 +69,6 @@ std::vector<PeerReport> peers_in(const FoundCluster& found) {
   return peers;
 }
 
-std::vector<std::string> data_folders(std::vector<std::string> given) {
-  const char* const text = std::getenv("COHORT_DATA_DIRS");
-  if (!given.empty() || text == nullptr) return given;
-  std::istringstream folders(text);
-  for (std::string each; std::getline(folders, each, ':');) {
-    if (!each.empty()) given.push_back(each);
-  }
-  return given;
-}
-
 // Whether there is a device that reads and writes the memory of programs itself (RDMA).
 bool has_fabric() {
   std::error_code problem;
@@ -114,9 +104,10 @@ class CheckCommand final : public Command {
     COHORT_CHECK(!std::isnan(timeout_seconds_), ErrorCode::invalid_argument,
                  "[cli.check] expected --timeout from 0.01 to 1e6 seconds, got nan");
     const TimePoint start = Clock::system().now();
+    if (data_.empty()) data_ = data::data_dirs_of_environment();
     FoundCluster found = find_cluster();
     SetupReport setup{.launcher = found.launcher,
-                      .own = own_facts(found.task, found.spec.to_json(), data_folders(data_)),
+                      .own = own_facts(found.task, found.spec.to_json(), data_),
                       .tasks = std::ssize(peers_in(found)) + 1,
                       .has_fabric = has_fabric()};
     // Where the cluster itself is wrong, nobody is where it says.

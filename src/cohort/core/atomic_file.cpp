@@ -129,4 +129,10 @@ void AtomicFile::commit(const std::function<void()>& check) {
   sync_folder(std::filesystem::path(path_).parent_path().string());
 }
 
+void write_atomically(std::string path, std::string_view text, std::string call) {
+  AtomicFile file(std::move(path), std::move(call));
+  file.write(std::as_bytes(std::span(text)));
+  file.commit();
+}
+
 }  // namespace cohort

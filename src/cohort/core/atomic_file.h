@@ -12,6 +12,7 @@
 #include <functional>
 #include <span>
 #include <string>
+#include <string_view>
 
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
@@ -55,5 +56,8 @@ class COHORT_API AtomicFile {
   const std::string partial_path_;
   FileDescriptor file_;
 };
+
+// The same in one call, for a file of few bytes.
+COHORT_API void write_atomically(std::string path, std::string_view text, std::string call);
 
 }  // namespace cohort

@@ -4,7 +4,9 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
+#include "cohort/core/export.h"
 #include "cohort/data/dataset.h"
 
 namespace cohort::data {
@@ -14,5 +16,8 @@ namespace cohort::data {
 // with a zero byte, since the system would open another file. `op` is for messages.
 std::string allowed_path(const std::string& path, const IterationOptions& options,
                          std::string_view op);
+
+// The directories in COHORT_DATA_DIRS, which ':' divides.
+COHORT_API std::vector<std::string> data_dirs_of_environment();
 
 }  // namespace cohort::data

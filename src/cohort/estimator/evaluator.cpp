@@ -6,7 +6,6 @@
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
-#include <span>
 #include <system_error>
 #include <utility>
 
@@ -65,9 +64,7 @@ void write_training_end(const std::string& model_dir, const TrainingEnd& end) {
   const Json max_steps = end.max_steps ? Json(*end.max_steps) : Json(nullptr);
   const std::string text =
       Json{{"global_step", end.global_step}, {"max_steps", max_steps}}.dump() + "\n";
-  AtomicFile file(path_of_end(model_dir), "estimator.train_and_evaluate");
-  file.write(std::as_bytes(std::span<const char>(text)));
-  file.commit();
+  write_atomically(path_of_end(model_dir), text, "estimator.train_and_evaluate");
 }
 
 void remove_training_end(const std::string& model_dir) {

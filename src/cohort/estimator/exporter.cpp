@@ -4,7 +4,6 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
-#include <span>
 #include <string_view>
 #include <system_error>
 #include <utility>
@@ -91,10 +90,7 @@ std::optional<std::string> BestExporter::export_model(const std::string& folder,
   }
   if (!best_.update(evaluations_++, request.result.values)) return std::nullopt;
   std::string path = exported(folder, request, options_.exports_to_keep);
-  const std::string text = best_.save();
-  AtomicFile file(state, "estimator.best_exporter");
-  file.write(std::as_bytes(std::span<const char>(text)));
-  file.commit();
+  write_atomically(state, best_.save(), "estimator.best_exporter");
   return path;
 }
 

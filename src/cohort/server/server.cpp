@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
-#include <sstream>
 #include <thread>
 
 #include "cohort/cluster/address.h"
@@ -16,6 +15,7 @@
 #include "cohort/core/kept_memory.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
+#include "cohort/data/allowed_path.h"
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/metrics_option.h"
 #include "cohort/rpc/process_room.h"
@@ -27,16 +27,6 @@ namespace cohort {
 namespace {
 
 std::string host_of(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
-std::vector<std::string> data_dirs_of_environment() {
-  std::vector<std::string> dirs;
-  const char* text = std::getenv("COHORT_DATA_DIRS");
-  std::istringstream parts(text == nullptr ? "" : text);
-  for (std::string dir; std::getline(parts, dir, ':');) {
-    if (!dir.empty()) dirs.push_back(dir);
-  }
-  return dirs;
-}
 
 // If the user has set OMP_NUM_THREADS, LibTorch has read it already. Otherwise the tasks of a host
 // share its cores.
@@ -178,7 +168,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   set_log_task(task);
   warn_of_slow_blas();
   if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
-  if (options_.data_dirs.empty()) options_.data_dirs = data_dirs_of_environment();
+  if (options_.data_dirs.empty()) options_.data_dirs = data::data_dirs_of_environment();
   warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, draw_number());
   session_ = std::make_unique<server::CurrentSession>(

@@ -2,7 +2,9 @@
 #include "cohort/data/files/file_access.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
+#include <sstream>
 
 #include "cohort/core/error.h"
 #include "cohort/data/opened_files.h"
@@ -57,6 +59,16 @@ std::string allowed_path(const std::string& path, const IterationOptions& option
                listed(*options.data_dirs), "), got '", path, "'", place_of(path, found),
                "; name its directory with --data DIR of cohort launch or cohort server");
   return found.string();
+}
+
+std::vector<std::string> data_dirs_of_environment() {
+  std::vector<std::string> dirs;
+  const char* const text = std::getenv("COHORT_DATA_DIRS");
+  std::istringstream parts(text == nullptr ? "" : text);
+  for (std::string dir; std::getline(parts, dir, ':');) {
+    if (!dir.empty()) dirs.push_back(dir);
+  }
+  return dirs;
 }
 
 void note_opened(const StageContext& context, const std::string& path, const std::string& found,
