@@ -258,6 +258,8 @@ class COHORT_API ParameterServerStrategy final : public Strategy {
 
   std::string_view name() const override;
   int num_replicas_in_sync() const override { return 1; }
+  // A SimpleResolver with the answers that the constructor's argument gave then.
+  const ClusterResolver* cluster_resolver() const override;
 
   // "/job:ps/task:0", …
   std::vector<std::string> parameter_devices() const override;

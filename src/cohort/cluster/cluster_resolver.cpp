@@ -4,7 +4,9 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 #include <cstdlib>
+#include <utility>
 
+#include "cohort/cluster/resolver_answers.h"
 #include "cohort/cluster/resolvers/resolving.h"
 #include "cohort/core/device.h"
 #include "cohort/core/error.h"
@@ -89,3 +91,23 @@ std::vector<std::string> local_devices() {
 
 }  // namespace internal
 }  // namespace cohort
+
+namespace cohort::cluster {
+
+std::unique_ptr<const SimpleResolver> answers_of(const ClusterResolver& resolver) {
+  ClusterSpec spec = resolver.cluster_spec();
+  SimpleResolver::Options options{.task_type = resolver.task_type(),
+                                  .task_id = resolver.task_id(),
+                                  .environment = resolver.environment(),
+                                  .rpc_layer = resolver.rpc_layer()};
+  // An evaluator need not be in the cluster, and then has no address there.
+  const bool is_apart =
+      options.task_type == "evaluator" && !spec.has_task("evaluator", options.task_id.value_or(0));
+  if (!is_apart) {
+    options.master = resolver.master();
+    options.num_accelerators = resolver.num_accelerators();
+  }
+  return std::make_unique<const SimpleResolver>(std::move(spec), std::move(options));
+}
+
+}  // namespace cohort::cluster

@@ -45,6 +45,17 @@ TEST_F(ParameterServerContextTest, ReduceNeedsItsOwnCrossReplicaContext) {
   EXPECT_EQ(code_of([&] { ps.reduce("sum", Nest(1)); }), ErrorCode::failed_precondition);
 }
 
+// Regression: it was nullptr, as of a strategy that needs no cluster.
+TEST_F(ParameterServerContextTest, ResolverGivesTheAnswersOfTheConstructorsArgument) {
+  SimpleResolver given = chief_resolver();
+  ParameterServerStrategy ps(given);
+  given.set_task_type("worker");
+  const Strategy& any = ps;
+  ASSERT_NE(any.cluster_resolver(), nullptr);
+  EXPECT_EQ(any.cluster_resolver()->task_type(), "chief");
+  EXPECT_EQ(any.cluster_resolver()->cluster_spec(), given.cluster_spec());
+}
+
 // Regression: both calls threw unimplemented (spec 2.3, "returned unchanged").
 TEST_F(ParameterServerContextTest, AResultOnTheCoordinatorIsItsOwnReduction) {
   ParameterServerStrategy ps(chief_resolver());

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/cluster/resolver_answers.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/core/log.h"
 #include "cohort/function/trace.h"
@@ -36,11 +37,12 @@ std::string address_of_chief(const ClusterResolver& resolver) {
   return spec.task_address(*type, index);
 }
 
-ClusterSpec validated(const ClusterResolver& resolver) {
+std::shared_ptr<const ClusterResolver> validated(const ClusterResolver& resolver) {
   resolver.validate();
-  ClusterSpec spec = resolver.cluster_spec();
-  validate_parameter_server_cluster(spec, resolver.task_type(), resolver.task_id());
-  return spec;
+  auto answers = cluster::answers_of(resolver);
+  validate_parameter_server_cluster(answers->cluster_spec(), answers->task_type(),
+                                    answers->task_id());
+  return answers;
 }
 
 }  // namespace
@@ -48,19 +50,25 @@ ClusterSpec validated(const ClusterResolver& resolver) {
 ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
                                          const ClusterResolver& resolver,
                                          ParameterServerOptions options)
-    : ParameterServerHome(owner, resolver, options,
-                          std::make_unique<ClusterConnection>(
-                              validated(resolver), task_of(resolver), options.cluster)) {}
+    : ParameterServerHome(owner, validated(resolver), std::move(options)) {}
 
 ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
-                                         const ClusterResolver& resolver,
+                                         std::shared_ptr<const ClusterResolver> resolver,
+                                         ParameterServerOptions options)
+    : ParameterServerHome(owner, resolver, options,
+                          std::make_unique<ClusterConnection>(
+                              resolver->cluster_spec(), task_of(*resolver), options.cluster)) {}
+
+ParameterServerHome::ParameterServerHome(const ParameterServerStrategy* owner,
+                                         std::shared_ptr<const ClusterResolver> resolver,
                                          ParameterServerOptions options,
                                          std::unique_ptr<ClusterConnection> connection)
     : RemoteHome(connection->servers()),
       owner_(owner),
       options_(std::move(options)),
       connection_(std::move(connection)),
-      own_address_(address_of_chief(resolver)),
+      resolver_(std::move(resolver)),
+      own_address_(address_of_chief(*resolver_)),
       unused_(variables_, placement(), *connection_->servers(),
               [this](const std::function<void()>& body) { return try_alone(body); }) {}
 

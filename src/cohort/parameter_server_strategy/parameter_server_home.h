@@ -62,12 +62,9 @@ class COHORT_API ParameterServerHome final
  public:
   ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
                       ParameterServerOptions options);
-  ParameterServerHome(const ParameterServerStrategy* owner, const ClusterResolver& resolver,
-                      ParameterServerOptions options,
-                      std::unique_ptr<ClusterConnection> connection);
-
   const ParameterServerOptions& options() const { return options_; }
   ClusterConnection& connection() const { return *connection_; }
+  const ClusterResolver& resolver() const { return *resolver_; }
   // The address at which the coordinator answers `cohort status`: the chief's address in the
   // cluster spec if the resolver says that this task is the chief, else empty.
   const std::string& own_address() const { return own_address_; }
@@ -152,6 +149,15 @@ class COHORT_API ParameterServerHome final
   bool try_alone(const std::function<void()>& body) const;
   void create_on_servers(const std::vector<Variable>& fresh, const Initializer* initializer) const;
   void upload_by_shards(const Variable& variable, const Initializer& initializer) const;
+  // `resolver` gives the same answers for ever.
+  ParameterServerHome(const ParameterServerStrategy* owner,
+                      std::shared_ptr<const ClusterResolver> resolver,
+                      ParameterServerOptions options);
+  ParameterServerHome(const ParameterServerStrategy* owner,
+                      std::shared_ptr<const ClusterResolver> resolver,
+                      ParameterServerOptions options,
+                      std::unique_ptr<ClusterConnection> connection);
+
   void upload(const std::vector<Variable>& fresh) const;
   void load_stand_ins(EagerStep& step) const;
   void write_back_stand_ins(std::string_view where) const;
@@ -160,6 +166,7 @@ class COHORT_API ParameterServerHome final
   std::atomic<const ParameterServerStrategy*> owner_;  // nullptr after its end
   const ParameterServerOptions options_;
   const std::unique_ptr<ClusterConnection> connection_;
+  const std::shared_ptr<const ClusterResolver> resolver_;
   const std::string own_address_;
   VariableTable variables_;
   CoordinatorLease lease_;

@@ -26,6 +26,10 @@ ParameterServerStrategy::~ParameterServerStrategy() {
   if (home_) home_->forget_owner();
 }
 
+const ClusterResolver* ParameterServerStrategy::cluster_resolver() const {
+  return &home_->resolver();
+}
+
 std::vector<std::string> ParameterServerStrategy::parameter_devices() const {
   std::vector<std::string> devices;
   for (std::uint32_t i = 0; i < home_->connection().num_ps(); ++i)

@@ -3,6 +3,7 @@
 
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/launchers.h"
+#include "cohort/cluster/resolver_answers.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/cluster/worker_roles.h"
 #include "cohort/collective/mpi_group.h"
@@ -64,20 +65,9 @@ std::unique_ptr<const SimpleResolver> snapshot_of(const ClusterResolver& resolve
   if (backend == GroupBackend::mpi && dynamic_cast<const MpiResolver*>(&resolver) != nullptr)
     collective::begin_mpi();
   resolver.validate();
-  ClusterSpec spec = resolver.cluster_spec();
-  validate_multi_worker_cluster(spec, resolver.task_type(), resolver.task_id());
-  SimpleResolver::Options options{.task_type = resolver.task_type(),
-                                  .task_id = resolver.task_id(),
-                                  .environment = resolver.environment(),
-                                  .rpc_layer = resolver.rpc_layer()};
-  // An evaluator need not be in the cluster, and then has no address there.
-  const bool is_apart =
-      options.task_type == "evaluator" && !spec.has_task("evaluator", options.task_id.value_or(0));
-  if (!is_apart) {
-    options.master = resolver.master();
-    options.num_accelerators = resolver.num_accelerators();
-  }
-  return std::make_unique<const SimpleResolver>(std::move(spec), std::move(options));
+  auto answers = cluster::answers_of(resolver);
+  validate_multi_worker_cluster(answers->cluster_spec(), answers->task_type(), answers->task_id());
+  return answers;
 }
 
 // The settings that must be equal on all workers. A process that has something else must not come

@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "cohort/cluster/resolver_answers.h"
 #include "cohort/core/error.h"
 #include "cohort/core/mutex.h"
 #include "cohort/input/input_host.h"
@@ -19,15 +20,6 @@ using detail::v1::Job;
 using detail::v1::TaskRole;
 
 // It says what the resolver says now.
-std::unique_ptr<const ClusterResolver> copy_of_resolver(const ClusterResolver& resolver) {
-  SimpleResolver::Options options{.task_type = resolver.task_type(),
-                                  .task_id = resolver.task_id(),
-                                  .environment = resolver.environment(),
-                                  .num_accelerators = resolver.num_accelerators(),
-                                  .rpc_layer = resolver.rpc_layer()};
-  return std::make_unique<const SimpleResolver>(resolver.cluster_spec(), std::move(options));
-}
-
 std::vector<std::string> devices_of_task(const ClusterResolver& resolver,
                                          const StrategyOptions& options) {
   if (!options.devices.empty()) return options.devices;
@@ -76,7 +68,7 @@ ParameterServerStrategy::ParameterServerStrategy(std::unique_ptr<const TaskRole>
                                                  StrategyOptions options)
     : SynchronousStrategy(host_of(*role), devices_of_task(resolver, options),
                           kind_of_central_values(devices_of_task(resolver, options).size())),
-      resolver_(copy_of_resolver(resolver)),
+      resolver_(cluster::answers_of(resolver)),
       role_(std::move(role)),
       global_step_(std::make_unique<GlobalStep>()) {
   if (!role_->has_servers()) return;
