@@ -85,6 +85,7 @@ void check_at_least_one(const ClusterSpec& spec, const std::string& job) {
 }
 
 void check_no_holes(const ClusterSpec& spec, const std::string& job) {
+  if (count_of(spec, job) == 0) return;
   COHORT_CHECK(spec.has_task(job, count_of(spec, job) - 1), ErrorCode::invalid_argument,
                "[cluster.validate] expected the tasks of job \"", job,
                "\" numbered 0, 1, … without holes, got ", spec.to_string(),
@@ -163,13 +164,19 @@ void validate_cluster(const ClusterSpec& spec, const OptionalType& task_type,
 
 void validate_parameter_server_cluster(const ClusterSpec& spec, const OptionalType& task_type,
                                        OptionalIndex task_id) {
+  validate_server_cluster(spec, task_type, task_id);
+  check_at_least_one(spec, "worker");
+}
+
+void validate_server_cluster(const ClusterSpec& spec, const OptionalType& task_type,
+                             OptionalIndex task_id) {
   COHORT_CHECK(bool(spec), ErrorCode::invalid_argument,
                "[cluster.validate] expected a cluster with ps and worker tasks, got an empty one; "
                "set TF_CONFIG to {\"cluster\": {\"worker\": [\"host:port\", …], \"ps\": "
                "[\"host:port\", …]}, …}, or start the program with `cohort launch`");
   validate_cluster(spec, task_type, task_id);
   check_at_least_one(spec, "ps");
-  check_at_least_one(spec, "worker");
+  if (count_of(spec, "chief") == 0) check_at_least_one(spec, "worker");
   check_no_holes(spec, "ps");
   check_no_holes(spec, "worker");
   check_addresses_differ(spec);
@@ -196,7 +203,7 @@ void validate_multi_worker_cluster(const ClusterSpec& spec, const OptionalType& 
   COHORT_CHECK(count_of(spec, "chief") + count_of(spec, "worker") > 0, ErrorCode::invalid_argument,
                "[cluster.validate] expected at least one chief or worker in the cluster, got ",
                spec.to_string(), "; add \"worker\": [\"host:port\"] to cluster");
-  if (count_of(spec, "worker") > 0) check_no_holes(spec, "worker");
+  check_no_holes(spec, "worker");
   check_addresses_differ(spec);
   for (const auto& [job, tasks] : spec.tasks()) {
     for (const auto& [index, address] : tasks) check_address({job, index}, address);

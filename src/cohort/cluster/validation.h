@@ -25,6 +25,12 @@ COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   const std::optional<std::string>& task_type,
                                                   std::optional<std::int64_t> task_id);
 
+// The same for a server, except that there may be a chief and no worker: a chief of version 1 trains
+// by itself.
+COHORT_API void validate_server_cluster(const ClusterSpec& spec,
+                                        const std::optional<std::string>& task_type,
+                                        std::optional<std::int64_t> task_id);
+
 // Also checks what MultiWorkerMirroredStrategy needs: an own task that trains or evaluates, at
 // least one task that trains, no ps beside a chief, indices without holes, and that each address is
 // "host:port" and another one. An empty cluster is one worker alone, without an address.

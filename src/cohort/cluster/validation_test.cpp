@@ -178,6 +178,15 @@ TEST(ValidateParameterServerCluster, ComplainsInTheOrderOfTheOriginal) {
   EXPECT_THAT(of_ps({{"ps", {}}, {"worker", {"a:1"}}}), HasSubstr("at least one ps"));
 }
 
+// Regression: a server of version 1 refused a chief that trains by itself.
+TEST(ValidateServerCluster, TakesAChiefWithoutWorkers) {
+  const Jobs jobs{{"ps", {"p:1"}}, {"chief", {"c:1"}}};
+  EXPECT_EQ(complaint(&validate_server_cluster, ClusterSpec(jobs), "ps", 0), "accepted");
+  EXPECT_THAT(complaint(&validate_server_cluster, ClusterSpec({{"ps", {"p:1"}}}), "ps", 0),
+              HasSubstr("at least one worker"));
+  EXPECT_THAT(of_ps(jobs, "chief", 0), HasSubstr("at least one worker"));
+}
+
 TEST(ValidateParameterServerCluster, RefusesOneAddressForTwoTasks) {
   EXPECT_THAT(of_ps({{"worker", {"a:1", "a:1"}}, {"ps", {"p:1"}}}),
               HasSubstr("got \"a:1\" for both worker:0 and worker:1; give one"));

@@ -160,7 +160,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   COHORT_CHECK(type && index, ErrorCode::invalid_argument,
                "[server.construct] expected a task type and index, got none; set \"task\": "
                "{\"type\": …, \"index\": …} in TF_CONFIG");
-  validate_parameter_server_cluster(spec_, type, index);
+  validate_server_cluster(spec_, type, index);
   validate_addresses(spec_);
   const std::string task = *type + ":" + std::to_string(*index);
   const std::string address = spec_.task_address(*type, *index);
