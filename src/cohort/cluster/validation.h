@@ -25,8 +25,8 @@ COHORT_API void validate_parameter_server_cluster(const ClusterSpec& spec,
                                                   const std::optional<std::string>& task_type,
                                                   std::optional<std::int64_t> task_id);
 
-// The same for a server, except that there may be a chief and no worker: a chief of version 1 trains
-// by itself.
+// The same for a server, except that there may be a chief and no worker: a chief of version 1
+// trains by itself.
 COHORT_API void validate_server_cluster(const ClusterSpec& spec,
                                         const std::optional<std::string>& task_type,
                                         std::optional<std::int64_t> task_id);
