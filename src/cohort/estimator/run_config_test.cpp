@@ -114,7 +114,7 @@ TEST_F(ConfigOfRun, ServiceIsAnObject) {
   set(R"({"service": 924})");
   try {
     const RunConfig config({.model_dir = "model"});
-    FAIL() << config.service();
+    FAIL() << config.service().value_or("none");
   } catch (const Error& error) {
     EXPECT_EQ(error.cause(), ErrorCause::wrong_type);
     EXPECT_THAT(error.message(), HasSubstr("924"));
