@@ -8,12 +8,14 @@
 
 #include "cohort/cluster/address.h"
 #include "cohort/cluster/cluster_resolver.h"
+#include "cohort/cluster/worker_roles.h"
 #include "cohort/core/error.h"
 #include "cohort/core/spelling.h"
 
 namespace cohort {
 namespace {
 
+using cluster::num_tasks_of;
 using OptionalType = std::optional<std::string>;
 using OptionalIndex = std::optional<std::int64_t>;
 
@@ -27,10 +29,6 @@ bool is_job(const std::string& name) {
 std::string similar_job(const std::string& name) {
   if (name == "master") return "; \"master\" is an old name of \"chief\"";
   return did_you_mean(name, {kJobs.begin(), kJobs.end()});
-}
-
-std::int64_t count_of(const ClusterSpec& spec, const std::string& job) {
-  return spec.tasks().contains(job) ? spec.num_tasks(job) : 0;
 }
 
 void check_jobs(const ClusterSpec& spec) {
@@ -53,9 +51,9 @@ void check_own_type(const ClusterSpec& spec, const OptionalType& type) {
 }
 
 void check_at_most_one(const ClusterSpec& spec, const std::string& job) {
-  COHORT_CHECK(count_of(spec, job) <= 1, ErrorCode::invalid_argument,
+  COHORT_CHECK(num_tasks_of(spec, job) <= 1, ErrorCode::invalid_argument,
                "[cluster.validate] expected at most one ", job, " in the cluster, got ",
-               count_of(spec, job), "; keep one address under \"", job, "\"");
+               num_tasks_of(spec, job), "; keep one address under \"", job, "\"");
 }
 
 void check_own_index(const ClusterSpec& spec, const OptionalType& type,
@@ -79,14 +77,14 @@ void check_own_index(const ClusterSpec& spec, const OptionalType& type,
 }
 
 void check_at_least_one(const ClusterSpec& spec, const std::string& job) {
-  COHORT_CHECK(count_of(spec, job) >= 1, ErrorCode::invalid_argument,
+  COHORT_CHECK(num_tasks_of(spec, job) >= 1, ErrorCode::invalid_argument,
                "[cluster.validate] expected at least one ", job, " in the cluster, got ",
                spec.to_string(), "; add \"", job, "\": [\"host:port\"] to cluster");
 }
 
 void check_no_holes(const ClusterSpec& spec, const std::string& job) {
-  if (count_of(spec, job) == 0) return;
-  COHORT_CHECK(spec.has_task(job, count_of(spec, job) - 1), ErrorCode::invalid_argument,
+  if (num_tasks_of(spec, job) == 0) return;
+  COHORT_CHECK(spec.has_task(job, num_tasks_of(spec, job) - 1), ErrorCode::invalid_argument,
                "[cluster.validate] expected the tasks of job \"", job,
                "\" numbered 0, 1, … without holes, got ", spec.to_string(),
                "; renumber them or write them as a list (a TFJob with enableDynamicWorker names "
@@ -176,7 +174,7 @@ void validate_server_cluster(const ClusterSpec& spec, const OptionalType& task_t
                "[\"host:port\", …]}, …}, or start the program with `cohort launch`");
   validate_cluster(spec, task_type, task_id);
   check_at_least_one(spec, "ps");
-  if (count_of(spec, "chief") == 0) check_at_least_one(spec, "worker");
+  if (num_tasks_of(spec, "chief") == 0) check_at_least_one(spec, "worker");
   check_no_holes(spec, "ps");
   check_no_holes(spec, "worker");
   check_addresses_differ(spec);
@@ -193,14 +191,15 @@ void validate_multi_worker_cluster(const ClusterSpec& spec, const OptionalType& 
   // As in TensorFlow, servers may be in the cluster. But one with a chief is that of a coordinator,
   // whose workers run no program.
   COHORT_CHECK(
-      *task_type != "ps" && (count_of(spec, "ps") == 0 || count_of(spec, "chief") == 0),
+      *task_type != "ps" && (num_tasks_of(spec, "ps") == 0 || num_tasks_of(spec, "chief") == 0),
       ErrorCode::invalid_argument,
       "[cluster.validate] expected a cluster of workers, got the job \"ps\" in ", spec.to_string(),
       "; parameter servers belong to ParameterServerStrategy: remove the job, or start the "
       "program with `cohort launch --ps 0`");
   validate_cluster(spec, task_type, task_id);
   if (*task_type == "evaluator") return;  // works alone
-  COHORT_CHECK(count_of(spec, "chief") + count_of(spec, "worker") > 0, ErrorCode::invalid_argument,
+  COHORT_CHECK(num_tasks_of(spec, "chief") + num_tasks_of(spec, "worker") > 0,
+               ErrorCode::invalid_argument,
                "[cluster.validate] expected at least one chief or worker in the cluster, got ",
                spec.to_string(), "; add \"worker\": [\"host:port\"] to cluster");
   check_no_holes(spec, "worker");

@@ -7,10 +7,6 @@
 namespace cohort::cluster {
 namespace {
 
-std::int64_t num_tasks_of(const ClusterSpec& spec, const std::string& job) {
-  return spec.tasks().contains(job) ? spec.num_tasks(job) : 0;
-}
-
 [[noreturn]] void refuse_job(const std::string& function, const std::string& type) {
   internal::throw_error(ErrorCode::invalid_argument, "[cluster.", function,
                         "] expected a task of chief, worker or evaluator, got one of ", type,
@@ -18,6 +14,10 @@ std::int64_t num_tasks_of(const ClusterSpec& spec, const std::string& job) {
 }
 
 }  // namespace
+
+std::int64_t num_tasks_of(const ClusterSpec& spec, const std::string& job) {
+  return spec.tasks().contains(job) ? spec.num_tasks(job) : 0;
+}
 
 std::int64_t id_in_cluster(const ClusterSpec& spec, const std::string& type, std::int64_t index) {
   validate_cluster(spec, type, index);

@@ -12,6 +12,9 @@
 
 namespace cohort::cluster {
 
+// The number of tasks of a job; 0 if the cluster has no such job.
+COHORT_API std::int64_t num_tasks_of(const ClusterSpec& spec, const std::string& job);
+
 // These throw the errors of validate_cluster() for the task `type`:`index`.
 //
 // The number of the task among those that train: the chief is 0, workers follow it. An evaluator

@@ -10,6 +10,7 @@
 
 #include "cohort/cluster/address.h"
 #include "cohort/cluster/validation.h"
+#include "cohort/cluster/worker_roles.h"
 #include "cohort/core/address_room.h"
 #include "cohort/core/blas.h"
 #include "cohort/core/kept_memory.h"
@@ -198,7 +199,8 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
 // Each worker connects to each parameter server.
 std::size_t Server::Task::descriptors() const {
   const std::string peers = TaskId::parse(self_.task).job == "ps" ? "worker" : "ps";
-  return kOwnDescriptors + rpc::kConnectionDescriptors * spec_.job_tasks(peers).size();
+  return kOwnDescriptors + rpc::kConnectionDescriptors *
+                               static_cast<std::size_t>(cluster::num_tasks_of(spec_, peers));
 }
 
 // The errors of the transport only name addresses, so the task is added here.

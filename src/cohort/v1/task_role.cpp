@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cohort/v1/task_role.h"
 
-#include <algorithm>
 #include <optional>
-#include <vector>
 
 #include "cohort/cluster/validation.h"
 #include "cohort/cluster/worker_roles.h"
@@ -11,15 +9,6 @@
 #include "cohort/core/error.h"
 
 namespace cohort::detail::v1 {
-
-namespace {
-
-std::int64_t number_of_tasks(const ClusterSpec& spec, const std::string& job) {
-  const std::vector<std::string> jobs = spec.jobs();
-  return std::ranges::find(jobs, job) == jobs.end() ? 0 : spec.num_tasks(job);
-}
-
-}  // namespace
 
 TaskRole TaskRole::of(const ClusterResolver& resolver) {
   resolver.validate();
@@ -61,14 +50,14 @@ std::string TaskRole::device_in_scope(const std::string& scope) const {
 }
 
 std::string TaskRole::chief() const {
-  return number_of_tasks(spec, "chief") > 0 ? "chief:0" : "worker:0";
+  return cluster::num_tasks_of(spec, "chief") > 0 ? "chief:0" : "worker:0";
 }
 
 std::uint64_t TaskRole::origin() const {
   return type == "worker" ? static_cast<std::uint64_t>(index) + 1 : 0;
 }
 
-std::int64_t TaskRole::num_servers() const { return number_of_tasks(spec, "ps"); }
+std::int64_t TaskRole::num_servers() const { return cluster::num_tasks_of(spec, "ps"); }
 
 int TaskRole::num_workers() const {
   return has_servers() ? static_cast<int>(cluster::worker_count(spec, type)) : 1;
