@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <chrono>
 #include <future>
 #include <memory>
@@ -287,6 +288,51 @@ TEST_F(V1Cluster, BuffersThatAStepWritesAreAssigned) {
   EXPECT_NEAR(seen->running_mean[1].item<float>(), 0.4, 1e-6);
   second->run([&] { same->forward(torch::tensor({{0.0, 2.0}, {0.0, 6.0}})); });
   EXPECT_EQ(model.snapshot()->num_batches_tracked.item<std::int64_t>(), 2);
+}
+
+// Regression: the read after an update brought the value without what was written before.
+TEST_F(V1Cluster, AnUpdateKeepsWhatTheStepHasWrittenInPlaceBefore) {
+  const auto strategy = chief();
+  const Variable mean = strategy->variable("mean", floats({1, 2}), {.is_trainable = false});
+  const Variable count_of = strategy->variable("count", torch::tensor(3), {.is_trainable = false});
+  strategy->run([&] {
+    mean.tensor().mul_(10);
+    mean.assign_add(floats({1, 1}));
+    count_of.tensor().add_(2);
+    count_of.assign_add(torch::tensor(4));
+    EXPECT_EQ(count(count_of), 9);
+  });
+  EXPECT_TRUE(torch::equal(mean.read(), floats({11, 21})));
+  EXPECT_EQ(count(count_of), 9);
+}
+
+// Regression: the next update hid what had been written.
+TEST_F(V1Cluster, ATrainableVariableThatIsWrittenAndThenUpdatedIsRefused) {
+  const auto strategy = chief();
+  const Variable weight = strategy->variable("weight", floats({1}));
+  EXPECT_THAT(
+      [&] {
+        strategy->run([&] {
+          const torch::NoGradGuard no_grad;
+          weight.tensor().mul_(2);
+          weight.assign_add(floats({1}));
+        });
+      },
+      throws_error(ErrorCode::invalid_argument, "writes in place"));
+}
+
+// Regression: each replica's assignment replaced the values of all.
+TEST_F(V1Cluster, ReplicasAssignBuffersOfTheirOwn) {
+  const auto strategy = chief(two_replicas());
+  const auto norm = strategy->replicate([] { return torch::nn::BatchNorm1d(1); });
+  const auto is_mean = [](const Variable& each) { return each.name().ends_with("running_mean"); };
+  const Variable mean = *std::ranges::find_if(norm.variables(), is_mean);
+  strategy->run([&] {
+    const auto replica = get_replica_context()->local_replica_id();
+    mean.assign(floats({replica == 0 ? 2.0F : 4.0F}));
+    EXPECT_EQ(number(mean), replica == 0 ? 2 : 4);
+  });
+  EXPECT_EQ(number(mean), 3);
 }
 
 TEST_F(V1Cluster, OptimizersOfLibTorchAreRefused) {

@@ -144,6 +144,8 @@ COHORT_API void set_logical_cpu_devices(int count);
 // - each has an autograd leaf of its own for that value, and updates by all of them are applied
 //   once;
 // - a variable that replicas assign needs an aggregation, else they throw invalid_argument;
+// - a step that writes in place into a variable's tensor throws invalid_argument at its end, since
+//   the replicas would write at the same time;
 // - modules of replicate() share their parameters, but each keeps its own buffers, as in
 //   MirroredStrategy.
 //

@@ -79,9 +79,10 @@ struct COHORT_API SessionSettings {
 // at most once, also if it was sent again because a connection broke. When a server has lost its
 // variables, the chief restores all servers (restore_after_loss()), and all calls wait meanwhile.
 //
-// A variable that a run writes in place, such as a buffer of batch norm, is assigned at its end:
-// the last writer wins; of whole numbers the difference is added. A trainable variable that is
-// written in place throws invalid_argument, so LibTorch's optimizers cannot be used.
+// A variable that a run writes in place, such as a buffer of batch norm, is assigned at its end, or
+// before the next update of it: the last writer wins; of whole numbers the difference is added. A
+// trainable variable that is written in place throws invalid_argument, so LibTorch's optimizers
+// cannot be used; so does, with several replicas, any variable but a buffer of replicate().
 //
 // Without a cluster, and in an evaluator, which works with checkpoints, variables are in this
 // process. barrier() and broadcast() throw unimplemented, since workers do not wait for each other.

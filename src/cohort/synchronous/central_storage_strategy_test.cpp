@@ -92,6 +92,30 @@ TEST_F(CentralStorage, ReplicasNeedAnAggregation) {
   EXPECT_EQ(number(none.read()), 3);
 }
 
+// Regression: replicas wrote at the same time, with other results from run to run.
+TEST_F(CentralStorage, WritesInPlaceIntoASharedValueAreRefused) {
+  for (const bool is_trainable : {false, true}) {
+    const Variable v =
+        two_.variable(is_trainable ? "w" : "buffer", at::ones({2}), {.is_trainable = is_trainable});
+    const auto step = [&] {
+      const at::NoGradGuard no_grad;
+      v.tensor().mul_(2);
+      return v.read();
+    };
+    const auto refused =
+        throws_error(ErrorCode::invalid_argument, "writes in place into its tensor");
+    EXPECT_THAT([&] { two_.run(step); }, refused);
+    EXPECT_THAT([&] { two_.function(step)(); }, refused);
+  }
+}
+
+TEST_F(CentralStorage, WhatIsWrittenInPlaceBetweenRunsStays) {
+  const Variable v = two_.variable("v", at::ones({}), {.is_trainable = false});
+  v.tensor().add_(1);
+  two_.run([&] { EXPECT_EQ(v.read().item<float>(), 2); });
+  EXPECT_EQ(v.read().item<float>(), 2);
+}
+
 TEST_F(CentralStorage, SynchronizationOnReadIsOfNoEffect) {
   const Variable v =
       two_.variable("v", scalar(1),

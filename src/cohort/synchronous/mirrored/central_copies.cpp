@@ -19,11 +19,17 @@ void take_all(std::span<const Variable> variables, std::span<const at::Tensor> v
 }
 
 // The write of what a run has left in the copies of a variable; nullopt if that is the central
-// value.
+// value. Throws invalid_argument for a trainable variable.
 std::optional<VariableWrite> left_in_copies(const Variable& handle) {
   const MirroredVariable& variable = target_of(handle).variable;
+  bool is_same = !variable.is_written_by_others();
+  COHORT_CHECK(!handle.is_trainable() || is_same, ErrorCode::invalid_argument,
+               "[strategy.run] expected variable '", handle.name(),
+               "', whose value is on a parameter server, to be updated there, got a step that "
+               "writes in place into its copy, as optimizers of LibTorch do; use an optimizer of "
+               "Cohort, or assign()");
+  if (handle.is_trainable()) return std::nullopt;
   const at::Tensor known = variable.known_central();
-  bool is_same = !variable.has_other_values();
   for (std::size_t i = 0; known.defined() && is_same && i < variable.size(); ++i)
     is_same = at::equal(variable.component(i).detach().cpu(), known);
   if (is_same) return std::nullopt;
@@ -51,16 +57,30 @@ void CentralCopies::fetch(std::span<const Variable> variables) {
 void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
   std::vector<CentralUpdate> central;
   std::vector<Variable> variables;
+  std::vector<Variable> written;
+  std::vector<VariableWrite> left;
   for (const ValueUpdate& update : updates) {
     variables.push_back(update.variable.handle());
+    if (std::optional<VariableWrite> each = left_in_copies(variables.back())) {
+      written.push_back(variables.back());
+      left.push_back(std::move(*each));
+    }
     central.push_back({variables.back(), update.gradient, update.hyper});
   }
+  if (!left.empty()) take_all(written, values_->write(left));
   take_all(variables, values_->apply(key, central));
 }
 
 void CentralCopies::write(MirroredVariable& variable, VariableWrite write) {
   write.variable = variable.handle();
-  variable.take_central(values_->write({&write, 1})[0]);
+  std::vector<VariableWrite> writes;
+  const bool is_whole = write.kind == Effect::Kind::assign;
+  // The run may have written in place before, which an assignment of a whole value replaces.
+  if (!is_whole && variable.mirrored_home().is_in_run())
+    if (std::optional<VariableWrite> left = left_in_copies(write.variable))
+      writes.push_back(std::move(*left));
+  writes.push_back(std::move(write));
+  variable.take_central(values_->write(writes).back());
 }
 
 CentralCopies::Run::Run(MirroredHome* home)
@@ -90,13 +110,6 @@ void CentralCopies::write_back(std::span<const Variable> variables) {
   std::vector<VariableWrite> writes;
   std::vector<Variable> written;
   for (const Variable& each : variables) {
-    const bool is_changed = target_of(each).variable.has_other_values();
-    COHORT_CHECK(!each.is_trainable() || !is_changed, ErrorCode::invalid_argument,
-                 "[strategy.run] expected variable '", each.name(),
-                 "', whose value is on a parameter server, to be updated there, got a step that "
-                 "writes in place into its copy, as optimizers of LibTorch do; use an optimizer of "
-                 "Cohort, or assign()");
-    if (each.is_trainable()) continue;
     if (std::optional<VariableWrite> left = left_in_copies(each)) {
       writes.push_back(std::move(*left));
       written.push_back(each);

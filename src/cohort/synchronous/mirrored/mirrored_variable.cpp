@@ -227,9 +227,33 @@ void MirroredVariable::take_central(const at::Tensor& value) {
   known_central_ = is_remembered ? value.detach() : at::Tensor();
 }
 
+// Counts what is written into value i until its end as known; replicas may do so side by side.
+class MirroredVariable::KnownWrite {
+ public:
+  KnownWrite(MirroredVariable& variable, std::size_t i)
+      : variable_(variable), i_(i), before_(versions()) {}
+  ~KnownWrite() { variable_.known_versions_ += versions() - before_; }
+  KnownWrite(const KnownWrite&) = delete;
+  KnownWrite& operator=(const KnownWrite&) = delete;
+
+ private:
+  std::uint64_t versions() const {
+    return variable_.is_plain() ? variable_.versions() : version_of(variable_.component(i_));
+  }
+
+  MirroredVariable& variable_;
+  const std::size_t i_;
+  const std::uint64_t before_;
+};
+
 void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
-  if (CentralCopies* const central = home_->central()) return central->write(*this, write);
+  CentralCopies* const central = home_->central();
+  // The end of a run combines what replicas have in a variable that is synchronized on read.
+  if (central != nullptr && !(is_on_read() && home_->is_in_run()))
+    return central->write(*this, write);
   const c10::NoGradGuard no_grad;
+  std::optional<KnownWrite> known;
+  if (is_plain()) known.emplace(*this, i);
   const at::Tensor& own = component(i);
   // Rows are changed on the CPU.
   const at::Tensor value =
@@ -337,25 +361,6 @@ VariableState::Reserve MirroredVariable::reserve(std::size_t i, const SlotKey& k
                                                  std::span<const double> hyper) const {
   return states_[i].reserve(key, gradient, hyper, name_);
 }
-
-// Counts what is written into value i until its end as known; replicas may do so side by side.
-class MirroredVariable::KnownWrite {
- public:
-  KnownWrite(MirroredVariable& variable, std::size_t i)
-      : variable_(variable), i_(i), before_(versions()) {}
-  ~KnownWrite() { variable_.known_versions_ += versions() - before_; }
-  KnownWrite(const KnownWrite&) = delete;
-  KnownWrite& operator=(const KnownWrite&) = delete;
-
- private:
-  std::uint64_t versions() const {
-    return variable_.is_plain() ? variable_.versions() : version_of(variable_.component(i_));
-  }
-
-  MirroredVariable& variable_;
-  const std::size_t i_;
-  const std::uint64_t before_;
-};
 
 void MirroredVariable::apply(std::size_t i, const SlotKey& key, VariableState::Reserve reserve,
                              std::span<const double> hyper) {

@@ -131,7 +131,9 @@ class MirroredVariable final : public VariableImpl,
   void doubt_values() { known_versions_ = kNoVersions; }
   // Whether something else than an update has written a component since know_values(), as far as
   // LibTorch counts writes.
-  bool has_other_values() const { return !is_on_read() && versions() != known_versions_; }
+  bool has_other_values() const { return !is_on_read() && is_written_by_others(); }
+  // The same, also where the replicas' values may differ.
+  bool is_written_by_others() const { return versions() != known_versions_; }
   // Where the value is kept elsewhere (CentralCopies): makes all copies equal to it.
   void take_central(const at::Tensor& value);
   // The value of the last take_central(), on the CPU; undefined for a trainable variable and for a

@@ -47,6 +47,24 @@ bool RunAgreement::may_differ() const {
   return home_.replicas() > 1 && home_.kind() == VariableKind::mirrored;
 }
 
+bool RunAgreement::shares_values() const {
+  return home_.replicas() > 1 && home_.kind() == VariableKind::plain;
+}
+
+// Replicas would write while others read or write, so that the result would depend on their
+// threads.
+void RunAgreement::check_shared_values() const {
+  for (const Variable& each : home_.variables()) {
+    const MirroredVariable& variable = target_of(each).variable;
+    COHORT_CHECK(!variable.is_plain() || !variable.is_written_by_others(),
+                 ErrorCode::invalid_argument, "[strategy.run] expected variable '", each.name(),
+                 "', of which the replicas of '", home_.name(),
+                 "' share the value, to be changed by minimize() and assign*(), got a step that "
+                 "writes in place into its tensor; assign it with an aggregation, or make it a "
+                 "buffer of a module in replicate(), of which each replica has its own");
+  }
+}
+
 std::vector<Variable> RunAgreement::agreeing() const {
   std::vector<Variable> variables = home_.variables();
   std::erase_if(variables,
@@ -68,7 +86,7 @@ RunAgreement::Scope::Scope(RunAgreement& agreement)
       home_(agreement.home_),
       is_inner_(home_.is_in_replica()),
       entry_(is_inner_ ? nullptr : &home_.run_gate()),
-      is_open_(agreement.may_differ() && !is_inner_),
+      is_open_((agreement.may_differ() || agreement.shares_values()) && !is_inner_),
       is_over_workers_(home_.has_workers() && !is_inner_) {
   home_.received().begin_run();
   if (is_over_workers_) before_ = all_.values_before_run();
@@ -80,6 +98,11 @@ RunAgreement::Scope::Scope(RunAgreement& agreement)
 
 void RunAgreement::Scope::begin_replicas() {
   const Lock lock(all_.mutex_);
+  if (all_.shares_values()) {
+    if (all_.open_runs_++ > 0) return;
+    for (const Variable& each : home_.variables()) target_of(each).variable.know_values();
+    return;
+  }
   if (all_.open_runs_ == 0 && all_.has_handed_out_) {
     for (const Variable& each : all_.agreeing()) target_of(each).variable.adopt_outside_write();
   }
@@ -118,7 +141,7 @@ RunAgreement::Scope::~Scope() {
     --all_.open_runs_of_workers_;
   }
   if (!is_open_) return;
-  all_.may_have_diverged_ = true;
+  all_.may_have_diverged_ = all_.may_differ();
   const Lock lock(all_.mutex_);
   --all_.open_runs_;
 }
@@ -134,6 +157,7 @@ void RunAgreement::Scope::finish_replicas() {
   is_open_ = false;
   const Lock lock(all_.mutex_);
   if (--all_.open_runs_ > 0) return;  // another one changes variables
+  if (all_.shares_values()) return all_.check_shared_values();
   const bool compares = std::has_single_bit(++all_.runs_);
   if (!compares && !all_.has_handed_out_) return;
   if (compares) {

@@ -34,7 +34,8 @@ class RunAgreement {
   // replicas have become different without a call that may do so: something wrote into their
   // tensors; and if set_data() has given them one memory. It compares after the first, second,
   // fourth, … run, which costs nothing in a long training. The constructor compares after a run
-  // that has failed, and throws until the values were made equal.
+  // that has failed, and throws until the values were made equal. If the replicas share the values,
+  // finish() throws invalid_argument after each run that has written in place into one.
   //
   // Where there are several workers, finish() compares theirs, too, if variables have changed in
   // the first, second, fourth, … run and no call in it has combined values of the workers.
@@ -66,7 +67,9 @@ class RunAgreement {
   void note_handed_out() { has_handed_out_ = true; }
 
  private:
-  bool may_differ() const;  // each of several replicas has values of its own
+  bool may_differ() const;     // each of several replicas has values of its own
+  bool shares_values() const;  // several replicas have one value of each variable
+  void check_shared_values() const;
   // The variables whose replicas must have equal values.
   std::vector<Variable> agreeing() const;
   // Why the replicas may have other values of a variable, and what to do, for messages.
