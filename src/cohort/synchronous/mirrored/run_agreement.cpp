@@ -51,6 +51,10 @@ bool RunAgreement::shares_values() const {
   return home_.replicas() > 1 && home_.kind() == VariableKind::plain;
 }
 
+void RunAgreement::know_shared_values() const {
+  for (const Variable& each : home_.variables()) target_of(each).variable.know_values();
+}
+
 // Replicas would write while others read or write, so that the result would depend on their
 // threads.
 void RunAgreement::check_shared_values() const {
@@ -99,8 +103,7 @@ RunAgreement::Scope::Scope(RunAgreement& agreement)
 void RunAgreement::Scope::begin_replicas() {
   const Lock lock(all_.mutex_);
   if (all_.shares_values()) {
-    if (all_.open_runs_++ > 0) return;
-    for (const Variable& each : home_.variables()) target_of(each).variable.know_values();
+    if (all_.open_runs_++ == 0) all_.know_shared_values();
     return;
   }
   if (all_.open_runs_ == 0 && all_.has_handed_out_) {
@@ -144,6 +147,10 @@ RunAgreement::Scope::~Scope() {
   all_.may_have_diverged_ = all_.may_differ();
   const Lock lock(all_.mutex_);
   --all_.open_runs_;
+}
+
+void RunAgreement::Scope::forget_trace() {
+  if (is_open_ && all_.shares_values()) all_.know_shared_values();
 }
 
 void RunAgreement::Scope::finish() {

@@ -43,6 +43,8 @@ class RunAgreement {
    public:
     explicit Scope(RunAgreement& agreement);
     ~Scope();
+    // After a trace, which has written into the variables and put their values back.
+    void forget_trace();
     void finish();
 
    private:
@@ -69,6 +71,7 @@ class RunAgreement {
  private:
   bool may_differ() const;     // each of several replicas has values of its own
   bool shares_values() const;  // several replicas have one value of each variable
+  void know_shared_values() const;
   void check_shared_values() const;
   // The variables whose replicas must have equal values.
   std::vector<Variable> agreeing() const;

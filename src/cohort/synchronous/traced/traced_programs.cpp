@@ -112,6 +112,7 @@ class TracedPrograms final : public StepPrograms {
       no_trace.unlock();
       programs = agreed_programs(arguments);
       no_trace.lock();
+      if (run) run->forget_trace();
     }
     std::optional<Lock> writing;
     if (host_.home != nullptr && programs->write()) writing.emplace(host_.home->writes());
