@@ -23,6 +23,7 @@ void take_all(std::span<const Variable> variables, std::span<const at::Tensor> v
 std::optional<VariableWrite> left_in_copies(const Variable& handle) {
   const MirroredVariable& variable = target_of(handle).variable;
   bool is_same = !variable.is_written_by_others();
+  variable.mirrored_home().agreement().check_shared_value(handle);
   COHORT_CHECK(!handle.is_trainable() || is_same, ErrorCode::invalid_argument,
                "[strategy.run] expected variable '", handle.name(),
                "', whose value is on a parameter server, to be updated there, got a step that "
@@ -30,8 +31,11 @@ std::optional<VariableWrite> left_in_copies(const Variable& handle) {
                "Cohort, or assign()");
   if (handle.is_trainable()) return std::nullopt;
   const at::Tensor known = variable.known_central();
-  for (std::size_t i = 0; known.defined() && is_same && i < variable.size(); ++i)
-    is_same = at::equal(variable.component(i).detach().cpu(), known);
+  if (known.defined()) {
+    is_same = true;
+    for (std::size_t i = 0; is_same && i < variable.size(); ++i)
+      is_same = at::equal(variable.component(i).detach().cpu(), known);
+  }
   if (is_same) return std::nullopt;
   const at::Tensor own = variable.size() > 1 ? variable.reduced(variable.values_to_reduce())
                                              : variable.component(0).detach().clone();
@@ -74,11 +78,11 @@ void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& up
 void CentralCopies::write(MirroredVariable& variable, VariableWrite write) {
   write.variable = variable.handle();
   std::vector<VariableWrite> writes;
-  const bool is_whole = write.kind == Effect::Kind::assign;
-  // The run may have written in place before, which an assignment of a whole value replaces.
-  if (!is_whole && variable.mirrored_home().is_in_run())
-    if (std::optional<VariableWrite> left = left_in_copies(write.variable))
-      writes.push_back(std::move(*left));
+  if (variable.mirrored_home().is_in_run()) {
+    std::optional<VariableWrite> left = left_in_copies(write.variable);
+    // An assignment of a whole value replaces it.
+    if (left && write.kind != Effect::Kind::assign) writes.push_back(std::move(*left));
+  }
   writes.push_back(std::move(write));
   variable.take_central(values_->write(writes).back());
 }

@@ -57,16 +57,14 @@ void RunAgreement::know_shared_values() const {
 
 // Replicas would write while others read or write, so that the result would depend on their
 // threads.
-void RunAgreement::check_shared_values() const {
-  for (const Variable& each : home_.variables()) {
-    const MirroredVariable& variable = target_of(each).variable;
-    COHORT_CHECK(!variable.is_plain() || !variable.is_written_by_others(),
-                 ErrorCode::invalid_argument, "[strategy.run] expected variable '", each.name(),
-                 "', of which the replicas of '", home_.name(),
-                 "' share the value, to be changed by minimize() and assign*(), got a step that "
-                 "writes in place into its tensor; assign it with an aggregation, or make it a "
-                 "buffer of a module in replicate(), of which each replica has its own");
-  }
+void RunAgreement::check_shared_value(const Variable& handle) const {
+  const MirroredVariable& variable = target_of(handle).variable;
+  COHORT_CHECK(!shares_values() || !variable.is_plain() || !variable.is_written_by_others(),
+               ErrorCode::invalid_argument, "[strategy.run] expected variable '", handle.name(),
+               "', of which the replicas of '", home_.name(),
+               "' share the value, to be changed by minimize() and assign*(), got a step that "
+               "writes in place into its tensor; assign it with an aggregation, or make it a "
+               "buffer of a module in replicate(), of which each replica has its own");
 }
 
 std::vector<Variable> RunAgreement::agreeing() const {
@@ -164,7 +162,10 @@ void RunAgreement::Scope::finish_replicas() {
   is_open_ = false;
   const Lock lock(all_.mutex_);
   if (--all_.open_runs_ > 0) return;  // another one changes variables
-  if (all_.shares_values()) return all_.check_shared_values();
+  if (all_.shares_values()) {
+    for (const Variable& each : home_.variables()) all_.check_shared_value(each);
+    return;
+  }
   const bool compares = std::has_single_bit(++all_.runs_);
   if (!compares && !all_.has_handed_out_) return;
   if (compares) {

@@ -62,6 +62,8 @@ class RunAgreement {
   // In cross-replica context, while no run is open: throws if the replicas have different values of
   // a variable that must not differ.
   void check(std::span<const Variable> variables);
+  // If the replicas share the value: throws if a run has written in place into it.
+  void check_shared_value(const Variable& variable) const;
   // To be called when the strategy ends: warns if its runs never combined anything over the
   // workers.
   void warn_if_alone();
@@ -72,7 +74,6 @@ class RunAgreement {
   bool may_differ() const;     // each of several replicas has values of its own
   bool shares_values() const;  // several replicas have one value of each variable
   void know_shared_values() const;
-  void check_shared_values() const;
   // The variables whose replicas must have equal values.
   std::vector<Variable> agreeing() const;
   // Why the replicas may have other values of a variable, and what to do, for messages.

@@ -127,6 +127,7 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
                                std::size_t replica, const std::vector<Nest>& arguments,
                                const StepSettings& mode, const std::vector<GatherSizes>& gathers)
     : mode_(mode),
+      is_central_(home != nullptr && home->central() != nullptr),
       traced_(std::move(function), function::CallSignature(arguments, mode.thread, refuse_handle)) {
   std::optional<UsedModules::ModesScope> modes;
   if (home != nullptr) modes.emplace(home->modules_around_step());
@@ -169,6 +170,8 @@ Nest ReplicaProgram::run(StepRun& run, std::size_t replica, const StepReplica::C
   StepReplica host(run, replica, calls, function::bind_arguments(arguments).tensors, variables_);
   std::vector<at::Tensor> outputs;
   try {
+    // Its calls are to find what its operators have written before them.
+    if (is_central_) note_writes();
     outputs = program_->run(host.inputs(), variables_, host, seed);
   } catch (...) {
     note_writes();  // it may have written already

@@ -67,6 +67,7 @@ class ReplicaProgram {
   void note_writes() const;
 
   const StepSettings mode_;
+  const bool is_central_;  // whether values are kept elsewhere (CentralCopies)
   function::TracedFunction traced_;
   std::shared_ptr<const function::PreparedProgram> program_;
   ReplicaTrace::Calls calls_;
