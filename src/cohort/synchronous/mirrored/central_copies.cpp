@@ -78,7 +78,7 @@ void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& up
 void CentralCopies::write(MirroredVariable& variable, VariableWrite write) {
   write.variable = variable.handle();
   std::vector<VariableWrite> writes;
-  if (variable.mirrored_home().is_in_run()) {
+  if (are_in_use()) {
     std::optional<VariableWrite> left = left_in_copies(write.variable);
     // An assignment of a whole value replaces it.
     if (left && write.kind != Effect::Kind::assign) writes.push_back(std::move(*left));

@@ -2,6 +2,7 @@
 // The copies of central values with which the replicas of a home compute.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -24,6 +25,8 @@ class CentralCopies {
   explicit CentralCopies(std::shared_ptr<CentralValues> values) : values_(std::move(values)) {}
 
   CentralValues& values() const { return *values_; }
+  // Whether a run computes with the copies: a replica, a meeting of replicas or a traced step.
+  bool are_in_use() const { return open_runs_ > 0; }
   void add(std::span<const CentralRequest> requests);
   // Brings the current values into the copies.
   void fetch(std::span<const Variable> variables);
@@ -53,7 +56,7 @@ class CentralCopies {
 
   const std::shared_ptr<CentralValues> values_;
   Mutex mutex_;
-  int open_runs_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<int> open_runs_ = 0;  // changed with the mutex, which may be held for long
 };
 
 }  // namespace cohort::internal

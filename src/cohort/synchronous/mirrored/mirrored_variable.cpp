@@ -249,7 +249,7 @@ class MirroredVariable::KnownWrite {
 void MirroredVariable::write_value(std::size_t i, const VariableWrite& write) {
   CentralCopies* const central = home_->central();
   // The end of a run combines what replicas have in a variable that is synchronized on read.
-  if (central != nullptr && !(is_on_read() && home_->is_in_run()))
+  if (central != nullptr && !(is_on_read() && central->are_in_use()))
     return central->write(*this, write);
   const c10::NoGradGuard no_grad;
   std::optional<KnownWrite> known;
