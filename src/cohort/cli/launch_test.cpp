@@ -342,9 +342,10 @@ TEST_F(LaunchTest, AKilledServerStaysAwayWithoutRestart) {
 }
 
 TEST_F(LaunchTest, AKillCanWaitForTheProgressOfTheChief) {
-  script(R"(printf '\061' >&$COHORT_PROGRESS_FD; await worker0; printf '\062' >&$COHORT_PROGRESS_FD
+  script(
+      R"(printf '\061' >/proc/self/fd/$COHORT_PROGRESS_FD; await worker0; printf '\062' >/proc/self/fd/$COHORT_PROGRESS_FD
             await_text 'killed worker:0 at 50 % of the steps')",
-         "mark $type$index; exec sleep 1000");
+      "mark $type$index; exec sleep 1000");
   options_.kills = {{.task = {"worker", 0}, .at_percent = 50}};  // '\062' is 50
   const LaunchResult result = run();
   EXPECT_EQ(result.exit_code, 0);
@@ -474,7 +475,8 @@ TEST_F(LaunchPortTest, PortsThatAreAlwaysTakenMeanTryAgainLater) {
 
 // A program that had run for hours was killed and started again.
 TEST_F(LaunchPortTest, APortThatIsTakenLateEndsAll) {
-  steal_port("await half", "printf '\\062' >&$COHORT_PROGRESS_FD; mark half; exec sleep 1000");
+  steal_port("await half",
+             "printf '\\062' >/proc/self/fd/$COHORT_PROGRESS_FD; mark half; exec sleep 1000");
   EXPECT_EQ(run().exit_code, 75);
   EXPECT_EQ(text("thefts"), "x\n");
 }

@@ -417,7 +417,7 @@ TEST_F(WorkerLaunchTest, PlannedKillsOfAllWorkersAreAFailure) {
 }
 
 TEST_F(WorkerLaunchTest, AKillWaitsForTheProgressOfTheFirstWorkerAndARestartFollows) {
-  scripts("await started1; printf '\\062' >&$COHORT_PROGRESS_FD; await again",
+  scripts("await started1; printf '\\062' >/proc/self/fd/$COHORT_PROGRESS_FD; await again",
           "is_first_start && exec sleep 1000; mark again");
   options_.kills = {{.task = {"worker", 1}, .at_percent = 50}};  // '\062' is 50
   options_.restarts = 1;
