@@ -87,7 +87,9 @@ struct TaskHealth {
   std::optional<CoordinatorHealth> coordinator;  // set on a coordinator
   // A parameter server stores these now; a sharded variable counts once for each shard.
   std::uint64_t variables = 0;
-  std::uint64_t variable_bytes = 0;  // of the values, without the slots of optimizers
+  // The bytes of the values, without the slots of optimizers. The values that snapshots of
+  // evaluations keep count here and above, also while updates have not replaced them yet.
+  std::uint64_t variable_bytes = 0;
   // Rows that requests have named, read or updated, in the last ten seconds.
   double rows_per_second = 0;
   // The variables with the most bytes in requests, at most 100; empty if the caller does not know

@@ -176,8 +176,11 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
     traffic.pushed_bytes += push.bytes();
     asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request))});
   }
-  for (const Pull& pull : exchange.pulls)
-    asked.push_back({pull.server, "pull", rpc::to_frame(pull.request)});
+  for (const Pull& pull : exchange.pulls) {
+    rpc::PullRequest request = pull.request;
+    request.snapshot = exchange.snapshot;
+    asked.push_back({pull.server, "pull", rpc::to_frame(std::move(request))});
+  }
   const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
     if (i >= num_pushes)
       return take(exchange.pulls[i - num_pushes], std::move(answer), exchange, traffic);
@@ -227,6 +230,16 @@ std::vector<rpc::StateOfRange> ParameterClient::export_state(std::span<const Ran
   ask(std::move(asked), take_answer,
       [&](std::size_t i) { return describe(servers[i].variables, /*is_push=*/false); });
   return states;
+}
+
+void ParameterClient::take_snapshot(
+    std::vector<std::pair<rpc::MemberId, rpc::SnapshotRequest>> requests) const {
+  std::vector<Asked> asked;
+  for (auto& [server, request] : requests)
+    asked.push_back({server, "snapshot", rpc::to_frame(std::move(request))});
+  ask(
+      std::move(asked), [](std::size_t, const rpc::Frame&) {},
+      [](std::size_t) { return std::string("snapshot of values"); });
 }
 
 void ParameterClient::take_cut(std::span<const rpc::MemberId> servers,

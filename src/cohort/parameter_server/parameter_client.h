@@ -82,6 +82,7 @@ class COHORT_API ParameterClient {
     // Get what is pulled, at Pull::positions; `versions` where a pull wants them.
     std::span<at::Tensor> values = {};
     std::span<std::uint64_t> versions = {};
+    std::uint64_t snapshot = 0;  // of all pulls, as in rpc::PullRequest
   };
 
   explicit ParameterClient(std::shared_ptr<ServerLinks> links);
@@ -103,6 +104,8 @@ class COHORT_API ParameterClient {
   };
   std::vector<rpc::StateOfRange> export_state(std::span<const Range> ranges, const Export& how,
                                               const Describe& describe) const;
+  // All of these servers keep values of this moment; see rpc::SnapshotRequest.
+  void take_snapshot(std::vector<std::pair<rpc::MemberId, rpc::SnapshotRequest>> requests) const;
   // Begins or ends a cut on each of these servers.
   void take_cut(std::span<const rpc::MemberId> servers, const rpc::CutRequest& request) const;
   void import_state(rpc::MemberId server, rpc::ImportRequest request, std::uint64_t variable,

@@ -135,7 +135,8 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
           if (has_rows) stored->statistics().hot.note(request.row_ids[i]);
           return read;
         },
-        find(request.variables[i]));
+        request.snapshot == 0 ? find(request.variables[i])
+                              : find_in(request.snapshot, request.variables[i]));
     rows += its_rows;
     reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
@@ -234,6 +235,7 @@ void ParameterStore::import_state(const rpc::ImportRequest& request) {
 // Freeing large values takes long, so it happens without the locks.
 void ParameterStore::erase(const rpc::EraseRequest& request) {
   if (!request.keys.empty()) return erase_rows(request);
+  erase_snapshots(request);
   Variables erased;
   const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
@@ -254,22 +256,30 @@ void ParameterStore::erase_rows(const rpc::EraseRequest& request) const {
 
 void ParameterStore::clear() noexcept {
   Variables erased;
+  std::unordered_map<std::uint64_t, Variables> snapshots;
   if (cut_.is_open()) cut_.close(0, "the variables were dropped");
   const std::unique_lock alone(pushing_);
   const std::unique_lock lock(mutex_);
   erased.swap(variables_);
+  snapshots.swap(snapshots_);
 }
 
 std::size_t ParameterStore::num_variables() const {
   const std::shared_lock lock(mutex_);
-  return variables_.size();
+  std::size_t count = variables_.size();
+  for (const auto& [number, values] : snapshots_) count += values.size();
+  return count;
 }
 
 std::uint64_t ParameterStore::value_bytes() const {
   std::uint64_t bytes = 0;
+  const auto add = [&](const Variables& values) {
+    for (const auto& [id, stored] : values)
+      bytes += std::visit([](const auto& each) { return each->value_bytes(); }, stored);
+  };
   const std::shared_lock lock(mutex_);
-  for (const auto& [id, stored] : variables_)
-    bytes += std::visit([](const auto& each) { return each->value_bytes(); }, stored);
+  add(variables_);
+  for (const auto& [number, values] : snapshots_) add(values);
   return bytes;
 }
 

@@ -21,7 +21,7 @@
 
 namespace cohort {
 
-// Thread-safe.
+// Thread-safe. Many methods because it takes each kind of request.
 class COHORT_API ParameterStore {
  public:
   struct Counters {
@@ -56,14 +56,18 @@ class COHORT_API ParameterStore {
   rpc::ExportReply export_cut(const rpc::CutExport& request);
   // The bytes that the cut keeps now in place of what updates have replaced.
   std::uint64_t cut_bytes() const;
+  // Keeps the values of this moment for pulls that name the snapshot, until erase(). The
+  // value of a variable costs memory once an update replaces it; rows of a table are copied now,
+  // without slots. Throws as pull() does.
+  void take_snapshot(const rpc::SnapshotRequest& request);
   // Takes all states or none.
   void import_state(const rpc::ImportRequest& request);
-  // Ignores variables that are not here. Throws not_found, or invalid_argument for what is no table
-  // or no key, if rows of one are to be erased.
+  // Ignores variables and snapshots that are not here. Throws not_found, or invalid_argument for
+  // what is no table or no key, if rows of one are to be erased.
   void erase(const rpc::EraseRequest& request);
-  // Drops all variables.
+  // Drops all variables and snapshots.
   void clear() noexcept;
-  // The variables that are stored here now, and the bytes of their values.
+  // The variables that are stored here now, and the bytes of their values; snapshots count, too.
   std::size_t num_variables() const;
   std::uint64_t value_bytes() const;
   // The variables and tables with the most bytes in requests.
@@ -98,6 +102,8 @@ class COHORT_API ParameterStore {
   void wait_for_cut(const rpc::PushRequest& request);
   bool has(std::uint64_t id) const;
   Stored find(std::uint64_t id) const;
+  Stored find_in(std::uint64_t snapshot, std::uint64_t id) const;
+  void erase_snapshots(const rpc::EraseRequest& request);
   void erase_rows(const rpc::EraseRequest& request) const;
   std::vector<AnyUpdate> prepare(std::vector<rpc::Effect> effects) const;
   void count_push(parameter_server::VariableStatistics& statistics, const rpc::Effect& effect);
@@ -109,6 +115,7 @@ class COHORT_API ParameterStore {
   std::shared_mutex pushing_;
   mutable std::shared_mutex mutex_;  // guards the table
   Variables variables_;
+  std::unordered_map<std::uint64_t, Variables> snapshots_;  // guarded by mutex_
   parameter_server::AppliedPushes applied_;
   Mutex cutting_;  // held while a cut begins or ends
   parameter_server::StoreCut cut_;

@@ -242,6 +242,19 @@ void RemoteHome::take_cut(std::span<const Variable> variables,
   with_remedy([&] { client_.take_cut(servers, request); });
 }
 
+void RemoteHome::take_snapshot(std::uint64_t number, std::span<const Variable> variables,
+                               std::span<const rpc::MemberId> servers) const {
+  const parameter_server::Places places = places_of(variables);
+  std::vector<std::pair<rpc::MemberId, rpc::SnapshotRequest>> requests;
+  for (const rpc::MemberId server : servers) {
+    rpc::SnapshotRequest request{.snapshot = number, .placement = places.version()};
+    for (const rpc::Slice& slice : places.parts())
+      if (slice.server == server) request.variables.push_back(slice.stored());
+    requests.emplace_back(server, std::move(request));
+  }
+  with_remedy([&] { client_.take_snapshot(std::move(requests)); });
+}
+
 void RemoteHome::import_state(const Variable& variable, const VariableRecord& record) {
   if (variable.impl()->is_table()) return table(variable).import_state(record);
   const parameter_server::Places places = places_of({&variable, 1});

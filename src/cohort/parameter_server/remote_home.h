@@ -19,7 +19,8 @@
 namespace cohort {
 
 // In an EagerStep an update also sends what the step wrote in place into the stand-ins of these
-// variables, before the update itself, and brings the new values into the stand-ins. Thread-safe.
+// variables, before the update itself, and brings the new values into the stand-ins.
+// Thread-safe. Many methods because all requests about variables go through it.
 class COHORT_API RemoteHome : public VariableHome {
  public:
   explicit RemoteHome(std::shared_ptr<parameter_server::ServerLinks> links)
@@ -44,6 +45,10 @@ class COHORT_API RemoteHome : public VariableHome {
   // Marks a cut on all servers of these variables, or ends it; see rpc::CutRequest. No push may
   // come meanwhile, or it may be in the cut of one server and not in that of another one.
   void take_cut(std::span<const Variable> variables, const rpc::CutRequest& request) const;
+  // Lets each of these servers keep the values that these variables have there now, for pulls that
+  // name the snapshot; see rpc::SnapshotRequest. No push may come meanwhile.
+  void take_snapshot(std::uint64_t number, std::span<const Variable> variables,
+                     std::span<const rpc::MemberId> servers) const;
   // The state that these variables had at the cut, each as soon as it has come. It comes only once.
   // Throws aborted if a server has ended the cut.
   void export_cut(std::span<const Variable> variables, const StateWalk& walk, std::uint64_t cut,

@@ -27,7 +27,7 @@
 
 namespace cohort::rpc {
 
-inline constexpr std::uint32_t kProtocolVersion = 13;
+inline constexpr std::uint32_t kProtocolVersion = 14;
 
 // Returns the setting that applies between two tasks that may have chosen differently.
 constexpr PayloadChecksums agreed(PayloadChecksums one, PayloadChecksums other) {

@@ -48,7 +48,7 @@ void fields(Codec& codec, HelloReply& reply) {
 
 template <class Codec>
 void fields(Codec& codec, PullRequest& pull) {
-  codec(pull.variables, pull.wants_versions, pull.placement);
+  codec(pull.variables, pull.wants_versions, pull.placement, pull.snapshot);
   codec.only_tensors(pull.row_ids);
   if constexpr (Codec::kReads) {
     COHORT_CHECK(pull.row_ids.size() <= pull.variables.size(), ErrorCode::data_loss,
@@ -118,6 +118,10 @@ void fields(Codec& codec, CutExport& request) {
   fields(codec, request.request);
 }
 template <class Codec>
+void fields(Codec& codec, SnapshotRequest& request) {
+  codec(request.snapshot, request.placement, request.variables);
+}
+template <class Codec>
 void fields(Codec& codec, ExportReply& reply) {
   codec(reply.states, reply.applied);
 }
@@ -162,7 +166,7 @@ void fields(Codec& codec, PushReply& reply) {
 template <class Codec>
 void fields(Codec& codec, ClosureCall& call) {
   codec(call.closure_id, call.function_id, Fixed{call.seed}, call.resources, call.epoch_step,
-        call.inputs);
+        call.snapshot, call.inputs);
 }
 
 template <class Codec>
@@ -255,6 +259,7 @@ template struct COHORT_API Conversion<ExportRequest>;
 template struct COHORT_API Conversion<ExportReply>;
 template struct COHORT_API Conversion<CutRequest>;
 template struct COHORT_API Conversion<CutExport>;
+template struct COHORT_API Conversion<SnapshotRequest>;
 template struct COHORT_API Conversion<ImportRequest>;
 template struct COHORT_API Conversion<EraseRequest>;
 template struct COHORT_API Conversion<DoneReply>;

@@ -40,7 +40,8 @@ enum class MessageType : std::uint16_t {
   export_cut = 15,      // the values and slots that variables had at that moment
   announce = 16,        // variables that all workers of a job of version 1 share
   find = 17,            // where those variables are
-  write_cut = 18        // a server writes these itself (rpc/written_cut.h)
+  write_cut = 18,       // a server writes these itself (rpc/written_cut.h)
+  snapshot = 19         // a moment whose values a server keeps for pulls
 };
 struct MessageKind {
   MessageType type;
@@ -69,6 +70,7 @@ struct PullRequest {
   std::uint64_t placement = 0;  // the version of the placement by which the server was found
   // The rows that are wanted of the first variables, int64 [n] each; the others are wanted whole.
   std::vector<at::Tensor> row_ids = {};
+  std::uint64_t snapshot = 0;  // of the moment of this SnapshotRequest; 0: of now
 };
 struct PullReply {
   static constexpr MessageKind kKind{MessageType::pull, "pull reply"};
@@ -189,9 +191,17 @@ struct ImportRequest {
 };
 struct EraseRequest {
   static constexpr MessageKind kKind{MessageType::erase, "erase request"};
-  std::vector<std::uint64_t> variables;
+  std::vector<std::uint64_t> variables;  // or snapshots
   // If not empty, one for each variable, which is a table: only the rows of these keys go.
   std::vector<at::Tensor> keys = {};
+};
+// The server keeps the values that these variables and tables have now, for pulls that name the
+// snapshot, until the snapshot is erased. No push may come meanwhile. The reply is empty.
+struct SnapshotRequest {
+  static constexpr MessageKind kKind{MessageType::snapshot, "snapshot request"};
+  std::uint64_t snapshot = 0;   // its number, which no variable and no other snapshot has
+  std::uint64_t placement = 0;  // as in PullRequest
+  std::vector<std::uint64_t> variables = {};
 };
 // A variable that the workers of a job without a coordinator share. They find it by its name.
 struct SharedVariable {
@@ -217,7 +227,7 @@ struct FindReply {
   std::vector<SharedVariable> variables;  // those of the names that are known, in the same order
   bool is_ready = false;
 };
-// The reply to an import, to the erasure of variables, or to an announcement.
+// The reply to an import, to the erasure of variables, to a snapshot, or to an announcement.
 struct DoneReply {
   static constexpr MessageKind kKind{MessageType::import_state, "answer to an import"};
 };
@@ -230,6 +240,7 @@ struct ClosureCall {
   // In an epoch: the worker's step (0, 1, …), whose elements the first resource returns, whatever
   // was drawn before. Unset: the next elements.
   std::optional<std::uint64_t> epoch_step = {};
+  std::uint64_t snapshot = 0;  // as in PullRequest, for the pulls of the closure
 };
 struct RunBatch {
   static constexpr MessageKind kKind{MessageType::run, "run message"};

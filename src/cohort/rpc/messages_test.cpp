@@ -164,6 +164,16 @@ TEST(Messages, CutsComeBack) {
                             [](const Frame& frame) { message_of<CutRequest>(frame); });
 }
 
+TEST(Messages, SnapshotsComeBack) {
+  const SnapshotRequest begin{.snapshot = 300, .placement = 9, .variables = {3, 4}};
+  const SnapshotRequest back = message_of<SnapshotRequest>(to_frame(begin));
+  EXPECT_EQ(back.snapshot, 300U);
+  EXPECT_EQ(back.placement, 9U);
+  EXPECT_THAT(back.variables, ElementsAre(3, 4));
+  expect_broken_at_each_cut(to_frame(begin), message_of<SnapshotRequest>);
+  EXPECT_EQ(message_of<PullRequest>(to_frame(PullRequest{.snapshot = 300})).snapshot, 300U);
+}
+
 TEST(Messages, APullMayWantVersions) {
   EXPECT_FALSE(message_of<PullRequest>(to_frame(PullRequest{{3}})).wants_versions);
   EXPECT_TRUE(message_of<PullRequest>(to_frame(PullRequest{{3}, true})).wants_versions);
@@ -235,7 +245,7 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
                             .resources = {8, 9},
                             .inputs = {number(1), number(2)}});
   batch.closures.push_back(
-      {.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}, .epoch_step = 0});
+      {.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}, .epoch_step = 0, .snapshot = 300});
   const RunBatch back = message_of<RunBatch>(to_frame(std::move(batch)));
   EXPECT_EQ(back.low_watermark, 5U);
   ASSERT_EQ(back.closures.size(), 2U);
@@ -248,6 +258,8 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
   EXPECT_THAT(numbers(back.closures[1].inputs), ElementsAre(3));
   EXPECT_EQ(back.closures[0].epoch_step, std::nullopt);
   EXPECT_EQ(back.closures[1].epoch_step, 0U);
+  EXPECT_EQ(back.closures[0].snapshot, 0U);
+  EXPECT_EQ(back.closures[1].snapshot, 300U);
 }
 
 std::vector<FileFingerprint> sample_files() {

@@ -138,6 +138,24 @@ StoredVariable::Version StoredTable::rows(const at::Tensor& keys) {
   return version;
 }
 
+std::shared_ptr<StoredTable> StoredTable::frozen() const {
+  constexpr std::int64_t kRowsAtOnce = 1 << 16;
+  const auto [kind, first, second] = InitializerRecipe::of(initializer_);
+  const rpc::InitialValue initial{
+      .kind = kind, .first = first, .second = second, .seed = seed_, .name = name_};
+  // Never evicts.
+  auto copy = std::make_shared<StoredTable>(rpc::VariableSpec{
+      .name = name_, .spec = spec_, .initial = initial, .table = rpc::TableSpec()});
+  rpc::StateRange range{.rows = kRowsAtOnce};
+  std::int64_t end = 0;
+  for (; range.first_row == 0 || range.first_row < end; range.first_row += kRowsAtOnce) {
+    rpc::StateOfRange state = export_state(range, /*has_slots=*/false);
+    end = static_cast<std::int64_t>(state.table->rows_end);
+    copy->import_state({std::move(state)});
+  }
+  return copy;
+}
+
 void StoredTable::check_effect(const internal::Effect& effect,
                                const variable::UpdateRule* rule) const {
   COHORT_CHECK(rule != nullptr && effect.row_ids.defined() && effect.tensors.size() == 1,

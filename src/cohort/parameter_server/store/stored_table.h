@@ -44,6 +44,10 @@ class StoredTable {
   // is no key.
   StoredVariable::Version rows(const at::Tensor& keys);
 
+  // A copy of its rows and first values, without slots. Rows that are erased meanwhile may be in it
+  // or not.
+  std::shared_ptr<StoredTable> frozen() const;
+
   // An update with its memory, for one apply().
   struct Reserve {
     internal::Effect effect;

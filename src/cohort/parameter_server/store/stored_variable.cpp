@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -206,6 +207,16 @@ at::Tensor StoredVariable::take_spare() {
     return spare;
   }
   return in_huge_pages(at::empty(*spec_.sizes, at::TensorOptions(spec_.dtype)));
+}
+
+void StoredVariable::drop_spares() {
+  std::vector<at::Tensor> unused;  // freed without the lock
+  const ExportLock lock(mutex_);
+  unused.reserve(kSparesMax);
+  const auto first = std::partition(retired_.begin(), retired_.end(),
+                                    [](const at::Tensor& each) { return each.use_count() > 1; });
+  std::move(first, retired_.end(), std::back_inserter(unused));
+  retired_.erase(first, retired_.end());
 }
 
 // Keeps at most kSparesMax buffers; others are freed.

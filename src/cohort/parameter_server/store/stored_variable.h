@@ -29,7 +29,7 @@ namespace cohort::parameter_server {
 // checks it and allocates everything that it may need, but changes nothing. Then apply() cannot
 // fail.
 
-// Thread-safe.
+// Thread-safe. Many methods because requests of all kinds come here.
 class StoredVariable {
  public:
   struct Version {
@@ -53,6 +53,14 @@ class StoredVariable {
   Version snapshot() const;
   // Copies these rows. `ids`: int64 [n]. Throws invalid_argument for one that is no row.
   Version rows(const at::Tensor& ids) const;
+
+  // One that keeps this value, without slots. It has the same memory until the next update here,
+  // which writes into other memory.
+  std::shared_ptr<StoredVariable> frozen() const {
+    return std::make_shared<StoredVariable>(name_, snapshot().value);
+  }
+  // Frees the old buffers that no reader has any more.
+  void drop_spares();
 
   // The value may be shared, since it never changes; the slots are copies.
   rpc::StateOfRange export_state(const rpc::StateRange& range, bool has_slots) const;

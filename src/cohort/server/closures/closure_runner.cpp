@@ -362,7 +362,8 @@ void ClosureRunner::run_program(Item& item, const WorkerFunction& function,
   ProgramHost host(
       client_, program, program.places(tables_->placement), std::move(draws), running,
       {.id = {.incarnation = options_.coordinator_incarnation, .number = item.call.closure_id},
-       .low_watermark = item.low_watermark});
+       .low_watermark = item.low_watermark},
+      item.call.snapshot);
   const std::vector<at::Tensor> variables = host.pull();
   item.call.inputs.resize(program.program().info().inputs.size());
   try {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <utility>
 
 #include "cohort/core/error.h"
 #include "cohort/parameter_server/slices.h"
@@ -24,6 +25,7 @@ void ProgramHost::exchange(parameter_server::ParameterClient::Exchange exchange)
   const auto describe = [this](std::span<const std::uint64_t> ids, bool is_push) {
     return (is_push ? "push to " : "pull of ") + program_.names_of(ids);
   };
+  exchange.snapshot = snapshot_;
   client_.exchange(std::move(exchange), running_->traffic, describe);
 }
 
@@ -112,14 +114,17 @@ std::vector<at::Tensor> ProgramHost::next_segment(std::span<const std::int64_t> 
   return values;
 }
 
+// The value of now, since that of a snapshot stays as it is.
 void ProgramHost::wait_until_positive(std::int64_t variable) {
   const std::array variables{variable};
+  const std::uint64_t snapshot = std::exchange(snapshot_, 0);
   at::Tensor value = next_segment(variables).front();
   while (!value.gt(0).item<bool>()) {
     running_->wait(kPollPause);
     running_->check_cancelled();
     value = read({}, variables).variables.front();
   }
+  snapshot_ = snapshot;
 }
 
 void ProgramHost::push() {

@@ -21,17 +21,19 @@ namespace cohort::server {
 // Used only from the thread that runs the program.
 class ProgramHost final : public internal::EffectHandler {
  public:
-  // `pushes`: what all pushes of the closure have.
+  // `pushes`: what all pushes of the closure have; `snapshot`: what its pulls have.
   ProgramHost(const parameter_server::ParameterClient& client, const WorkerProgram& program,
               std::shared_ptr<const WorkerProgram::Places> places, std::vector<Fields> draws,
-              std::shared_ptr<RunningClosure> running, const rpc::PushRequest& pushes)
+              std::shared_ptr<RunningClosure> running, const rpc::PushRequest& pushes,
+              std::uint64_t snapshot)
       : client_(client),
         program_(program),
         places_(std::move(places)),
         draws_(std::move(draws)),
         running_(std::move(running)),
         id_(pushes.id),
-        low_watermark_(pushes.low_watermark) {}
+        low_watermark_(pushes.low_watermark),
+        snapshot_(snapshot) {}
 
   // The program's variables, with the values of those that it reads at its start.
   std::vector<at::Tensor> pull();
@@ -63,6 +65,7 @@ class ProgramHost final : public internal::EffectHandler {
   const std::shared_ptr<RunningClosure> running_;
   rpc::PushId id_;  // of the segment's pushes
   const std::uint64_t low_watermark_;
+  std::uint64_t snapshot_;
   parameter_server::PushBatch pushes_;
   std::vector<std::uint64_t> versions_;
 };

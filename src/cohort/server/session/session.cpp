@@ -217,6 +217,9 @@ void Session::handle(rpc::Frame frame, const std::shared_ptr<rpc::Channel>& chan
     case rpc::MessageType::import_state:
       store_.import_state(rpc::message_of<rpc::ImportRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));
+    case rpc::MessageType::snapshot:
+      store_.take_snapshot(rpc::message_of<rpc::SnapshotRequest>(std::move(frame)));
+      return respond(rpc::to_frame(rpc::DoneReply()));
     case rpc::MessageType::erase:
       store_.erase(rpc::message_of<rpc::EraseRequest>(std::move(frame)));
       return respond(rpc::to_frame(rpc::DoneReply()));
