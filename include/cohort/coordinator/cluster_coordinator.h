@@ -369,7 +369,7 @@ class COHORT_API ClusterCoordinator {
     return begin_epoch_nests(step, per_worker(dataset), nests_of(std::forward<A>(arguments)...));
   }
   Epoch begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
-                          std::vector<Nest> arguments);
+                          std::vector<Nest> arguments, const EpochOptions& options = {});
 
   // Whether both handles are of the same coordinator.
   bool operator==(const ClusterCoordinator& other) const { return runtime_ == other.runtime_; }

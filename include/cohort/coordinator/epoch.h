@@ -34,9 +34,10 @@ struct EpochStep {
   // of a batch; 1 for a scalar. If the step drew several elements, their sum.
   std::uint64_t examples = 0;
   // The return value of the step. If a worker was lost after the step had sent its updates, the
-  // step runs again: the result is then computed from later values of the variables, but the
-  // updates count once. A number in it has the value of the trace, so a step that returns x.size(0)
-  // as a number is refused (invalid_argument) if the last batch is short. Return a tensor:
+  // step runs again: the result is then computed from later values of the variables (except with
+  // EpochOptions::reads_snapshot), but the updates count once. A number in it has the value of the
+  // trace, so a step that returns x.size(0) as a number is refused (invalid_argument) if the last
+  // batch is short. Return a tensor:
   //
   //   Function with_rows([](Iterator& it) {
   //     const at::Tensor x = it.next<at::Tensor>();
@@ -47,9 +48,25 @@ struct EpochStep {
 };
 
 struct EpochOptions {
-  // Called on the caller's thread for each step, in the order in which the steps end (keras's
-  // on_train_batch_end). It may call the coordinator. If it throws, the epoch ends with that error.
+  // run_epoch() calls it on the caller's thread for each step, in the order in which the steps end
+  // (keras's on_train_batch_end). It may call the coordinator. If it throws, the epoch ends with
+  // that error.
   std::function<void(const EpochStep& step)> on_step = {};
+  // All steps read the values that variables and tables have at one moment when the epoch begins,
+  // whatever closures update later, and however often a step runs. The moment is when the closures
+  // that run then have ended; those that wait begin after it. So call join() before, if all that
+  // were scheduled shall count. While the epoch begins, no other thread may change variables
+  // outside of closures.
+  //
+  // It costs memory of the servers, at most that of the values which the steps read: the first
+  // update of a variable during the epoch keeps its old value, whole, also if it changes some rows;
+  // the rows of tables are copied at the beginning, without their slots, while closures wait.
+  //
+  // A step may not read a variable that it updates, such as the sums of a metric; and it reads the
+  // same variables for elements of all shapes. Otherwise the epoch throws failed_precondition. It
+  // throws unavailable if a server is started again, and unimplemented with
+  // CoordinatorOptions::run_eagerly. Variable::wait_until_positive() waits for the value of now.
+  bool reads_snapshot = false;
 };
 
 // A value type.

@@ -194,7 +194,7 @@ EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,
                                                 const PerWorkerDataset& dataset,
                                                 std::vector<Nest> arguments,
                                                 const EpochOptions& options) {
-  Epoch epoch = begin_epoch_nests(step, dataset, std::move(arguments));
+  Epoch epoch = begin_epoch_nests(step, dataset, std::move(arguments), options);
   while (const std::optional<EpochStep> done = epoch.try_next()) {
     if (options.on_step) options.on_step(*done);
   }
@@ -202,9 +202,10 @@ EpochResult ClusterCoordinator::run_epoch_nests(const Function& step,
 }
 
 Epoch ClusterCoordinator::begin_epoch_nests(const Function& step, const PerWorkerDataset& dataset,
-                                            std::vector<Nest> arguments) {
+                                            std::vector<Nest> arguments,
+                                            const EpochOptions& options) {
   return {runtime_->shared_from_this(),
-          runtime_->begin_epoch(step, dataset.datasets(), std::move(arguments))};
+          runtime_->begin_epoch(step, dataset.datasets(), std::move(arguments), options)};
 }
 
 CoordinatorStatistics ClusterCoordinator::statistics() const { return runtime_->statistics(); }

@@ -48,7 +48,7 @@ ServerCut::ServerCut(const ParameterServerStrategy& strategy, std::vector<Variab
       stored_(stored_of(variables_)),
       cut_(draw_number()) {
   if (std::shared_ptr<Runtime> runtime = runtime_of(strategy)) {
-    runtime->pause();
+    runtime->pause("save");
     paused_ = std::move(runtime);
   }
   if (stored_.empty()) return;

@@ -5,6 +5,7 @@
 #include <ATen/ops/detach.h>
 
 #include <algorithm>
+#include <numeric>
 #include <utility>
 
 #include "cohort/cluster/resolver_answers.h"
@@ -144,6 +145,24 @@ void ParameterServerHome::drop_unused() {
   }
   if (forget) forget();
   unused_.collect();
+}
+
+std::uint64_t ParameterServerHome::new_number() {
+  const Lock lock(creation_);
+  return ++last_id_;
+}
+
+void ParameterServerHome::take_snapshot(std::uint64_t number, std::span<const Variable> variables) {
+  std::vector<rpc::MemberId> servers(connection_->num_ps());
+  std::iota(servers.begin(), servers.end(), rpc::MemberId{0});
+  RemoteHome::take_snapshot(number, variables, servers);
+}
+
+void ParameterServerHome::drop_snapshot(std::uint64_t number) {
+  std::vector<rpc::Slice> everywhere;
+  for (std::uint32_t ps = 0; ps < connection_->num_ps(); ++ps)
+    everywhere.push_back({.variable = number, .server = ps});
+  unused_.drop(everywhere);
 }
 
 std::vector<std::uint32_t> ParameterServerHome::servers_of(const Variable& variable) const {

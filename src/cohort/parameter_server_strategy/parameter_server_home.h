@@ -88,6 +88,13 @@ class COHORT_API ParameterServerHome final
   // The same for one variable, whose initial value the server computes.
   Variable create(std::string name, const TensorSpec& spec, const Initializer& initializer,
                   bool is_trainable, std::optional<std::uint32_t> ps = {});
+  // One that no variable and no snapshot has.
+  std::uint64_t new_number();
+  // The same on all servers, also on those that have none of these variables, so that each knows
+  // the snapshot. After it, drop_snapshot().
+  void take_snapshot(std::uint64_t number, std::span<const Variable> variables);
+  // Does not wait for the servers.
+  void drop_snapshot(std::uint64_t number);
   // A table with a slice on each server.
   Variable create_table(std::string name, const EmbeddingTableOptions& options);
   // The servers of a variable's shards. Throws failed_precondition if it belongs to another

@@ -49,7 +49,7 @@ class UnusedVariables {
   // Waits, for a second at most, until this name is free if its variable has no handle any more: a
   // message, or another thread, may refer to the stand-in for a moment.
   void await_free(std::string_view name);
-  // The servers shall drop what they have of these slices.
+  // The servers shall drop what they have of these slices, or the snapshots of these numbers.
   void drop(const std::vector<rpc::Slice>& slices);
 
  private:

@@ -12,6 +12,7 @@
 #include "cohort/coordinator/datasets/iterator_handle.h"
 #include "cohort/coordinator/epoch.h"
 #include "cohort/coordinator/epochs/epoch_progress.h"
+#include "cohort/coordinator/server_snapshot.h"
 #include "cohort/core/error.h"
 #include "cohort/function/function.h"
 
@@ -31,6 +32,8 @@ struct EpochRun {
   const std::shared_ptr<WorkerFiles> files;  // shared with the iterator
   const std::uint64_t pass = 0;              // its number
   const std::uint64_t seed = 0;              // of the dataset's random numbers
+  // The values that steps read; nullptr: those of now.
+  const std::shared_ptr<const ServerSnapshot> snapshot;
   internal::EpochProgress progress;
   std::deque<EpochStep> finished = {};  // steps that next() has not returned yet
   std::optional<Error> error = {};      // of the first step that failed

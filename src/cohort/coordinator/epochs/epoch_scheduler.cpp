@@ -58,7 +58,8 @@ void check_epoch(const Function& fn, const WorkerDatasets& datasets, std::size_t
 
 std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const IteratorHandle& iterator,
                                                 const Pass& pass,
-                                                const std::vector<Nest>& arguments) {
+                                                const std::vector<Nest>& arguments,
+                                                std::shared_ptr<const ServerSnapshot> snapshot) {
   const WorkerDatasets& datasets = iterator.datasets();
   const std::uint32_t workers = context_.connection.num_workers();
   auto epoch =
@@ -68,6 +69,7 @@ std::shared_ptr<EpochRun> EpochScheduler::begin(const Function& fn, const Iterat
                                           .files = iterator.files(),
                                           .pass = pass.number,
                                           .seed = iterator.seed(context_.connection.options().seed),
+                                          .snapshot = std::move(snapshot),
                                           .progress = internal::EpochProgress(workers)});
   for (std::uint32_t worker = 0; worker < workers; ++worker) {
     const std::int64_t elements = datasets.cardinality_of(worker);

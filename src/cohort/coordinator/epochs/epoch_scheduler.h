@@ -32,8 +32,10 @@ class EpochScheduler {
         callers_(callers) {}
 
   // `arguments` were checked, and start with `iterator`, which makes `pass`; tensors are copied.
+  // `snapshot`: what the steps read, or nullptr for the values of now.
   std::shared_ptr<EpochRun> begin(const Function& fn, const IteratorHandle& iterator,
-                                  const Pass& pass, const std::vector<Nest>& arguments);
+                                  const Pass& pass, const std::vector<Nest>& arguments,
+                                  std::shared_ptr<const ServerSnapshot> snapshot);
   // Schedules steps, waits until one has ended, and returns it; nullopt at the end of the epoch.
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
   // Returns a step that has ended, or nullopt at the end of the epoch, or throws its error. Does

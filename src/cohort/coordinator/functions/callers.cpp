@@ -107,14 +107,14 @@ bool Callers::done() {
   });
 }
 
-void Callers::pause() {
+void Callers::pause(std::string_view call) {
   {
     const RuntimeLock lock(context_);
     scheduler_.pause();
     scheduler_.count_fetchers(1);  // each end of a closure wakes this caller
   }
   try {
-    settle({.call = "save"}, [&](Actions&) COHORT_REQUIRES(runtime_lock) {
+    settle({.call = call}, [&](Actions&) COHORT_REQUIRES(runtime_lock) {
       const bool are_any = scheduler_.queue().running() > 0;
       return Verdict{are_any ? Verdict::Kind::wait : Verdict::Kind::proceed, std::nullopt};
     });

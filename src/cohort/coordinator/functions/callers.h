@@ -49,8 +49,8 @@ class Callers {
   bool join(std::optional<Duration> timeout);
   bool done();
   // No closure begins from now on, until as many calls of resume(). Waits until those that run have
-  // ended. Throws as join() if they do not, and then closures go on.
-  void pause();
+  // ended. Throws as join() if they do not, naming the call, and then closures go on.
+  void pause(std::string_view call);
   void resume();
   // Waits until the closure of `state` has ended.
   void wait_for(const RemoteState& state, Deadline deadline);

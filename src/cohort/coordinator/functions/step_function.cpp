@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include "cohort/coordinator/functions/table_traffic.h"
@@ -75,7 +74,20 @@ void StepFunction::adopt(const function::ProgramInfo& info) {
       has_warned_of_tables_ ||
       warn_of_moved_tables(name(), traced_.programs().back(), info, strategy_.home()->variables());
   const Lock lock(mutex_);
+  for (std::size_t i = 0; i < info.variables.size(); ++i)
+    if (info.variables[i].is_updated) updated_.insert(program.variables[i].id);
   programs_.push_back(std::move(program));
+}
+
+std::vector<Variable> StepFunction::only_read() const {
+  std::vector<Variable> all;
+  const Lock lock(mutex_);
+  std::unordered_set<std::uint64_t> seen = updated_;
+  for (const Program& program : programs_) {
+    for (std::size_t i = 0; i < program.variables.size(); ++i)
+      if (seen.insert(program.variables[i].id).second) all.push_back(program.handles[i]);
+  }
+  return all;
 }
 
 void StepFunction::drop_last_program() {

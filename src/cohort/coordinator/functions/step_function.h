@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "cohort/coordinator/functions/kept_arguments.h"
@@ -45,6 +46,8 @@ class StepFunction {
   // Sends what body() has returned to a worker, which first hears where its variables are.
   void send(const rpc::FunctionBody& body, rpc::ControlClient& worker) const;
   std::size_t program_count() const;
+  // The variables of its programs that none of them updates.
+  std::vector<Variable> only_read() const;
   // The values for one call of what the traces have captured so far. Counts the call's updates.
   std::vector<at::Tensor> captured(CountedUpdates& counted) const;
   // Whether a call's hyperparameters depend on the number of earlier updates.
@@ -77,6 +80,7 @@ class StepFunction {
   bool has_warned_of_tables_ = false;  // only for the thread that traces
   mutable Mutex mutex_;
   std::vector<Program> programs_ COHORT_GUARDED_BY(mutex_);
+  std::unordered_set<std::uint64_t> updated_ COHORT_GUARDED_BY(mutex_);  // variables
   mutable internal::ArgumentTensors small_arguments_ COHORT_GUARDED_BY(mutex_);
 };
 

@@ -83,7 +83,10 @@ rpc::ClosureCall ClosureSender::call_of(ClosureId closure, PendingClosure& pendi
   call.inputs.insert(call.inputs.end(), pending.captured.begin(), pending.captured.end());
   for (const Nest& resource : pending.resources)
     call.resources.push_back(static_cast<const IteratorHandle&>(*resource.handle()).id());
-  if (pending.in_epoch.run) call.epoch_step = pending.in_epoch.step;
+  if (const EpochRun* const epoch = pending.in_epoch.run.get()) {
+    call.epoch_step = pending.in_epoch.step;
+    if (epoch->snapshot != nullptr) call.snapshot = epoch->snapshot->number();
+  }
   return call;
 }
 

@@ -166,7 +166,8 @@ std::shared_ptr<IteratorHandle> Runtime::create_iterator(std::shared_ptr<WorkerD
 
 std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
                                                const std::shared_ptr<WorkerDatasets>& datasets,
-                                               std::vector<Nest> arguments) {
+                                               std::vector<Nest> arguments,
+                                               const EpochOptions& options) {
   check_outside_step("run_epoch");
   context_->check_running("run_epoch");
   check_epoch(fn, *datasets, arguments.size());
@@ -176,11 +177,25 @@ std::shared_ptr<EpochRun> Runtime::begin_epoch(const Function& fn,
     const auto iterator = create_iterator(datasets, {.pass = pass});
     arguments.insert(arguments.begin(), Nest(std::shared_ptr<Handle>(iterator)));
     prepare_arguments(*this, *context_->home, fn, arguments);
-    return epochs_.begin(fn, *iterator, pass, arguments);
+    return epochs_.begin(fn, *iterator, pass, arguments,
+                         options.reads_snapshot ? snapshot_for(fn, arguments) : nullptr);
   } catch (...) {
     datasets->passes().give_back(pass);
     throw;
   }
+}
+
+// Traces the step first, to know what it reads.
+std::shared_ptr<const ServerSnapshot> Runtime::snapshot_for(const Function& fn,
+                                                            std::span<const Nest> arguments) {
+  COHORT_CHECK(!this->options().run_eagerly, ErrorCode::unimplemented,
+               "[coordinator.run_epoch] expected steps that workers run, got run_eagerly, with "
+               "which steps read the values of now (step '",
+               fn.name(),
+               "'); leave out reads_snapshot, and train nothing meanwhile, or switch run_eagerly "
+               "off");
+  return std::make_shared<const ServerSnapshot>(*this,
+                                                functions_.step_for(fn, arguments)->only_read());
 }
 
 std::shared_ptr<void> Runtime::hold_epochs() {

@@ -10,6 +10,7 @@
 #include <set>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cohort/coordinator/cluster_coordinator.h"
@@ -54,7 +55,7 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   // See Callers.
   bool join(std::optional<Duration> timeout);
   bool done();
-  void pause() { callers_.pause(); }
+  void pause(std::string_view call) { callers_.pause(call); }
   void resume() { callers_.resume(); }
   void wait_for(const RemoteState& state, Deadline deadline) { callers_.wait_for(state, deadline); }
   std::shared_ptr<IteratorHandle> create_iterator(std::shared_ptr<WorkerDatasets> datasets,
@@ -66,7 +67,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
   // See Epoch.
   std::shared_ptr<EpochRun> begin_epoch(const Function& fn,
                                         const std::shared_ptr<WorkerDatasets>& datasets,
-                                        std::vector<Nest> arguments);
+                                        std::vector<Nest> arguments,
+                                        const EpochOptions& options = {});
   std::optional<EpochStep> next_step(const std::shared_ptr<EpochRun>& epoch);
   // next_step() throws `why` from now on; nullopt if nobody will call it.
   void give_up(EpochRun& epoch, const std::optional<Error>& why = std::nullopt) noexcept {
@@ -99,6 +101,8 @@ class Runtime final : public std::enable_shared_from_this<Runtime>, private Work
       COHORT_REQUIRES(runtime_lock);
   void flush() override { scheduler_.flush(); }
 
+  std::shared_ptr<const ServerSnapshot> snapshot_for(const Function& fn,
+                                                     std::span<const Nest> arguments);
   void check_schedule(const Function& fn, std::span<const std::vector<Nest>> calls,
                       const ScheduleOptions& how) const;
   PendingClosure new_closure(const Function& fn, std::vector<Nest>& arguments,
