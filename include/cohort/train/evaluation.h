@@ -31,6 +31,9 @@
 #include "cohort/strategy/strategy.h"
 #include "cohort/strategy/strategy_function.h"
 
+namespace cohort {
+struct EvaluationOptions;
+}
 namespace cohort::internal {
 
 class EvalModeScope;  // strategy/eval_mode.h
@@ -68,6 +71,14 @@ class EvaluationStep {
 COHORT_API std::uint64_t for_each_step(const DistributedDataset& data, const char* file, int line,
                                        const std::function<void(const DistributedElement&)>& body);
 
+// Throws invalid_argument for an option that needs a coordinator.
+COHORT_API void check_synchronous(const EvaluationOptions& options);
+
+// A pass on a coordinator. `reset` is called when no step of an earlier pass runs any more.
+COHORT_API std::uint64_t run_pass(ClusterCoordinator& coordinator, const Function& step,
+                                  const PerWorkerDataset& data, bool reads_snapshot,
+                                  const std::function<void()>& reset);
+
 }  // namespace cohort::internal
 
 namespace cohort {
@@ -78,6 +89,9 @@ struct EvaluationOptions {
   // Synchronous strategies: run the step as Strategy::function() does, which is faster, and takes
   // a trace for each shape.
   bool is_traced = false;
+  // With a coordinator: the pass reads the values that variables have at one moment when it begins,
+  // while others train. See EpochOptions::reads_snapshot, which also says what it costs.
+  bool reads_snapshot = false;
 };
 
 // A step with its data. A value type; what the step captures by reference, the strategy and the
@@ -94,16 +108,20 @@ class COHORT_API Evaluation {
   Evaluation(Strategy& strategy, F step, DistributedDataset data, EvaluationOptions options = {},
              const char* file = __builtin_FILE(), int line = __builtin_LINE())
       : metrics_(std::move(options.metrics)) {
+    internal::check_synchronous(options);
     auto checked = internal::EvaluationStep(std::function(std::move(step)));
     if (options.is_traced) {
       using Traced = StrategyFunction<decltype(checked)>;
       auto traced = std::make_shared<Traced>(strategy.function(std::move(checked), {}, file, line));
-      pass_ = [traced, data = std::move(data), file, line] {
+      pass_ = [traced, data = std::move(data), file, line](const Reset& reset) {
+        reset();
         return internal::for_each_step(
             data, file, line, [&](const DistributedElement& element) { (*traced)(element); });
       };
     } else {
-      pass_ = [&strategy, checked = std::move(checked), data = std::move(data), file, line] {
+      pass_ = [&strategy, checked = std::move(checked), data = std::move(data), file,
+               line](const Reset& reset) {
+        reset();
         return internal::for_each_step(data, file, line, [&](const DistributedElement& element) {
           strategy.run(checked, element);
         });
@@ -121,23 +139,30 @@ class COHORT_API Evaluation {
       : metrics_(std::move(options.metrics)) {
     const Function checked(internal::EvaluationStep(std::function(std::move(step))), {}, file,
                            line);
-    pass_ = [&coordinator, checked, data = std::move(data)] {
-      coordinator.join();
-      return coordinator.run_epoch(checked, data).steps;
+    pass_ = [&coordinator, checked, data = std::move(data),
+             reads_snapshot = options.reads_snapshot](const Reset& reset) {
+      if constexpr (std::same_as<D, Dataset>) {
+        return internal::run_pass(coordinator, checked, coordinator.distribute_dataset(data),
+                                  reads_snapshot, reset);
+      } else {
+        return internal::run_pass(coordinator, checked, data, reads_snapshot, reset);
+      }
     };
   }
 
   // Resets the metrics, runs the step over all rows, and returns the number of steps. Where several
   // workers train together, all make this call. On parameter servers it first waits for all
-  // scheduled closures, so that no update is missing; do not schedule training meanwhile.
+  // scheduled closures, so that no update is missing; do not schedule training meanwhile. With
+  // EvaluationOptions::reads_snapshot it waits only for those that run, and you may.
   //
   // Throws what Strategy::run() and DistributedIterator throw, or ClusterCoordinator::join() and
   // run_epoch(). The metrics then have a part of the rows.
   std::uint64_t run() const;
 
  private:
+  using Reset = std::function<void()>;
   std::vector<metrics::Metric> metrics_;
-  std::function<std::uint64_t()> pass_;
+  std::function<std::uint64_t(const Reset& reset)> pass_;
 };
 
 }  // namespace cohort
