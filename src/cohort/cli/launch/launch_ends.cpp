@@ -83,7 +83,7 @@ void LaunchLoop::worker_ended(Task& task, const ProcessExit& exit) {
     say(id.to_string() + how(exit) + because_of(task) + plan_restart(task));
   } else {
     const bool waits = is_cause_running(task);
-    say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(exit) +
+    say(id.to_string() + how(exit) + because_of(task) + why_the_job_fails(task) +
         (waits ? "; waiting for the exit code of " + task.error_origin : "; ending all"));
     if (!waits) return end_all(exit.shell_code(), SIGTERM);
     if (!failing_) failing_ = {id, exit.shell_code(), steady_clock::now() + kCauseTime};
@@ -105,11 +105,12 @@ std::string LaunchLoop::because_of(const Task& task) {
          task.error_origin;
 }
 
-std::string LaunchLoop::why_the_job_fails(const ProcessExit& exit) const {
-  if (is_bad_configuration(exit)) return "; its lines say why, and another start would not help";
+std::string LaunchLoop::why_the_job_fails(const Task& task) const {
+  if (is_bad_configuration(task.report.last_exit))
+    return "; its lines say why, and another start would not help";
   if (finished_) return ", and " + finished_->to_string() + " has finished";
-  if (options_.restarts == 0) return " (--restart N would start it again)";
-  return "; it has no restart left (--restart " + std::to_string(options_.restarts) + ")";
+  if (restart_limit(task) == 0) return " (--restart N would start it again)";
+  return "; it has no restart left (" + restart_option(task) + ")";
 }
 
 // All workers finish together, so one that would start now would find nobody to train with.
@@ -185,10 +186,20 @@ void LaunchLoop::port_was_lost(const Task& task) {
   end_all(lost_port_ ? 0 : kTryAgain, lost_port_ ? SIGKILL : SIGTERM);
 }
 
-bool LaunchLoop::can_restart(const Task& task) const {
+int LaunchLoop::restart_limit(const Task& task) const {
   const auto own = options_.restarts_of.find(task.report.task.job);
-  const int limit = own == options_.restarts_of.end() ? options_.restarts : own->second;
-  return task.restarts < limit && !finished_;
+  return own == options_.restarts_of.end() ? options_.restarts : own->second;
+}
+
+// As the user has written it.
+std::string LaunchLoop::restart_option(const Task& task) const {
+  const std::string& role = task.report.task.job;
+  return (options_.restarts_of.contains(role) ? "--restart-of " + role + "=" : "--restart ") +
+         std::to_string(restart_limit(task));
+}
+
+bool LaunchLoop::can_restart(const Task& task) const {
+  return task.restarts < restart_limit(task) && !finished_;
 }
 
 std::string LaunchLoop::plan_restart(Task& task) {
@@ -196,18 +207,22 @@ std::string LaunchLoop::plan_restart(Task& task) {
   ++task.restarts;
   task.restart_time = steady_clock::now() + options_.restart_delay;
   return "; it starts again soon (restart " + std::to_string(task.restarts) + " of " +
-         std::to_string(options_.restarts) + ")";
+         std::to_string(restart_limit(task)) + ")";
 }
 
 // The text that says that the task is not started again, the consequence, and the remedy.
 std::string LaunchLoop::stays_away(const Task& task) const {
-  const std::string means = !cluster_.has_chief() ? ", and the others may go on without it"
+  const std::string means = is_v1_server(task)      ? ", and nobody can train without its variables"
+                            : !cluster_.has_chief() ? ", and the others may go on without it"
                             : task.report.task.job == "worker" ? ", and an epoch waits for it"
                                                                : ", and its variables are lost";
-  if (options_.restarts == 0)
+  if (restart_limit(task) == 0)
     return "; it stays away" + means + " (--restart N would start it again)";
-  return "; it has no restart left (--restart " + std::to_string(options_.restarts) +
-         ") and stays away" + means;
+  return "; it has no restart left (" + restart_option(task) + ") and stays away" + means;
+}
+
+bool LaunchLoop::is_v1_server(const Task& task) const {
+  return options_.is_v1 && task.report.task.job == "ps";
 }
 
 // Tasks of version 1 that run the program do not need each other to end: one that starts again goes
@@ -215,16 +230,34 @@ std::string LaunchLoop::stays_away(const Task& task) const {
 void LaunchLoop::v1_task_ended(Task& task, const ProcessExit& exit) {
   const TaskId& id = task.report.task;
   if (is_ending()) return end_v1_servers_if_done();
-  if (id.job == "ps") return server_ended(task, exit);
+  if (is_v1_server(task)) return v1_server_ended(task, exit);
   if (task.is_killed && exit.signal == SIGKILL) {
     plan_restart(task);
   } else if (exit.shell_code() != 0) {
     const bool starts_again = can_restart(task) && !is_bad_configuration(exit);
     say(id.to_string() + how(exit) + because_of(task) +
-        (starts_again ? plan_restart(task) : why_the_job_fails(exit) + "; ending all"));
+        (starts_again ? plan_restart(task) : why_the_job_fails(task) + "; ending all"));
     if (!starts_again) return end_all(exit.shell_code(), SIGTERM);
   }
   end_v1_servers_if_done();
+}
+
+// Tasks that train would wait for a server that stays away until their deadline. They miss one that
+// has ended with 0, too, because of a signal to it alone.
+void LaunchLoop::v1_server_ended(Task& task, const ProcessExit& exit) {
+  const bool is_needed = std::any_of(tasks_.begin(), tasks_.end(), [](const auto& one) {
+    const std::string& job = one->report.task.job;
+    return job != "ps" && job != "evaluator" && (one->process || one->restart_time);
+  });
+  if (is_bad_configuration(exit) || (exit.shell_code() != 0 && cluster_.is_taken(task.report.task)))
+    return server_ended(task, exit);
+  const bool is_planned = task.is_killed && exit.signal == SIGKILL;  // the log has told its fate
+  const bool starts_again = can_restart(task);
+  const std::string fate = plan_restart(task);
+  if (!is_planned) say(task.report.task.to_string() + how(exit) + " while the program runs" + fate);
+  if (starts_again || !is_needed) return;
+  say("ending all");
+  end_all(exit.shell_code() == 0 ? kTryAgain : exit.shell_code(), SIGTERM);
 }
 
 void LaunchLoop::end_v1_servers_if_done() {

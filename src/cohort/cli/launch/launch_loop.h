@@ -49,6 +49,8 @@ class LaunchLoop {
   void worker_ended(Task& task, const ProcessExit& exit);
   void worker_finished(const TaskId& id);
   void v1_task_ended(Task& task, const ProcessExit& exit);
+  void v1_server_ended(Task& task, const ProcessExit& exit);
+  bool is_v1_server(const Task& task) const;
   // Ends the servers when nothing else runs or is to start again.
   void end_v1_servers_if_done();
   void stop_v1(int exit_code);
@@ -57,12 +59,14 @@ class LaunchLoop {
   static std::string because_of(const Task& task);
   // Whether the worker runs whose error has ended this one.
   bool is_cause_running(const Task& task) const;
-  std::string why_the_job_fails(const ProcessExit& exit) const;
+  std::string why_the_job_fails(const Task& task) const;
   void port_was_lost(const Task& task);
   // Plans the next start of a server that ended, if it has a restart left. Returns the text about
   // it for the log.
   std::string plan_restart(Task& task);
   bool can_restart(const Task& task) const;
+  int restart_limit(const Task& task) const;
+  std::string restart_option(const Task& task) const;
   std::string stays_away(const Task& task) const;
   // Records the errno of a line that could not be written; 0 is no error.
   void note_output_error(int error);

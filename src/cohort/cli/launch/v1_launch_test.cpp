@@ -102,6 +102,49 @@ TEST_F(V1LaunchTest, AServerThatIsKilledStartsAgain) {
   EXPECT_EQ(result.exit_code, 0) << folder_.read("err");
 }
 
+// The others waited for it until their deadline, and the log said that they may go on without it.
+TEST_F(V1LaunchTest, AServerThatStaysAwayEndsTheJob) {
+  options_.server_command.back() = std::string(kTaskPrelude) + "await trains; exit 3";
+  const LaunchResult result = run("mark trains; trap 'exit 0' TERM; await never");
+  EXPECT_EQ(result.exit_code, 3) << folder_.read("err");
+  EXPECT_THAT(folder_.read("err"),
+              HasSubstr("nobody can train without its variables (--restart N"));
+}
+
+TEST_F(V1LaunchTest, AServerThatWasEndedAloneStartsAgain) {
+  options_.restarts_of = {{"ps", 1}};
+  options_.server_command.back() =
+      std::string(kTaskPrelude) +
+      "trap 'exit 0' TERM; [ -e $dir/once ] && mark twice; mark once; await trains; "
+      "[ -e $dir/twice ] || exit 0\n"
+      "while :; do sleep 0.01; done";
+  const LaunchResult result = run("mark trains; await twice");
+  EXPECT_EQ(result.exit_code, 0) << folder_.read("err");
+  EXPECT_THAT(folder_.read("err"), HasSubstr("(restart 1 of 1)"));
+}
+
+// A process that the launch has not noticed to have ended can still get signals.
+TEST_F(V1LaunchTest, AnEvaluatorNeedsNoServer) {
+  options_.server_command.back() = std::string(kTaskPrelude) + "await trained; exit 3";
+  const LaunchResult result =
+      run("if [ $type != evaluator ]; then echo $$ >$dir/$type$index; exit 0; fi\n"
+          "for task in chief0 worker0 worker1; do\n"
+          "  until [ -s $dir/$task ]; do sleep 0.01; done\n"
+          "  while kill -0 $(cat $dir/$task) 2>/dev/null; do sleep 0.01; done\n"
+          "done\n"
+          "mark trained; until grep -q 'ps:0 ended' $dir/err; do sleep 0.01; done");
+  EXPECT_EQ(result.exit_code, 0) << folder_.read("err");
+}
+
+TEST_F(V1LaunchTest, TheNumberOfRestartsIsThatOfTheRole) {
+  options_.restarts_of = {{"worker", 2}};
+  const LaunchResult result =
+      run("if [ $type$index = worker1 ]; then exit 3; fi; trap 'exit 0' TERM; await never");
+  EXPECT_EQ(result.exit_code, 3) << folder_.read("err");
+  EXPECT_THAT(folder_.read("err"), HasSubstr("(restart 2 of 2)"));
+  EXPECT_THAT(folder_.read("err"), HasSubstr("no restart left (--restart-of worker=2)"));
+}
+
 TEST_F(V1LaunchTest, MistakesAreNamed) {
   const auto refused = [](const std::string& words) {
     return testing::throws_error(ErrorCode::invalid_argument, words);
