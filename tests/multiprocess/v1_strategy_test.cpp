@@ -8,12 +8,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <future>
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <vector>
 
+#include "cohort/checkpoint/checkpoint.h"
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/server/server.h"
@@ -21,7 +24,10 @@
 #include "cohort/strategy/strategy_function.h"
 #include "cohort/testing/cluster/test_cluster.h"
 #include "cohort/testing/faulty_proxy.h"
+#include "cohort/testing/launcher_environment.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
+#include "cohort/testing/warnings.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -113,6 +119,49 @@ TEST_F(V1Cluster, AnotherShapeUnderTheSameNameIsNamed) {
   EXPECT_THAT(
       [&] { other->variable("v", floats({1})); },
       throws_error(ErrorCode::failed_precondition, "expected chief:0 to make variable 'v'"));
+}
+
+TEST_F(V1Cluster, AChiefOfAnotherProgramDoesNotGoOnWithItsVariables) {
+  {
+    const auto strategy = chief();
+    strategy->variable("w", floats({1, 2}));
+    strategy->let_others_train();
+  }
+  const auto strategy = chief();
+  EXPECT_THAT([&] { strategy->variable("w", floats({1})); },
+              throws_error(ErrorCode::invalid_argument, "StrategyOptions::begins_new_job"));
+}
+
+// A job that another version of the chief's program has begun, while this worker trained.
+TEST_F(V1Cluster, AWorkerOfAnotherProgramThanTheNextChiefIsNamed) {
+  const auto use_next_job = [&](const std::function<void(V1&)>& make_others) {
+    auto before = chief();
+    const Variable a = before->variable("a", floats({1}));
+    const Variable b = before->variable("b", floats({2}));
+    before->let_others_train();
+    const auto other = worker();
+    const Variable here = other->variable("a", floats({1}));
+    const Variable there = other->variable("b", floats({2}));
+    before.reset();
+    const auto next = chief({.begins_new_job = true});
+    next->variable("a", floats({1}));
+    make_others(*next);
+    next->let_others_train();
+    here.read();
+  };
+  EXPECT_THAT([&] { use_next_job([](V1&) {}); },
+              throws_error(ErrorCode::failed_precondition,
+                           "expected the 2 variables of worker:0 in the job of chief:0, got 1"));
+  EXPECT_THAT([&] { use_next_job([](V1& next) {
+                      next.variable("b", floats({1, 2}));
+                    }); },
+              throws_error(ErrorCode::invalid_argument, "run the same program in every task"));
+}
+
+TEST(V1Configuration, AMissingClusterIsNamed) {
+  const testing::LauncherEnvironment none;
+  EXPECT_THAT([] { V1{}; }, throws_error(ErrorCode::invalid_argument,
+                                         "expected a cluster in TF_CONFIG, got none; set"));
 }
 
 TEST_F(V1Cluster, AChiefThatStartsAgainGoesOnUnlessItBeginsANewJob) {
@@ -420,6 +469,108 @@ TEST_F(V1Cluster, TheLossOfAServerTakesAllBackToWhatWasSaved) {
   EXPECT_EQ(number(a), 100);
   EXPECT_EQ(number(b), 200);
   EXPECT_EQ(restores, 1);
+}
+
+// A chief that had joined the job kept the initial values of after the loss, since those of before
+// had been newer than its checkpoint, and let others train with them.
+TEST_F(V1Cluster, AChiefThatHasJoinedRestoresAfterALossBeforeItTrains) {
+  {
+    const auto strategy = chief();
+    strategy->variable("w", floats({1})).assign(floats({5}));
+    strategy->let_others_train();
+  }
+  testing::Warnings warnings;
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({1}));
+  const Variable step = strategy->global_step();
+  EXPECT_TRUE(w.impl()->home()->keeps_newer_values());
+  end(0);
+  start(0);
+  EXPECT_EQ(number(w), 1);
+  EXPECT_FALSE(w.impl()->home()->keeps_newer_values());
+  const auto other = worker({.cluster = {.timeout = std::chrono::milliseconds(300)}});
+  EXPECT_THAT([&] { other->variable("w", floats({1})); },
+              throws_error(ErrorCode::unavailable, "expected chief:0 to have made its variables"));
+  strategy->restore_after_loss([&]() -> std::optional<std::int64_t> {
+    w.assign(floats({7}));
+    step.assign(at::full({}, 3, at::kLong));
+    return 3;
+  });
+  strategy->let_others_train();
+  EXPECT_EQ(number(worker()->variable("w", floats({1}))), 7);
+  EXPECT_EQ(warnings.count("falls back from an unknown step to step 3"), 1) << warnings.text();
+}
+
+TEST_F(V1Cluster, AChiefThatBeginsAgainAfterALossSaysToWhichStep) {
+  {
+    const auto strategy = chief();
+    strategy->global_step().assign(at::full({}, 50, at::kLong));
+    strategy->let_others_train();
+  }
+  end(1);
+  start(1);
+  testing::Warnings warnings;
+  const auto strategy = chief();
+  strategy->global_step().assign(at::full({}, 20, at::kLong));  // what it has restored
+  strategy->let_others_train();
+  EXPECT_EQ(warnings.count("has lost the variables of the job"), 1) << warnings.text();
+  EXPECT_EQ(warnings.count("falls back from an unknown step to step 20"), 1) << warnings.text();
+}
+
+// A save that a loss had interrupted took the restored values for those of its step.
+TEST_F(V1Cluster, ASaveAfterALossIsOfAStepAfterIt) {
+  const testing::TemporaryFolder folder;
+  const auto strategy = chief();
+  const Variable a = strategy->variable("a", floats({1}));
+  const Variable b = strategy->variable("b", floats({2}));
+  strategy->let_others_train();
+  b.assign_add(floats({10}));
+  const Checkpoint checkpoint(*strategy);
+  checkpoint.write(folder.file("before"), 10);
+  end(1);
+  start(1);
+  EXPECT_THAT([&] { checkpoint.write(folder.file("during"), 11); },
+              throws_error(ErrorCode::aborted, "save again after the next step"));
+  EXPECT_EQ(number(b), 2);
+  checkpoint.write(folder.file("after"), 0);
+  b.assign(floats({3}));
+  EXPECT_EQ(checkpoint.read(folder.file("after")).step, 0);
+  EXPECT_EQ(number(b), 2);
+}
+
+// Another thread of a worker used the next job while its chief still restored.
+TEST_F(V1Cluster, AllThreadsOfAWorkerWaitUntilTheVariablesAreRestored) {
+  const auto first = chief();
+  const Variable a = first->variable("a", floats({1}));
+  const Variable b = first->variable("b", floats({2}));
+  std::promise<void> restores, may_restore;
+  first->restore_after_loss([&]() -> std::optional<std::int64_t> {
+    restores.set_value();
+    may_restore.get_future().wait();
+    a.assign(floats({100}));
+    b.assign(floats({200}));
+    return 7;
+  });
+  first->let_others_train();
+  const auto second = worker();
+  const Variable here = second->variable("a", floats({0}));
+  const Variable there = second->variable("b", floats({0}));
+  testing::Warnings warnings;
+  end(1);
+  start(1);
+  restores.get_future().wait();
+  const auto read = [](const Variable& variable) {
+    return std::async(std::launch::async, [variable] { return number(variable); });
+  };
+  auto of_lost = read(there);
+  const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+  while (warnings.count("worker:0 waits for chief:0") == 0 && !deadline.has_expired())
+    std::this_thread::yield();
+  auto of_other = read(here);
+  EXPECT_EQ(of_other.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  may_restore.set_value();
+  EXPECT_EQ(of_lost.get(), 200);
+  EXPECT_EQ(of_other.get(), 100);
 }
 
 TEST_F(V1Cluster, WhatRestoringThrowsLaterCallsThrow) {

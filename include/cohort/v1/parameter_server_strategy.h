@@ -117,7 +117,10 @@ class COHORT_API ParameterServerStrategy final : public SynchronousStrategy {
   // initial values, and then `restore` is called, on a thread of the strategy: it restores what was
   // saved last, and returns its step, or nullopt if nothing was saved. It must not call run().
   // Without it, the variables keep their initial values. The log says to which step training falls
-  // back. If it throws, all later calls throw the same.
+  // back. If it throws, all later calls throw the same. Since the program's thread may save
+  // meanwhile, it needs a Checkpoint of its own, and may use nothing that ends before the strategy.
+  // Called at once if that has happened already, and others do not train yet. A save after a loss
+  // throws aborted until a step, or a read, has seen the values that were restored.
   void restore_after_loss(std::function<std::optional<std::int64_t>()> restore);
 
  protected:

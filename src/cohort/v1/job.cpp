@@ -89,9 +89,12 @@ void Job::open_as_chief(Deadline deadline) {
   const std::vector<std::uint64_t> jobs = links_.jobs(deadline);
   const std::uint64_t job = JobLinks::common(jobs);
   if (!options_.begins_new_job && job != 0 && join_as_chief(job, deadline)) return;
-  const bool was_lost = std::ranges::any_of(jobs, [](std::uint64_t each) { return each != 0; });
-  if (was_lost && job == 0 && !options_.begins_new_job) {
-    log_warn("[v1.connect] a parameter server has lost the variables of the job that ",
+  const bool had_job = std::ranges::any_of(jobs, [](std::uint64_t each) { return each != 0; });
+  if (had_job && !options_.begins_new_job) {
+    begins_after_loss_ = true;
+    log_warn("[v1.connect] ",
+             job == 0 ? "a parameter server has lost the variables of the job that "
+                      : "an earlier start has not restored all variables of the job that ",
              role_.name(), " began: it begins again on all of them; restore what was saved");
   }
   links_.begin(deadline);
@@ -103,7 +106,6 @@ bool Job::join_as_chief(std::uint64_t job, Deadline deadline) {
   if (!found.is_ready) return false;
   for (const rpc::SharedVariable& each : found.variables) known_.put(each);
   has_joined_ = true;
-  is_ready_ = true;
   const Lock lock(creating_);
   last_id_ = (known_.last_id() / kIdsOfOneStart + 1) * kIdsOfOneStart;
   log_info(role_.name(), " goes on with ", found.variables.size(),
@@ -282,10 +284,26 @@ std::vector<at::Tensor> Job::add(std::span<const WantedVariable> wanted) {
 }
 
 void Job::let_others_train() {
-  if (!role_.is_chief() || is_ready_) return;
+  if (!role_.is_chief() || lets_others_train_) return;
   open();
-  call([&] { links_.announce({.variables = {}, .is_ready = true}); });
-  is_ready_ = true;
+  if (begins_after_loss_.exchange(false)) say_where_training_goes_on();
+  // Before the call: a restore from now on announces it, too.
+  lets_others_train_ = true;
+  try {
+    call([&] { links_.announce({.variables = {}, .is_ready = true}); });
+  } catch (...) {
+    lets_others_train_ = false;
+    throw;
+  }
+}
+
+void Job::say_where_training_goes_on() {
+  std::int64_t step = -1;
+  for (const KnownVariable& each : known_.all()) {
+    if (each.entry.name != kGlobalStep) continue;
+    call([&] { step = home_->read({&each.remote, 1})[0].item<std::int64_t>(); });
+  }
+  say_fallback("values that " + role_.name() + " has made or restored", -1, step);
 }
 
 }  // namespace cohort::detail::v1

@@ -29,6 +29,9 @@
 
 namespace cohort::detail::v1 {
 
+// The variable that counts the steps of all workers.
+inline constexpr const char* kGlobalStep = "global_step";
+
 struct JobOptions {
   ClusterOptions cluster = {};
   Partitioner partitioner = {};
@@ -69,15 +72,21 @@ class COHORT_API Job {
   // ClusterOptions::timeout.
   std::vector<at::Tensor> add(std::span<const WantedVariable> wanted);
   // Calls it, and again if a connection was lost; after the loss of a server, or of the job, waits
-  // until the chief has restored the variables. Throws other errors, and unavailable after
+  // until the chief has restored the variables. Also calls it again if another job began meanwhile,
+  // since it may have used values of both. Throws other errors, and unavailable after
   // ClusterOptions::data_timeout.
   void call(const std::function<void()>& body);
+  // Calls it for a save, which is of the step of the last call(). Throws aborted if the variables
+  // were restored since, or meanwhile: they are of an earlier step.
+  void save(const std::function<void()>& body);
   // In the chief: the others may train from now on.
   void let_others_train();
   // In a chief that has joined a job: that job's values are newer than what was saved, until this
   // one trains. In other tasks always.
   bool keeps_newer_values() const;
   void note_run() { has_run_ = true; }
+  // Calls it at once if variables were restored before this start of the chief let others train:
+  // then their values are the initial ones.
   void restore_with(RestoreJob restore);
   // For the log: the number of steps that the job has made, as far as this task knows.
   void note_step(std::int64_t step) { last_step_ = step; }
@@ -107,7 +116,12 @@ class COHORT_API Job {
   void make_variables(std::span<const WantedVariable> wanted);
   void create(const std::vector<rpc::SharedVariable>& entries) const;
   void upload(const std::vector<KnownVariable>& variables) const;
-  void wait_for_restore(Deadline deadline) const;
+  // Returns the job whose variables may be used.
+  std::uint64_t wait_for_restore(Deadline deadline) const;
+  void set_restoring(bool is_restoring) const;
+  // Negative: the step is not known.
+  static void say_fallback(const std::string& values, std::int64_t from, std::int64_t to);
+  void say_where_training_goes_on();
   void follow(std::uint64_t job, Deadline deadline, const Error& loss);
   void follow_as_chief(std::uint64_t job, Deadline deadline, const Error& loss);
   void watch_servers();
@@ -127,12 +141,15 @@ class COHORT_API Job {
   Mutex creating_;  // variables are made one after the other
   RoundRobin round_robin_ COHORT_GUARDED_BY(creating_);
   std::uint64_t last_id_ COHORT_GUARDED_BY(creating_) = 0;
-  std::atomic<bool> has_joined_ = false;  // a chief found the job
+  std::atomic<bool> has_joined_ = false;  // a chief found the job, and its values are there still
   std::atomic<bool> has_run_ = false;
-  std::atomic<bool> is_ready_ = false;
+  std::atomic<bool> lets_others_train_ = false;
+  std::atomic<bool> begins_after_loss_ = false;  // and the log has not said where training goes on
+  std::atomic<std::uint64_t> job_of_call_ = 0;   // of the last one that succeeded
   std::atomic<std::int64_t> last_step_ = -1;
   mutable Mutex restore_mutex_;
   RestoreJob restore_ COHORT_GUARDED_BY(restore_mutex_);
+  bool has_missed_restore_ COHORT_GUARDED_BY(restore_mutex_) = false;
   std::thread watcher_;  // the chief's
 };
 

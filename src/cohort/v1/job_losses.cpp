@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The calls of a task when a connection, a server or the job is lost.
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <chrono>
 #include <utility>
@@ -29,11 +31,14 @@ void Job::call(const std::function<void()>& body) {
   if (is_restoring_here) return body();
   const Deadline deadline = Deadline::after(options_.cluster.data_timeout);
   while (true) {
-    wait_for_restore(deadline);
-    const std::uint64_t job = links_.job();
+    const std::uint64_t job = wait_for_restore(deadline);
     try {
-      return body();
+      body();
+      if (links_.job() != job) continue;
+      job_of_call_ = job;
+      return;
     } catch (const Error& error) {
+      if (links_.job() != job) continue;
       if (is_job_lost(error)) {
         follow(job, deadline, error);
       } else if (!is_connection_lost(error) || deadline.has_expired()) {
@@ -45,7 +50,20 @@ void Job::call(const std::function<void()>& body) {
   }
 }
 
-void Job::wait_for_restore(Deadline deadline) const {
+void Job::save(const std::function<void()>& body) {
+  const std::uint64_t job = job_of_call_;
+  call([&] {
+    COHORT_CHECK(is_restoring_here || links_.job() == job, ErrorCode::aborted,
+                 "[v1.save] expected to save the values of the step before, got values that ",
+                 role_.chief(),
+                 " has restored since, because a parameter server was lost; save again after the "
+                 "next step");
+    body();
+  });
+}
+
+// The job is told under the lock, since another one begins only after is_restoring is set.
+std::uint64_t Job::wait_for_restore(Deadline deadline) const {
   const Lock lock(watch_->mutex);
   const auto is_over = [&]() COHORT_REQUIRES(watch_->mutex) {
     return watch_->is_ended || watch_->failure || !watch_->is_restoring;
@@ -60,6 +78,13 @@ void Job::wait_for_restore(Deadline deadline) const {
                "[v1.wait] expected all parameter servers to be restored within ",
                seconds_text(options_.cluster.data_timeout), ", got none from ", lost_servers(),
                "; start them again, or raise ClusterOptions::data_timeout");
+  return links_.job();
+}
+
+void Job::set_restoring(bool is_restoring) const {
+  const Lock lock(watch_->mutex);
+  watch_->is_restoring = is_restoring;
+  watch_->changed.notify_all();
 }
 
 void Job::follow(std::uint64_t job, Deadline deadline, const Error& loss) {
@@ -68,6 +93,9 @@ void Job::follow(std::uint64_t job, Deadline deadline, const Error& loss) {
   if (links_.job() != job) return;  // another thread was faster
   log_warn("[v1.wait] ", role_.name(), " waits for ", role_.chief(),
            " to restore the variables: ", loss.message());
+  // Other threads must not use the next job before it has its values.
+  set_restoring(true);
+  const auto end = c10::make_scope_exit([this] { set_restoring(false); });
   if (join_ready_job(job, deadline)) return;
   throw Error(ErrorCode::unavailable,
               "[v1.wait] expected " + role_.chief() + " to restore the variables within " +
@@ -137,10 +165,7 @@ std::string Job::lost_servers() const {
 void Job::restore_until_it_works() {
   const internal::ScopedValue<bool> restoring(is_restoring_here, true);
   const std::string lost = lost_servers();
-  {
-    const Lock lock(watch_->mutex);
-    watch_->is_restoring = true;
-  }
+  set_restoring(true);
   std::optional<Error> failure;
   while (true) {
     try {
@@ -166,8 +191,12 @@ void Job::restore_until_it_works() {
 // them have their values.
 void Job::restore_all(const std::string& lost) {
   const std::int64_t before = last_step_;
+  const bool others_train = lets_others_train_;
   log_warn("[v1.restore] ", lost, " has lost its variables: pushes of all workers wait");
   links_.begin(Deadline::after(options_.cluster.timeout));
+  // The program of a chief that has just joined finds nothing newer any more: it restores as when
+  // the job begins, and lets others train afterwards.
+  if (!others_train) has_joined_ = false;
   // An earlier start of the chief has made these, and this one will make them again.
   for (const KnownVariable& each : known_.all())
     if (!each.initial.defined()) known_.forget(each.entry.name);
@@ -180,21 +209,25 @@ void Job::restore_all(const std::string& lost) {
   {
     const Lock lock(restore_mutex_);
     restore = restore_;
+    has_missed_restore_ = !restore && !others_train;
   }
   const std::optional<std::int64_t> step = restore ? restore() : std::nullopt;
-  const std::string from = before < 0 ? "an unknown step" : "step " + std::to_string(before);
-  if (step) {
-    log_warn(
-        "[v1.restore] all parameter servers have the values of the last checkpoint: training "
-        "falls back from ",
-        from, " to step ", *step);
+  if (others_train) {
+    say_fallback(
+        step ? "values of the last checkpoint" : "initial values, as there is no checkpoint",
+        before, step.value_or(0));
   } else {
-    log_warn(
-        "[v1.restore] all parameter servers have the initial values, as there is no "
-        "checkpoint: training falls back from ",
-        from, " to step 0");
+    begins_after_loss_ = true;
   }
-  links_.announce({.variables = entries, .is_ready = is_ready_});
+  links_.announce({.variables = entries, .is_ready = others_train});
+}
+
+void Job::say_fallback(const std::string& values, std::int64_t from, std::int64_t to) {
+  const auto named = [](std::int64_t step) {
+    return step < 0 ? std::string("an unknown step") : "step " + std::to_string(step);
+  };
+  log_warn("[v1.restore] all parameter servers have the ", values, ": training falls back from ",
+           named(from), " to ", named(to));
 }
 
 bool Job::keeps_newer_values() const {
@@ -204,8 +237,12 @@ bool Job::keeps_newer_values() const {
 }
 
 void Job::restore_with(RestoreJob restore) {
-  const Lock lock(restore_mutex_);
-  restore_ = std::move(restore);
+  {
+    const Lock lock(restore_mutex_);
+    restore_ = restore;
+    if (!restore || !std::exchange(has_missed_restore_, false)) return;
+  }
+  restore();
 }
 
 }  // namespace cohort::detail::v1

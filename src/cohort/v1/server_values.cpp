@@ -105,7 +105,7 @@ void ServerValues::export_state(std::span<const Variable> variables, const State
     has_taken = true;
     take(i, std::move(record));
   };
-  job_->call([&] {
+  job_->save([&] {
     try {
       job_->home().export_state(remotes_of(variables), walk, noted);
     } catch (const Error& error) {

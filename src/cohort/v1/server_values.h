@@ -15,9 +15,6 @@
 
 namespace cohort::detail::v1 {
 
-// The variable that counts the steps of all workers.
-inline constexpr const char* kGlobalStep = "global_step";
-
 // Thread-safe.
 class COHORT_API ServerValues final : public internal::CentralValues {
  public:

@@ -68,8 +68,19 @@ TEST(TaskRole, MistakesAreNamed) {
   EXPECT_THAT(make({{"worker", {"a:1"}}}, "worker", 0), refused("at least one ps"));
   EXPECT_THAT(make(kWorkers, "ps", 0), refused("cohort server"));
   EXPECT_THAT(make(kWorkers, "worker", 2), refused("worker"));
+  EXPECT_THAT(make(kWorkers, "worker", -1), refused("-1"));
+  EXPECT_THAT(make(kWorkers, "chief", 0), refused("\"chief\""));
+  EXPECT_THAT(make(kWorkers, "trainer", 0), refused("\"trainer\""));
+  Jobs several = kWithChief;
+  several["chief"] = {"c:1", "d:1"};
+  EXPECT_THAT(make(several, "worker", 0), refused("at most one chief"));
+  several = kWithChief;
+  several["evaluator"] = {"e:1", "f:1"};
+  EXPECT_THAT(make(several, "worker", 0), refused("at most one evaluator"));
   EXPECT_THAT(make(other, "worker", 0), refused("master"));
   EXPECT_THAT([] { TaskRole::of(SimpleResolver(ClusterSpec(kWorkers))); }, refused("no type"));
+  EXPECT_THAT([] { TaskRole::of(SimpleResolver(ClusterSpec(kWorkers), {.task_type = "worker"})); },
+              refused("index"));
 }
 
 TEST(TaskRole, APartialDeviceScopeIsThatOfTheTask) {
