@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <filesystem>
 #include <map>
+#include <memory>
 #include <optional>
 #include <string>
 #include <system_error>
@@ -70,38 +71,6 @@ struct Training {
   cohort::Variable global_step;
 };
 
-// The chief saves, and restores after the loss of a server.
-void train(Training& training, const cohort::Dataset& data, std::int64_t steps) {
-  const cohort::Checkpoint checkpoint(training.strategy);
-  std::optional<cohort::CheckpointManager> manager;
-  if (training.strategy.is_chief()) {
-    manager.emplace(checkpoint, options["--run-dir"]);
-    training.strategy.restore_after_loss([&]() -> std::optional<std::int64_t> {
-      const auto restored = manager->restore_latest();
-      return restored ? std::optional(restored->step) : std::nullopt;
-    });
-    manager->restore_latest();  // nothing, if the servers have newer values
-  }
-  const auto input = training.strategy.distribute_dataset(
-      data.shuffle(60'000).repeat().batch(64).map(scale).prefetch(2));
-  std::int64_t saved = -1;
-  auto batches = input.iterator();
-  const auto make_step = [&](const at::Tensor& image, const at::Tensor& label) {
-    const at::Tensor out = training.model->forward(image);
-    training.optimizer.minimize(torch::cross_entropy_loss(out, label));
-    training.global_step.assign_add(1);
-    return training.global_step.read();  // which this run has: no message
-  };
-  for (std::int64_t step = training.step(); step < steps;) {
-    step = training.strategy.run(make_step, batches.get_next())[0].item<std::int64_t>();
-    if (!manager || step / number("--save-every") == saved) continue;
-    saved = step / number("--save-every");
-    manager->save(step);
-  }
-  if (manager) manager->save(training.step()).wait();
-  std::printf("trained to step %lld\n", static_cast<long long>(training.step()));
-}
-
 // The number of the newest folder "step-N", which appears when it is whole; -1: there is none.
 std::int64_t latest_step() {
   std::int64_t latest = -1;
@@ -115,6 +84,46 @@ std::int64_t latest_step() {
   return latest;
 }
 
+std::string folder_of(std::int64_t step) {
+  return options["--run-dir"] + "/step-" + std::to_string(step);
+}
+
+// The chief saves, and restores after the loss of a server.
+void train(Training& training, const cohort::Dataset& data, std::int64_t steps) {
+  const cohort::Checkpoint checkpoint(training.strategy);
+  std::optional<cohort::CheckpointManager> manager;
+  if (training.strategy.is_chief()) {
+    manager.emplace(checkpoint, options["--run-dir"]);
+    // Another thread calls this, also while this one saves, so it has its own.
+    auto own = std::make_shared<const cohort::Checkpoint>(training.strategy);
+    training.strategy.restore_after_loss([own]() -> std::optional<std::int64_t> {
+      const std::int64_t latest = latest_step();
+      return latest < 0 ? std::nullopt : std::optional(own->read(folder_of(latest)).step);
+    });
+    manager->restore_latest();  // nothing, if the servers have newer values
+    training.strategy.let_others_train();
+  }
+  const auto input = training.strategy.distribute_dataset(
+      data.shuffle(60'000).repeat().batch(64).map(scale).prefetch(2));
+  std::int64_t saved = -1;
+  auto batches = input.iterator();
+  const auto make_step = [&](const at::Tensor& image, const at::Tensor& label) {
+    const at::Tensor out = training.model->forward(image);
+    training.optimizer.minimize(torch::cross_entropy_loss(out, label));
+    training.global_step.assign_add(1);
+    return training.global_step.read();  // which this run has: no message
+  };
+  std::int64_t step = training.step();
+  while (step < steps) {
+    step = training.strategy.run(make_step, batches.get_next())[0].item<std::int64_t>();
+    if (!manager || step / number("--save-every") == saved) continue;
+    saved = step / number("--save-every");
+    manager->save(step);
+  }
+  if (manager) manager->save(step).wait();
+  std::printf("trained to step %lld\n", static_cast<long long>(training.step()));
+}
+
 // Evaluates each new checkpoint, the last one too.
 void evaluate(Training& training, const cohort::Dataset& test, std::int64_t steps) {
   const cohort::Checkpoint checkpoint(training.strategy);
@@ -124,7 +133,7 @@ void evaluate(Training& training, const cohort::Dataset& test, std::int64_t step
       std::this_thread::sleep_for(std::chrono::milliseconds(100));
       continue;
     }
-    seen = checkpoint.read(options["--run-dir"] + "/step-" + std::to_string(latest)).step;
+    seen = checkpoint.read(folder_of(latest)).step;
     std::printf("test accuracy %.4f at step %lld\n", accuracy(training.model.snapshot(), test),
                 static_cast<long long>(seen));
     std::fflush(stdout);

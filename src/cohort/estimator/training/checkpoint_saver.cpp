@@ -4,7 +4,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/core/error.h"
 #include "cohort/core/log.h"
+#include "cohort/estimator/strategy_kind.h"
 
 namespace cohort::estimator {
 
@@ -50,6 +52,17 @@ bool CheckpointSaver::is_due_by_time(std::int64_t step) const {
 std::optional<std::int64_t> CheckpointSaver::next_step() const {
   const std::int64_t steps = config_.options().save_checkpoints_steps.value_or(0);
   return steps > 0 ? std::optional(std::max<std::int64_t>(last_step_, 0) + steps) : std::nullopt;
+}
+
+bool CheckpointSaver::save_if_possible(std::int64_t step) {
+  try {
+    return save(step);
+  } catch (const Error& error) {
+    const bool is_independent = kind_of(model_.strategy()) == StrategyKind::independent;
+    if (!is_independent || error.code() != ErrorCode::aborted) throw;
+    log_warn("[estimator.train] no checkpoint of step ", step, ": ", error.message());
+    return false;
+  }
 }
 
 bool CheckpointSaver::save(std::int64_t step) {

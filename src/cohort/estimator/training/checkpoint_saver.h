@@ -34,6 +34,9 @@ class CheckpointSaver {
   // The next step that is due by number; nullopt: time counts, or there are no checkpoints.
   std::optional<std::int64_t> next_step() const;
   bool save(std::int64_t step);
+  // The same, but a checkpoint is only late if the servers of independent workers were restored
+  // since the step: then their values are of an earlier one.
+  bool save_if_possible(std::int64_t step);
   // After the last step: saves unless that was done.
   bool end(std::int64_t step);
 

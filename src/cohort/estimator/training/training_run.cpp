@@ -110,7 +110,7 @@ void TrainingRun::after_step(std::function<at::Tensor()> loss, bool may_save) {
       agreement_.agree(step_, {.save = is_time, .stop = context_.wants_stop()});
   stops_ |= agreed.stop;
   if (!saver_ || !may_save || !(agreed.save || saver_->is_due_by_steps(step_))) return;
-  if (saver_->save(step_)) context_.request_stop();
+  if (saver_->save_if_possible(step_)) context_.request_stop();
   stops_ |= agreement_.agree(step_, {.stop = context_.wants_stop()}).stop;
 }
 
