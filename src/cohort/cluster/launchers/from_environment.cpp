@@ -201,8 +201,16 @@ std::string text_of_claim(const Claim& claim) {
   return claim.rank ? "rank " + std::to_string(*claim.rank) + " of " + tasks : tasks;
 }
 
+// srun starts torchrun, and mpirun its daemons, once on each host.
+bool may_start_launchers(const ResolverKind& kind) {
+  const std::string text = environment_text("SLURM_STEP_TASKS_PER_NODE").value_or("");
+  return std::string_view(kind.name) == "slurm" && text.starts_with("1(x") &&
+         text.find(',') == std::string::npos;
+}
+
 // A sentence about the first other kind that would give another cluster. A single task, such as a
-// shell that srun has started, is none: programs in it start clusters of their own.
+// shell that srun has started, is none: programs in it start clusters of their own. Neither is one
+// task of Slurm's on each host that has started more.
 std::string conflict_with(const ResolverKind& chosen, const std::string& cause) {
   const std::optional<Claim> own = chosen.claim();
   if (!own) return "";
@@ -210,6 +218,7 @@ std::string conflict_with(const ResolverKind& chosen, const std::string& cause) 
     if (std::string_view(other.name) == chosen.name || !is_present(other)) continue;
     const std::optional<Claim> claim = other.claim();
     if (!claim || claim->size <= 1 || !differ(*own, *claim)) continue;
+    if (claim->size < own->size && may_start_launchers(other)) continue;
     return "expected variables of one launcher, got those of " + std::string(chosen.name) + " (" +
            text_of_claim(*own) + ") and of " + other.name + " (" + text_of_claim(*claim) + "); " +
            chosen.name + " counts, because of " + cause + "; to choose, set " + kForcing + " to " +

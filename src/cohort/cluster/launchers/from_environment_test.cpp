@@ -82,7 +82,9 @@ TEST_F(FromEnvironment, TheInnermostCounts) {
 }
 
 TEST_F(FromEnvironment, TwoClustersAreAConflictThatNamesBoth) {
-  EXPECT_THAT(conflict({kSlurmStep, kByTorchrun}),
+  const EnvironmentVariables two_on_a_host = {{"SLURM_STEP_NODELIST", "n1"},
+                                              {"SLURM_STEP_TASKS_PER_NODE", "2"}};
+  EXPECT_THAT(conflict({kSlurmStep, two_on_a_host, kByTorchrun}),
               AllOf(HasSubstr("torchrun (rank 3 of 4 tasks)"),
                     HasSubstr("slurm (rank 1 of 2 tasks)"), HasSubstr("COHORT_CLUSTER_RESOLVER")));
   // The same cluster, told twice.
@@ -91,8 +93,17 @@ TEST_F(FromEnvironment, TwoClustersAreAConflictThatNamesBoth) {
   EXPECT_THAT(conflict({kTfConfig, kByTorchrun}), HasSubstr("tf_config (2 tasks)"));
   // A shell that srun has started.
   EXPECT_THAT(conflict({kSlurmStep, {{"SLURM_STEP_NUM_TASKS", "1"}}, kByTorchrun}), IsEmpty());
-  EXPECT_THAT(conflict({kSlurmStep, kByTorchrun, {{"COHORT_CLUSTER_RESOLVER", "slurm"}}}),
-              IsEmpty());
+  EXPECT_THAT(
+      conflict({kSlurmStep, two_on_a_host, kByTorchrun, {{"COHORT_CLUSTER_RESOLVER", "slurm"}}}),
+      IsEmpty());
+}
+
+// Regression: each job of mpirun or torchrun in an allocation of Slurm's had a warning.
+TEST_F(FromEnvironment, ALauncherOnEachHostOfASlurmStepIsNoConflict) {
+  EXPECT_THAT(conflict({kSlurmStep, kByTorchrun}), IsEmpty());
+  EXPECT_THAT(conflict({kSlurmStep, kOpenMpi, {{"OMPI_COMM_WORLD_SIZE", "3"}}}), IsEmpty());
+  const EnvironmentVariables fewer = {{"RANK", "0"}, {"WORLD_SIZE", "1"}};
+  EXPECT_THAT(conflict({kSlurmStep, kByTorchrun, fewer}), HasSubstr("slurm (rank 1 of 2 tasks)"));
 }
 
 TEST_F(FromEnvironment, ABatchScriptWithoutSrunIsNoStep) {
