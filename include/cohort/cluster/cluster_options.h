@@ -28,7 +28,7 @@ struct ClusterOptions {
   // The deadline of reading variables (pull) and of sending updates (push), by this process and by
   // the workers.
   Duration data_timeout = std::chrono::minutes(5);
-  std::string job_id = {};   // empty: a hash of the cluster spec
+  std::string job_id = {};   // empty: COHORT_JOB_ID, the Slurm job, or a hash of the cluster spec
   std::uint64_t seed = 0;    // for initial values, and for the random numbers of every closure
   std::string backend = {};  // for sending tensors; empty: the servers' first choice
   // Also applies between the workers and the parameter servers.

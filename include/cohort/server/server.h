@@ -20,7 +20,7 @@
 namespace cohort {
 
 struct ServerOptions {
-  // Empty: a hash of the cluster spec, which is the same on all tasks of a cluster.
+  // As ClusterOptions::job_id.
   std::string job_id = {};
   // The directories whose files the coordinator's datasets may open. Empty: those of the
   // environment variable COHORT_DATA_DIRS, separated by ':'; if that is not set, no file may be
@@ -47,6 +47,11 @@ struct ServerOptions {
   // For each variable, how many of its rows that are read and updated most often health() tells.
   // Finding them costs about 10 us a request. 0: none.
   int hot_rows = 0;
+  // join() returns when tasks of the job were connected and none has been for this long. So the
+  // servers of a job that srun or mpirun has started end after its other tasks. It must be longer
+  // than a chief takes to start again. 0: as the environment variable COHORT_END_WHEN_UNUSED says,
+  // in whole seconds; if that is not set or 0, never.
+  Duration end_when_unused = Duration::zero();
   // Whether SIGTERM and SIGINT end join(), from the construction on. A signal for which the program
   // has its own handler is left to that handler.
   bool handle_signals = true;
@@ -67,9 +72,10 @@ class COHORT_API Server {
   Server(const Server&) = delete;
   Server& operator=(const Server&) = delete;
 
-  // Blocks until shutdown() is called or a signal arrives, without a deadline. Returns the exit
-  // code 0. Throws resource_exhausted if the server ended itself because no thread could be started
-  // for its connections while no coordinator used it.
+  // Blocks until shutdown() is called, a signal arrives, or the server is unused as
+  // ServerOptions::end_when_unused says, without a deadline. Returns the exit code 0. Throws
+  // resource_exhausted if the server ended itself because no thread could be started for its
+  // connections while no coordinator used it.
   int join();
   // Ends all work and waits for that, at most for the grace of shutdown() and a few seconds (less
   // than ten seconds in all after a signal). The destructor does the same. Returns false if a

@@ -31,6 +31,8 @@ constexpr KnownVariable kKnownVariables[] = {
     {"COHORT_TASKS", "all tasks are workers"},
     {"COHORT_OWN_HOST", "the address that leads to the others"},
     {"COHORT_PORT_BASE", "8888"},
+    {"COHORT_JOB_ID", "the scheduler's job, or a hash of the cluster"},
+    {"COHORT_END_WHEN_UNUSED", "0"},
     {"COHORT_DATA_DIRS", "none"},
     {"COHORT_LOG_LEVEL", "warn"},
     {"COHORT_METRICS", "0"},
@@ -93,11 +95,10 @@ class ConfigCommand final : public Command {
     COHORT_CHECK(program.empty(), ErrorCode::invalid_argument,
                  "[cli.config] expected no program, got '", program.front(), "'; leave it out");
     const cluster::ChosenResolver chosen = cluster::choose_resolver();
-    const bool meets = chosen.name == "torchrun" || chosen.name == "mpi" || chosen.name == "dmlc";
     const std::unique_ptr<ClusterResolver> resolver = cluster::make_resolver(chosen, {});
     std::vector<ConfigValue> values = {{"resolver", chosen.name, reason_of(chosen)}};
     std::optional<ClusterSpec> spec;
-    if (!meets || !is_alone_) {
+    if (!chosen.exchanges_addresses || !is_alone_) {
       resolver->validate();
       spec = resolver->cluster_spec();
     }
@@ -127,8 +128,9 @@ class ConfigCommand final : public Command {
     for (const auto& [type, count] : accelerators)
       text += fmt::format("{}{} {}", text.empty() ? "" : ", ", count, type);
     values.push_back({"accelerators", text.empty() ? "none" : text, from});
-    if (*spec)
-      values.push_back({"job_id", rpc::default_job_id(spec->to_json()), "a hash of the cluster"});
+    if (!*spec) return;
+    const rpc::JobId job = rpc::job_id_of(*spec);
+    values.push_back({"job_id", job.text, job.from});
   }
 
   static std::string text_of(const cluster::ChosenResolver& chosen,

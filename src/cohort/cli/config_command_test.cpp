@@ -69,6 +69,14 @@ TEST_F(ConfigCommandTest, WithoutAClusterSaysSo) {
   EXPECT_EQ(nlohmann::json::parse(config({"--json"})).at("cluster"), nlohmann::json::object());
 }
 
+TEST_F(ConfigCommandTest, SaysWhichJobItIs) {
+  const LauncherEnvironment::Variables cluster = {{"TF_CONFIG", R"({"cluster": {"ps": ["a:1"]}})"}};
+  LauncherEnvironment::set(cluster);
+  EXPECT_THAT(config({}), ContainsRegex("job_id +[^ ]+ +a hash of the cluster"));
+  LauncherEnvironment::set({{"COHORT_JOB_ID", "mine"}});
+  EXPECT_THAT(config({}), ContainsRegex("job_id +mine +COHORT_JOB_ID"));
+}
+
 TEST_F(ConfigCommandTest, RefusesWhatIsWrong) {
   LauncherEnvironment::set({{"COHORT_CLUSTER_RESOLVER", "k8s"}});
   EXPECT_THAT(config({"--json"}, 64), HasSubstr("expected COHORT_CLUSTER_RESOLVER"));

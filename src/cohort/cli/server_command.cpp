@@ -35,8 +35,10 @@ class ServerCommand final : public Command {
            "COHORT_DATA_DIRS)")
         ->check(CLI::ExistingDirectory)
         ->allow_extra_args(false);
-    app.add_option("--job-id", options_.job_id,
-                   "the job this server belongs to (default: a hash of the cluster)");
+    app.add_option(
+        "--job-id", options_.job_id,
+        "the job this server belongs to (default: COHORT_JOB_ID, the Slurm job, or a hash of "
+        "the cluster)");
     std::vector<std::string> backends = rpc::backend_names();
     std::erase(backends, "inprocess");  // it cannot reach other processes
     app.add_option("--backend", options_.backends,
@@ -67,6 +69,16 @@ class ServerCommand final : public Command {
                    "metrics and status")
         ->check(CLI::Range(0, 1000))
         ->capture_default_str();
+    app.add_option_function<double>(
+           "--end-when-unused",
+           [this](double seconds) {
+             options_.end_when_unused =
+                 std::chrono::duration_cast<Duration>(std::chrono::duration<double>(seconds));
+           },
+           "seconds after which it ends with 0 when tasks were connected and none is any more, "
+           "as under srun or mpirun, which wait for all tasks (default: COHORT_END_WHEN_UNUSED, "
+           "or else never)")
+        ->check(CLI::Range(0.01, 1e9));
     app.footer(
         "The cluster and the own task come from the environment (`cohort config` shows them): "
         "from\n"

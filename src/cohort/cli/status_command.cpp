@@ -12,6 +12,7 @@
 
 #include "cohort/cli/commands.h"
 #include "cohort/cli/status_report.h"
+#include "cohort/cluster/chosen_resolver.h"
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/cluster/validation.h"
 #include "cohort/collective/member_status.h"
@@ -23,8 +24,10 @@ namespace cohort::cli {
 namespace {
 
 constexpr const char* kRemedy =
-    "set TF_CONFIG as the tasks have it, give --cluster a JSON file or addresses, or give --launch "
-    "the process id of a `cohort launch`";
+    "set TF_CONFIG as the tasks have it, start it as the tasks were started (srun --overlap), give "
+    "--cluster a JSON file or addresses, or give --launch the process id of a `cohort launch`";
+
+constexpr const char* kClusterVariable = "TF_CONFIG";
 
 std::string text_of_file(const std::string& path) {
   std::ifstream file(path);
@@ -45,25 +48,26 @@ ClusterSpec spec_of(const std::string& text, const std::string& where) {
 
 std::string folder_of(pid_t process) { return "/proc/" + std::to_string(process); }
 
-// Empty if the process has no TF_CONFIG, has ended, or belongs to another user.
-std::string tf_config_of(pid_t process) {
-  constexpr std::string_view kName = "TF_CONFIG=";
+// A variable of another process; empty if it is not set there, or if the process has ended or
+// belongs to another user.
+std::string variable_of(pid_t process, const std::string& name) {
+  const std::string beginning = name + "=";
   std::ifstream environment(folder_of(process) + "/environ");
   for (std::string entry; std::getline(environment, entry, '\0');) {
-    if (entry.starts_with(kName)) return entry.substr(kName.size());
+    if (entry.starts_with(beginning)) return entry.substr(beginning.size());
   }
   return {};
 }
 
-// The TF_CONFIG of a task that the process `launch` has started. Only the user who runs the tasks
-// may read it. Throws invalid_argument if there is no such process or task.
-std::string tf_config_of_launch(pid_t launch) {
-  const std::string own = tf_config_of(launch);
+// A task that the process `launch` has started. Only the user who runs it may read its variables.
+// Throws invalid_argument if there is no such process or task.
+pid_t task_of_launch(pid_t launch) {
+  const std::string own = variable_of(launch, kClusterVariable);
   std::ifstream children(folder_of(launch) + "/task/" + std::to_string(launch) + "/children");
   for (pid_t child = 0; children >> child;) {
-    const std::string config = tf_config_of(child);
+    const std::string config = variable_of(child, kClusterVariable);
     // Until a new child has called execve(), it has the environment of the launch.
-    if (!config.empty() && config != own) return config;
+    if (!config.empty() && config != own) return child;
   }
   internal::throw_error(ErrorCode::invalid_argument,
                         "[cli.status] expected the process id of a `cohort launch` of this user "
@@ -71,6 +75,15 @@ std::string tf_config_of_launch(pid_t launch) {
                         launch,
                         ", which has no tasks (--launch); `pgrep -f 'cohort launch'` lists "
                         "them");
+}
+
+ClusterSpec spec_of_environment() {
+  const cluster::ChosenResolver chosen = cluster::choose_resolver();
+  COHORT_CHECK(!chosen.exchanges_addresses, ErrorCode::invalid_argument,
+               "[cli.status] expected a cluster whose addresses are known beforehand, got that of ",
+               chosen.name, " (", chosen.cause,
+               "), whose processes take new ones at each start; give --cluster their addresses");
+  return ClusterResolver::from_environment()->cluster_spec();
 }
 
 std::vector<TaskStatus> tasks_of(const ClusterSpec& spec) {
@@ -97,15 +110,15 @@ class StatusCommand final : public Command {
     CLI::Option* cluster =
         app.add_option("--cluster", cluster_,
                        "the tasks' addresses, or one JSON file with the cluster, as in TF_CONFIG "
-                       "(default: that of TF_CONFIG)");
+                       "(default: that of the environment, as `cohort config` shows it)");
     app.add_option("--launch", launch_,
                    "the process id of a `cohort launch` of this user on this host, which prints it "
                    "at its start")
         ->check(CLI::PositiveNumber)
         ->excludes(cluster);
     app.add_option("--job-id", job_id_,
-                   "the job of the tasks (default: a hash of the cluster); without the right one, "
-                   "they do not show the texts of errors");
+                   "the job of the tasks (default: COHORT_JOB_ID, the Slurm job, or a hash of the "
+                   "cluster); without the right one, they do not show the texts of errors");
     app.add_option("--timeout", timeout_seconds_, "seconds until all must have answered")
         ->check(CLI::Range(0.01, 1e6))
         ->capture_default_str();
@@ -182,10 +195,12 @@ class StatusCommand final : public Command {
   ClusterStatus find_tasks() {
     const bool is_file = cluster_.size() == 1 && std::filesystem::is_regular_file(cluster_.front());
     if (!cluster_.empty() && !is_file) return addresses_alone();
-    const ClusterSpec spec =
-        launch_ > 0 ? spec_of(tf_config_of_launch(launch_), "process " + std::to_string(launch_))
-        : is_file   ? spec_of(text_of_file(cluster_.front()), cluster_.front())
-                    : TfConfigResolver().cluster_spec();
+    const pid_t task = launch_ > 0 ? task_of_launch(launch_) : 0;
+    if (launch_ > 0 && job_id_.empty()) job_id_ = variable_of(task, "COHORT_JOB_ID");
+    const ClusterSpec spec = launch_ > 0 ? spec_of(variable_of(task, kClusterVariable),
+                                                   "process " + std::to_string(launch_))
+                             : is_file   ? spec_of(text_of_file(cluster_.front()), cluster_.front())
+                                         : spec_of_environment();
     ClusterStatus status{.tasks = tasks_of(spec), .missing = {}};
     COHORT_CHECK(!status.tasks.empty(), ErrorCode::invalid_argument,
                  "[cli.status] expected a cluster with chief, worker or ps tasks, got ",
@@ -194,7 +209,7 @@ class StatusCommand final : public Command {
     is_synchronous_ = !spec.tasks().contains("ps");
     if (!is_synchronous_ && status.tasks.front().task != "chief:0")
       status.missing.push_back(missing_chief());
-    if (job_id_.empty()) job_id_ = rpc::default_job_id(spec.to_json());
+    job_id_ = rpc::job_id_of(spec, job_id_).text;
     return status;
   }
 

@@ -16,6 +16,9 @@ namespace cohort::cluster {
 struct ChosenResolver {
   std::string name;   // "slurm"; "none" if nothing tells of a cluster
   std::string cause;  // the variable by which it was chosen; empty for "none" without it
+  // Whether the processes tell each other their addresses when they ask for the cluster, so that
+  // another start has other ones.
+  bool exchanges_addresses = false;
   // The variables that are set and that this resolver reads.
   std::vector<std::string> variables;
   // A sentence about another one whose variables tell of another cluster; empty if there is none.

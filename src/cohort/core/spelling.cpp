@@ -26,9 +26,10 @@ bool is_beginning(std::string_view a, std::string_view b) {
 
 // The names in the first table of docs/environment.md; tools/environment_test.py compares them.
 constexpr std::string_view kRead[] = {
-    "COHORT_DATA_DIRS",   "COHORT_LOG_LEVEL", "COHORT_RUN_EAGERLY", "COHORT_METRICS",
-    "COHORT_PROGRESS_FD", "COHORT_ORIGIN_FD", "COHORT_TEST_SERVER", "COHORT_CLUSTER_RESOLVER",
-    "COHORT_TASKS",       "COHORT_OWN_HOST",  "COHORT_PORT_BASE"};
+    "COHORT_DATA_DIRS",      "COHORT_LOG_LEVEL", "COHORT_RUN_EAGERLY", "COHORT_METRICS",
+    "COHORT_PROGRESS_FD",    "COHORT_ORIGIN_FD", "COHORT_TEST_SERVER", "COHORT_CLUSTER_RESOLVER",
+    "COHORT_TASKS",          "COHORT_OWN_HOST",  "COHORT_PORT_BASE",   "COHORT_JOB_ID",
+    "COHORT_END_WHEN_UNUSED"};
 constexpr std::size_t kVariableDistanceMax = 2;
 
 // The first of the known names with the smallest distance, which is at most `max`; empty if no name

@@ -67,10 +67,8 @@ ClusterConnection::ClusterConnection(ClusterSpec spec, std::string self_task,
       spec_(std::move(spec)),
       workers_(tasks_of(spec_, "worker")),
       ps_(tasks_of(spec_, "ps")),
-      self_(rpc::identity_of_process(
-          self_task,
-          options_.job_id.empty() ? rpc::default_job_id(spec_.to_json()) : options_.job_id,
-          draw_number())),
+      self_(rpc::identity_of_process(self_task, rpc::job_id_of(spec_, options_.job_id).text,
+                                     draw_number())),
       worker_links_(workers_.size()),
       start_order_(rpc::start_order_now()),
       servers_(

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 #include <string_view>
 #include <thread>
 #include <utility>
 
 #include "cohort/cluster/address.h"
+#include "cohort/cluster/chosen_resolver.h"
 #include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/random.h"
@@ -234,6 +236,21 @@ std::string default_job_id(const std::string& cluster_text) {
   }
   const std::string text = ClusterSpec::from_tasks(std::move(jobs)).to_json();
   return std::string(kDefaultJob) + std::to_string(mix_seed(0, text));
+}
+
+JobId job_id_of(const ClusterSpec& spec, const std::string& given) {
+  constexpr const char* kByUser = "COHORT_JOB_ID";
+  constexpr const char* kBySlurm = "SLURM_JOB_ID";
+  const auto text_of = [](const char* name) {
+    const char* const text = std::getenv(name);
+    return std::string(text == nullptr ? "" : text);
+  };
+  if (!given.empty()) return {given, "the program"};
+  if (std::string text = text_of(kByUser); !text.empty()) return {std::move(text), kByUser};
+  if (const std::string number = text_of(kBySlurm);
+      !number.empty() && cluster::choose_resolver().name == "slurm")
+    return {"slurm-" + number, kBySlurm};
+  return {default_job_id(spec.to_json()), "a hash of the cluster"};
 }
 
 std::string text_of_job(const std::string& job_id) {

@@ -80,6 +80,14 @@ COHORT_API std::uint64_t start_order_now();
 
 // The job's name if none is configured: a hash of the cluster's addresses.
 COHORT_API std::string default_job_id(const std::string& cluster_text);
+struct JobId {
+  std::string text;
+  std::string from;  // "COHORT_JOB_ID", "SLURM_JOB_ID", "a hash of the cluster" or "the program"
+};
+// The first of these that is not empty: `given` by the program; the variable COHORT_JOB_ID; the
+// number of the Slurm job, where it has started this process as a task of its step; and the hash.
+// The first three stay the same when the cluster gets other addresses.
+COHORT_API JobId job_id_of(const ClusterSpec& spec, const std::string& given = {});
 // Another process's job in a message: "job 'mine'", or words instead of that hash.
 COHORT_API std::string text_of_job(const std::string& job_id);
 

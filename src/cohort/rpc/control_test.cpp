@@ -14,6 +14,7 @@
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/launcher_environment.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_descriptors.h"
@@ -333,6 +334,25 @@ TEST(DefaultJobId, IsThatOfTheAddressesHoweverTheyAreWritten) {
   EXPECT_EQ(of("localhost:1"), of("127.0.0.1:1"));
   EXPECT_EQ(of("[::1]:1"), of("127.0.0.1:1"));
   EXPECT_NE(of("localhost:2"), of("127.0.0.1:1"));
+}
+
+TEST(JobIdTest, IsThatOfTheProgramThenOfTheEnvironment) {
+  const testing::LauncherEnvironment environment;
+  const ClusterSpec spec({{"ps", {"h:1"}}});
+  EXPECT_EQ(job_id_of(spec).text, default_job_id(spec.to_json()));
+  const testing::LauncherEnvironment::Variables step = {{"SLURM_JOB_ID", "4711"},
+                                                        {"SLURM_PROCID", "0"},
+                                                        {"SLURM_STEP_NUM_TASKS", "1"},
+                                                        {"SLURM_STEP_NODELIST", "h"},
+                                                        {"SLURM_STEP_TASKS_PER_NODE", "1"}};
+  environment.set({{"SLURM_JOB_ID", "4711"}});
+  EXPECT_EQ(job_id_of(spec).text, default_job_id(spec.to_json())) << "no task of Slurm's";
+  environment.set(step);
+  EXPECT_EQ(job_id_of(spec).text, "slurm-4711");
+  environment.set({{"COHORT_JOB_ID", "mine"}});
+  EXPECT_EQ(job_id_of(spec).text, "mine");
+  EXPECT_EQ(job_id_of(spec, "given").text, "given");
+  EXPECT_EQ(job_id_of(spec, "given").from, "the program");
 }
 
 TEST_F(ControlTest, AFunctionArrivesWithProgramsAndVariables) {

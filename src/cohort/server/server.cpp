@@ -4,8 +4,10 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <filesystem>
+#include <string_view>
 #include <thread>
 
 #include "cohort/cluster/address.h"
@@ -40,6 +42,23 @@ int default_intra_op_threads(const ClusterSpec& spec, const std::string& host) {
       tasks += address && host_of(cluster::normalized_address(*address)) == host ? 1 : 0;
   }
   return std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / std::max(1, tasks));
+}
+
+Duration end_when_unused_of(const ServerOptions& options) {
+  COHORT_CHECK(options.end_when_unused >= Duration::zero(), ErrorCode::invalid_argument,
+               "[server.construct] expected ServerOptions::end_when_unused >= 0 s, got ",
+               std::chrono::duration<double>(options.end_when_unused).count(), " s");
+  const char* const given = std::getenv("COHORT_END_WHEN_UNUSED");
+  if (options.end_when_unused > Duration::zero() || given == nullptr || *given == '\0')
+    return options.end_when_unused;
+  std::uint32_t seconds = 0;
+  const std::string_view text(given);
+  const auto parsed = std::from_chars(text.begin(), text.end(), seconds);
+  COHORT_CHECK(parsed.ec == std::errc() && parsed.ptr == text.end(), ErrorCode::invalid_argument,
+               "[server.construct] expected a whole number of seconds in COHORT_END_WHEN_UNUSED, "
+               "got '",
+               text, "'");
+  return std::chrono::seconds(seconds);
 }
 
 // Only warns, because a folder may be mounted later.
@@ -111,6 +130,7 @@ class Server::Task final : public rpc::ControlService {
   // restarting. One query per second is no load for it.
   static constexpr auto kOwnName = std::chrono::seconds(60);
   static constexpr auto kOwnNamePause = std::chrono::seconds(1);
+  static constexpr auto kUsePoll = std::chrono::milliseconds(500);
 
   void listen(const std::string& address, const std::string& data_address);
   std::size_t descriptors() const;
@@ -154,6 +174,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
                ErrorCode::invalid_argument,
                "[server.construct] expected ServerOptions::hot_rows of 0 to ", kHotRowsMax,
                ", got ", options_.hot_rows);
+  options_.end_when_unused = end_when_unused_of(options_);
   options_.serves_metrics = options_.serves_metrics || rpc::serves_metrics_by_environment();
   resolver.validate();
   const std::optional<std::string> type = resolver.task_type();
@@ -168,7 +189,7 @@ Server::Task::Task(const ClusterResolver& resolver, ServerOptions options)
   const std::string data_address = data_address_of(options_, task, address);
   set_log_task(task);
   warn_of_slow_blas();
-  if (options_.job_id.empty()) options_.job_id = rpc::default_job_id(spec_.to_json());
+  options_.job_id = rpc::job_id_of(spec_, options_.job_id).text;
   if (options_.data_dirs.empty()) options_.data_dirs = data::data_dirs_of_environment();
   warn_of_missing_folders(options_.data_dirs);
   self_ = rpc::identity_of_process(task, options_.job_id, draw_number());
@@ -295,7 +316,13 @@ void Server::Task::end_if_unused(const Error& error) {
 }
 
 int Server::Task::join() {
-  end_request_.wait(Deadline());
+  const Duration limit = options_.end_when_unused;
+  const bool has_limit = limit > Duration::zero();
+  while (!end_request_.wait(has_limit ? Deadline::after(kUsePoll) : Deadline())) {
+    if (channels_.unused_for().value_or(Duration::zero()) < limit) continue;
+    log_info("no task of the job is connected any more: ", self_.task, " ends");
+    shutdown(std::chrono::milliseconds::zero());
+  }
   if (const std::optional<Error> lack = end_request_.lack()) throw Error(*lack);
   return 0;
 }

@@ -163,6 +163,40 @@ TEST(ServerThreads, AnEmptyVariableIsNone) {
   ::unsetenv("OMP_NUM_THREADS");
 }
 
+class UnusedServer : public ServerTest {
+ protected:
+  UnusedServer()
+      : ServerTest({.job_id = kJob,
+                    .end_when_unused = std::chrono::milliseconds(1),
+                    .handle_signals = false}) {}
+};
+
+// Launchers such as srun wait for all tasks, also for servers that wait for another chief.
+TEST_F(UnusedServer, EndsWhenTheLastTaskHasLeft) {
+  std::optional<rpc::Connection> chief = connect(7);
+  std::future<int> code = std::async(std::launch::async, [this] { return server.join(); });
+  chief.reset();
+  EXPECT_EQ(code.get(), 0);
+}
+
+TEST_F(ServerTest, TheTimeUntilItIsUnusedIsANumberOfSeconds) {
+  const auto make = [](Duration end_when_unused) {
+    Server(SimpleResolver(ClusterSpec({{"worker", {"127.0.0.1:1"}}, {"ps", {free_address()}}}),
+                          {.task_type = "ps", .task_id = 0}),
+           {.job_id = kJob, .end_when_unused = end_when_unused, .handle_signals = false});
+  };
+  EXPECT_THAT([&] { make(std::chrono::seconds(-1)); },
+              throws_error(ErrorCode::invalid_argument, "end_when_unused >= 0 s, got -1 s"));
+  for (const char* const wrong : {"soon", "1.5", "-1", "9999999999"}) {
+    ::setenv("COHORT_END_WHEN_UNUSED", wrong, 1);
+    EXPECT_THAT([&] { make(Duration::zero()); },
+                throws_error(ErrorCode::invalid_argument, std::string("got '") + wrong + "'"));
+  }
+  ::setenv("COHORT_END_WHEN_UNUSED", "30", 1);
+  EXPECT_NO_THROW(make(Duration::zero()));
+  ::unsetenv("COHORT_END_WHEN_UNUSED");
+}
+
 class ServerMetrics : public ServerTest {
  protected:
   ServerMetrics()

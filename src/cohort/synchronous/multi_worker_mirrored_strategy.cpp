@@ -120,7 +120,7 @@ std::shared_ptr<internal::WorkerGroups> groups_of(const SimpleResolver& resolver
       .tasks = {},
       .self = static_cast<int>(cluster::id_in_cluster(spec, self->job, self->index)),
       .backend = backend,
-      .job = rpc::default_job_id(spec.to_json()),
+      .job = rpc::job_id_of(spec).text,
       .options = text_of(of_strategy, replicas),
       .allow_minority = of_strategy.allow_minority};
   for (const char* const job : {"chief", "worker"}) {  // in the order of id_in_cluster()

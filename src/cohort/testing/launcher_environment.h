@@ -43,6 +43,7 @@ class LauncherEnvironment {
                                            "COHORT_TASKS",
                                            "COHORT_OWN_HOST",
                                            "COHORT_PORT_BASE",
+                                           "COHORT_JOB_ID",
                                            "RANK",
                                            "WORLD_SIZE",
                                            "LOCAL_RANK",

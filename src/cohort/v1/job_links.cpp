@@ -28,16 +28,13 @@ ClusterOptions checked_options(ClusterOptions options) {
   return options;
 }
 
-std::string job_id_of(const ClusterOptions& options, const ClusterSpec& spec) {
-  return options.job_id.empty() ? rpc::default_job_id(spec.to_json()) : options.job_id;
-}
-
 }  // namespace
 
 JobLinks::JobLinks(const ClusterSpec& spec, const std::string& task, ClusterOptions options,
                    std::function<void()> on_closed)
     : options_(checked_options(std::move(options))),
-      self_(rpc::identity_of_process(task, job_id_of(options_, spec), draw_number())),
+      self_(rpc::identity_of_process(task, rpc::job_id_of(spec, options_.job_id).text,
+                                     draw_number())),
       on_closed_(std::move(on_closed)) {
   for (std::int64_t i = 0; i < spec.num_tasks("ps"); ++i)
     members_.push_back(

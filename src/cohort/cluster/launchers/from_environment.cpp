@@ -77,6 +77,7 @@ struct ResolverKind {
   const char* name;
   std::vector<const char*> causes;         // all are set if this kind has started the process
   std::span<const char* const> variables;  // that it reads
+  bool exchanges_addresses;                // ChosenResolver's
   std::optional<Claim> (*claim)();
   std::unique_ptr<ClusterResolver> (*make)(TasksByJob jobs);
 };
@@ -124,6 +125,7 @@ const std::vector<ResolverKind>& kinds() {
       {"tf_config",
        {"TF_CONFIG"},
        kTfConfigNames,
+       false,
        [] { return claim_of(TfConfigResolver()); },
        [](TasksByJob) -> std::unique_ptr<ClusterResolver> {
          return std::make_unique<TfConfigResolver>();
@@ -131,31 +133,37 @@ const std::vector<ResolverKind>& kinds() {
       {"torchrun",
        {"TORCHELASTIC_RUN_ID"},
        kTorchrunNames,
+       true,
        claim_of_torchrun,
        &make_launcher<TorchrunResolver>},
       {"mpi",
        {"OMPI_COMM_WORLD_SIZE"},
        kMpiNames,
+       true,
        [] { return claim_in("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"); },
        &make_launcher<MpiResolver>},
       {"slurm",
        {"SLURM_STEP_NUM_TASKS"},
        kSlurmNames,
+       false,
        [] { return claim_in("SLURM_PROCID", "SLURM_STEP_NUM_TASKS"); },
        &make_slurm},
       {"mpi",
        {"PMI_RANK", "PMI_SIZE"},
        kMpiNames,
+       true,
        [] { return claim_in("PMI_RANK", "PMI_SIZE"); },
        &make_launcher<MpiResolver>},
       {"torchrun",
        {"RANK", "WORLD_SIZE"},
        kTorchrunNames,
+       true,
        claim_of_torchrun,
        &make_launcher<TorchrunResolver>},
       {"dmlc",
        {"DMLC_ROLE"},
        kDmlcNames,
+       true,
        &claim_of_dmlc,
        [](TasksByJob) -> std::unique_ptr<ClusterResolver> {
          return std::make_unique<DmlcResolver>();
@@ -163,6 +171,7 @@ const std::vector<ResolverKind>& kinds() {
       {"sagemaker",
        {"SM_HOSTS"},
        kSageMakerNames,
+       false,
        [] { return claim_of(SageMakerResolver()); },
        [](TasksByJob) -> std::unique_ptr<ClusterResolver> {
          return std::make_unique<SageMakerResolver>();
@@ -263,6 +272,7 @@ ChosenResolver choose_resolver() {
     return chosen;
   }
   chosen.name = kind->name;
+  chosen.exchanges_addresses = kind->exchanges_addresses;
   for (const char* const name : kind->variables) {
     if (is_set(name)) chosen.variables.emplace_back(name);
   }

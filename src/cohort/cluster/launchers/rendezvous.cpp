@@ -13,6 +13,7 @@
 #include "cohort/cluster/launchers/own_address.h"
 #include "cohort/collective/mpi_group.h"
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/core/mutex.h"
 #include "cohort/core/start_thread.h"
 
@@ -22,9 +23,9 @@ namespace {
 constexpr auto kStorePoll = std::chrono::milliseconds(5);
 constexpr std::size_t kNamedMax = 8;
 
-std::string joined(const std::vector<std::string>& lines) {
+std::string joined(const std::vector<std::string>& lines, const char* separator = "\n") {
   std::string text;
-  for (const std::string& line : lines) text.append(text.empty() ? "" : "\n").append(line);
+  for (const std::string& line : lines) text.append(text.empty() ? "" : separator).append(line);
   return text;
 }
 
@@ -273,7 +274,11 @@ MetProcesses meet_once(const std::string& key, const std::function<MetProcesses(
     place = found;
   }
   const Lock lock(place->mutex);
-  if (!place->met) place->met = meet();
+  if (place->met) return *place->met;
+  place->met = meet();
+  // For `cohort status`, which cannot find them.
+  log_info("[cluster.rendezvous] this is rank ", place->met->rank, " of the addresses ",
+           joined(place->met->addresses, " "));
   return *place->met;
 }
 

@@ -72,6 +72,7 @@ struct ChannelTable::Shared {
   Condition changed;
   bool is_closed COHORT_GUARDED_BY(mutex) = false;
   bool is_waited_for COHORT_GUARDED_BY(mutex) = true;
+  std::optional<TimePoint> unused_since COHORT_GUARDED_BY(mutex);
   std::unordered_map<const rpc::Channel*, Entry> channels COHORT_GUARDED_BY(mutex);
 
   std::vector<std::shared_ptr<rpc::Channel>> all_that(
@@ -141,6 +142,7 @@ struct ChannelTable::Shared {
     if (found != channels.end()) {
       found->second.task = hello.task;
       found->second.coordinator_incarnation = hello.coordinator_incarnation;
+      unused_since.reset();
     }
     changed.notify_all();
   }
@@ -186,7 +188,11 @@ struct ChannelTable::Shared {
       const auto found = channels.find(key);
       if (found != channels.end()) {
         last = std::move(found->second.channel);
+        const bool was_greeted = !found->second.task.empty();
         channels.erase(found);
+        const auto is_greeted = [](const auto& entry) { return !entry.second.task.empty(); };
+        if (was_greeted && std::none_of(channels.begin(), channels.end(), is_greeted))
+          unused_since = Clock::system().now();
       }
     }
     changed.notify_all();
@@ -231,6 +237,12 @@ rpc::Channel::Handlers ChannelTable::accept(std::shared_ptr<rpc::Channel> channe
 
 std::uint64_t ChannelTable::protocol_errors() const noexcept { return shared_->protocol_errors; }
 std::uint64_t ChannelTable::losses() const noexcept { return shared_->losses; }
+
+std::optional<Duration> ChannelTable::unused_for() const {
+  const Lock lock(shared_->mutex);
+  if (!shared_->unused_since) return std::nullopt;
+  return Clock::system().now() - *shared_->unused_since;
+}
 
 ChannelTable::Presence ChannelTable::presence(const std::string& task,
                                               std::uint64_t coordinator_incarnation,

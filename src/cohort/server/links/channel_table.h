@@ -6,7 +6,9 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 
+#include "cohort/core/clock.h"
 #include "cohort/core/mutex.h"
 #include "cohort/rpc/channel.h"
 #include "cohort/rpc/error_record.h"
@@ -42,6 +44,8 @@ class ChannelTable {
   std::uint64_t protocol_errors() const noexcept;
   // The number of connections of the job's tasks that ended without being closed here.
   std::uint64_t losses() const noexcept;
+  // For how long no task of the job has had a channel; nullopt if one has, or none ever had.
+  std::optional<Duration> unused_for() const;
   // Closes all channels of that start of the coordinator, and first sends them the error.
   void close_of(std::uint64_t coordinator_incarnation, const Error& why) noexcept;
   // Closes all channels and accepts no more. Waits until the first deadline for queued frames to be

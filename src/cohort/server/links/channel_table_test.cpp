@@ -143,6 +143,24 @@ TEST_F(ChannelTableTest, OnlyACoordinatorThatSaysNoFarewellIsLost) {
   }
 }
 
+TEST_F(ChannelTableTest, IsUnusedWhenAllTasksHaveLeft) {
+  ChannelPair pair("inprocess", {}, acceptor());
+  const auto connect = [&] {
+    auto task = rpc::Requester::connect(
+        pair.backend, {.address = pair.listener->address(), .peer = "ps:0"}, {}, {});
+    task->call(rpc::to_frame(kHello), patience(), "greeting");
+    return task;
+  };
+  EXPECT_EQ(table.unused_for(), std::nullopt) << "nobody has come yet";
+  const auto first = connect(), second = connect();
+  first->leave();
+  second->close();
+  EXPECT_EQ(table.presence("chief:0", kStart, patience(), patience()), Presence::gone);
+  EXPECT_NE(table.unused_for(), std::nullopt);
+  const auto third = connect();
+  EXPECT_EQ(table.unused_for(), std::nullopt);
+}
+
 // Regression: the handlers of these channels used the table after its destruction.
 TEST_F(ChannelTableTest, WhenAllAreClosedNoHandlerRuns) {
   Promised<bool> is_greeting, may_greet;
