@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Trains on MNIST with parameter servers and no coordinator: each task runs this program.
 //   cohort launch --v1 --workers 2 --ps 2 --chief --evaluator -- mnist_v1 --data-dir DIR
+//   COHORT_TASKS=chief=1,ps=1,worker=2 COHORT_END_WHEN_UNUSED=10 srun -n 4 mnist_v1 …
 // Tasks may be killed and started again: --restart 10.
 #include <cohort/cohort.h>
 #include <torch/torch.h>
@@ -151,6 +152,8 @@ int main(int argc, char** argv) {
                    name, "'");
       options[name] = arguments.values[i + 1];
     }
+    const auto resolver = cohort::ClusterResolver::from_environment();
+    if (resolver->task_type() == "ps") return cohort::Server(*resolver).join();
     const cohort::Dataset data = images("train");
     const auto sizes = *data.element_spec().fields[0].sizes;
     cohort::v1::ParameterServerStrategy strategy;

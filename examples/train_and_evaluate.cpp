@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The program of tf.estimator's time: the same in each task, which learns from TF_CONFIG whether it
-// trains, evaluates or serves. The same command goes on after an interruption.
+// The program of tf.estimator's time: the same in each task, which learns from TF_CONFIG, or from
+// what has started it, whether it trains, evaluates or serves. The same command goes on after an
+// interruption.
 //   train_and_evaluate --strategy mirrored …
 //   cohort launch --workers 2 --ps 0 -- train_and_evaluate --strategy multi_worker …
 //   cohort launch --workers 2 --ps 1 --data DIR -- train_and_evaluate --strategy parameter_server …
@@ -29,7 +30,8 @@ std::unique_ptr<cohort::Strategy> make_strategy(const std::string& name) {
   if (name == "v1") return std::make_unique<cohort::v1::ParameterServerStrategy>();
   COHORT_CHECK(name == "parameter_server", cohort::ErrorCode::invalid_argument,
                "expected a --strategy of the usage, got '", name, "'");
-  return std::make_unique<cohort::ParameterServerStrategy>(cohort::TfConfigResolver());
+  return std::make_unique<cohort::ParameterServerStrategy>(
+      *cohort::ClusterResolver::from_environment());
 }
 
 // Images, float32[pixels] in [0, 1], and labels, int64 class indices.
@@ -78,6 +80,8 @@ estimator::EstimatorSpec digits_model(const estimator::ModelContext& context) {
 }
 
 int run() {
+  const auto resolver = cohort::ClusterResolver::from_environment();
+  if (resolver->task_type() == "ps") return cohort::Server(*resolver).join();
   const auto strategy = make_strategy(options["--strategy"]);
   estimator::Estimator model(digits_model,
                              estimator::RunConfig({.model_dir = options["--model-dir"],

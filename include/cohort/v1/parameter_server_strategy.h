@@ -2,8 +2,9 @@
 // Variables live on parameter servers, and each worker runs the program by itself, without a
 // coordinator (tf.compat.v1.distribute.experimental.ParameterServerStrategy).
 //
-//   // The same program in each task but ps, which runs `cohort server`. TF_CONFIG says which task
-//   // this is; `cohort launch --v1` sets it.
+//   // The same program in each task. `cohort launch --v1` runs `cohort server` as each ps.
+//   const auto resolver = cohort::ClusterResolver::from_environment();
+//   if (resolver->task_type() == "ps") return cohort::Server(*resolver).join();
 //   cohort::v1::ParameterServerStrategy strategy;
 //   auto model = strategy.replicate([] { return torch::nn::Linear(10, 1); });
 //   const cohort::Adam adam(model.parameters());
@@ -90,7 +91,8 @@ struct COHORT_API SessionSettings {
 // Thread-safe as CentralStorageStrategy is.
 class COHORT_API ParameterServerStrategy final : public SynchronousStrategy {
  public:
-  // The cluster of TF_CONFIG. Throws invalid_argument if there is none.
+  // The cluster of ClusterResolver::from_environment(). Throws invalid_argument if there is none,
+  // and what that function throws.
   ParameterServerStrategy();
   // An empty cluster: this process trains alone. Throws invalid_argument for a cluster without ps,
   // for a task without type or index, for one that is not in the cluster or is a ps, for an unknown

@@ -36,8 +36,8 @@ const ClusterResolver& with_cluster(const ClusterResolver& resolver) {
   COHORT_CHECK(bool(resolver.cluster_spec()), ErrorCode::invalid_argument,
                "[v1.construct] expected a cluster in TF_CONFIG, got none; set {\"cluster\": "
                "{\"worker\": [\"host:port\", …], \"ps\": [\"host:port\", …]}, \"task\": {\"type\": "
-               "\"worker\", \"index\": 0}}, start the program with `cohort launch --v1`, or give "
-               "the strategy a resolver");
+               "\"worker\", \"index\": 0}}, start the program with `cohort launch --v1`, or with "
+               "srun, mpirun or torchrun and COHORT_TASKS, or give the strategy a resolver");
   return resolver;
 }
 
@@ -55,7 +55,7 @@ struct ParameterServerStrategy::GlobalStep {
 };
 
 ParameterServerStrategy::ParameterServerStrategy()
-    : ParameterServerStrategy(with_cluster(TfConfigResolver())) {}
+    : ParameterServerStrategy(with_cluster(*ClusterResolver::from_environment())) {}
 
 ParameterServerStrategy::ParameterServerStrategy(const ClusterResolver& resolver,
                                                  StrategyOptions options)
