@@ -154,10 +154,11 @@ class LaunchCommand final : public Command {
                    "TASK@SECONDS or TASK@PERCENT%: kill a task that long after the start, or "
                    "when the program's progress bar has come that far; repeatable")
         ->allow_extra_args(false);
-    app.add_option("--restart", options_.restarts,
-                   "how often each worker or parameter server that crashes or is killed is started "
-                   "again, and the chief after exit codes 69 and 75; the variables of a parameter "
-                   "server are lost")
+    app.add_option(
+           "--restart", options_.restarts,
+           "how often each worker or parameter server that crashes or is killed is started "
+           "again, and the chief after exit codes 69 and 75 (with --v1 after all but 64); the "
+           "variables of a parameter server are lost")
         ->check(number_between("a whole number", 0, 1'000'000))
         ->capture_default_str();
     app.add_option("--restart-delay", restart_seconds_, "seconds before a task starts again")
@@ -204,7 +205,8 @@ class LaunchCommand final : public Command {
   void declare_v1(CLI::App& app) {
     app.add_flag("--v1", options_.is_v1,
                  "the workers, the chief and the evaluator run the program by themselves, and each "
-                 "ps a server, as for v1::ParameterServerStrategy");
+                 "ps a server, as for v1::ParameterServerStrategy; a worker that serves the "
+                 "coordinator of a ParameterServerStrategy would never end");
     app.add_flag("--chief", options_.has_chief,
                  "with --v1: a task chief:0; else worker:0 acts as it");
     app.add_flag("--evaluator", options_.has_evaluator, "with --v1: a task evaluator:0");
