@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import re
+import shutil
 import subprocess
 import tempfile
 import unittest
@@ -48,14 +49,14 @@ class Scripts(unittest.TestCase):
             subprocess.run(["sh", "-n", FOLDER / name], check=True, timeout=60)
 
     def test_mpirun_passes_on_what_is_set(self):
-        self.assertEqual(run_script("mpirun.sh", ["4", "train", "a b"]), ["mpirun -n 4 train a b"])
+        self.assertEqual(run_script("mpirun.sh", ["4", "train", "a b"]), ["mpirun -n 4 -x COHORT_END_WHEN_UNUSED train a b"])
         self.assertEqual(run_script("mpirun.sh", ["2", "train"], HOSTS="a:1,b:1", COHORT_TASKS="ps=1,worker=1"),
-                         ["mpirun -n 2 --host a:1,b:1 -x COHORT_TASKS train"])
+                         ["mpirun -n 2 --host a:1,b:1 -x COHORT_END_WHEN_UNUSED -x COHORT_TASKS train"])
 
     def test_torchrun_starts_programs_that_are_not_python(self):
         lines = run_script("torchrun.sh", ["4", "train"], NODES="2", MASTER="h0:29400")
-        self.assertEqual(lines, ["torchrun --no-python --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d "
-                                 "--rdzv-endpoint h0:29400 --rdzv-id cohort train"])
+        self.assertEqual(lines, ["torchrun --no_python --nnodes 2 --nproc_per_node 4 --rdzv_backend c10d "
+                                 "--rdzv_endpoint h0:29400 --rdzv_id cohort train"])
 
     def test_slurm_checks_first(self):
         lines = run_script("slurm.sbatch", ["train"], SLURM_JOB_ID="7")
@@ -63,10 +64,54 @@ class Scripts(unittest.TestCase):
         self.assertIn("#SBATCH --distribution=block", text("slurm.sbatch"))
 
 
+NAME, COUNT, SWITCH, LIST, MAP = str, int, bool, list, dict
+CONTAINER = {"name": NAME, "image": NAME, "command": LIST, "ports": [{"name": NAME, "containerPort": COUNT}]}
+POD = {"spec": {"containers": [CONTAINER]}}
+REPLICAS = {"replicas": COUNT, "restartPolicy": ("Always", "OnFailure", "Never", "ExitCode"), "template": POD}
+# The public schemas of these kinds require this of the parts that the files have: a type, one of some values, or
+# the same of each item of a list.
+SHAPES = {
+    "Service": {"apiVersion": ("v1",), "metadata": {"name": NAME},
+                "spec": {"clusterIP": NAME, "publishNotReadyAddresses": SWITCH, "selector": MAP,
+                         "ports": [{"name": NAME, "port": COUNT}]}},
+    "StatefulSet": {"apiVersion": ("apps/v1",), "metadata": {"name": NAME},
+                    "spec": {"serviceName": NAME, "replicas": COUNT, "selector": {"matchLabels": MAP},
+                             "podManagementPolicy": ("Parallel", "OrderedReady"),
+                             "template": {"metadata": {"labels": MAP}, **POD}}},
+    "TFJob": {"apiVersion": ("kubeflow.org/v1",), "metadata": {"name": NAME},
+              "spec": {"enableDynamicWorker": SWITCH,
+                       "runPolicy": {"cleanPodPolicy": ("All", "Running", "None"), "backoffLimit": COUNT},
+                       "tfReplicaSpecs": {"Chief": REPLICAS, "Worker": REPLICAS, "PS": REPLICAS}}}}
+
+
+def misfits(value, shape, place=""):
+    """Where a value of a manifest has not the shape; keys that the shape does not name are not looked at."""
+    if isinstance(shape, dict):
+        if not isinstance(value, dict):
+            return [f"{place}: expected a map, got {value!r}"]
+        return [found for key, inner in shape.items() for found in misfits(value.get(key), inner, f"{place}.{key}")]
+    if isinstance(shape, list):
+        if not isinstance(value, list) or not value:
+            return [f"{place}: expected items, got {value!r}"]
+        return [found for i, item in enumerate(value) for found in misfits(item, shape[0], f"{place}[{i}]")]
+    is_good = value in shape if isinstance(shape, tuple) else type(value) is shape
+    return [] if is_good else [f"{place}: expected {shape}, got {value!r}"]
+
+
 @unittest.skipIf(yaml is None, "needs python3-yaml")
 class Manifests(unittest.TestCase):
     def documents(self, name):
         return list(yaml.safe_load_all(text(name)))
+
+    def test_have_the_shapes_of_their_kinds(self):
+        for document in self.documents("kubernetes.yaml") + self.documents("tfjob.yaml"):
+            self.assertEqual(misfits(document, SHAPES[document["kind"]]), [])
+
+    def test_a_wrong_type_is_found(self):
+        (job,) = self.documents("tfjob.yaml")
+        job["spec"]["tfReplicaSpecs"]["PS"].update(replicas="1", restartPolicy="Sometimes")
+        del job["metadata"]["name"]
+        self.assertEqual(len(misfits(job, SHAPES["TFJob"])), 3)
 
     def test_tfjob_has_the_roles_of_cohort(self):
         (job,) = self.documents("tfjob.yaml")
@@ -105,14 +150,38 @@ class Units(unittest.TestCase):
             self.assertTrue(unit["Service"]["ExecStart"].startswith("/"))
 
 
+    @unittest.skipUnless(shutil.which("systemd-analyze"), "needs systemd")
+    def test_systemd_finds_nothing_wrong(self):
+        with tempfile.TemporaryDirectory() as folder:
+            units = [pathlib.Path(folder, name) for name in ("cohort-server@.service", "cohort-chief.service")]
+            for unit in units:  # with a program that is there
+                unit.write_text(re.sub(r"^ExecStart=\S+", "ExecStart=/bin/true", text(unit.name), flags=re.M))
+            found = subprocess.run(["systemd-analyze", "verify", "--man=no", *units], text=True, capture_output=True,
+                                   timeout=60)
+        self.assertEqual((found.returncode, found.stderr), (0, ""))
+
+
 class Container(unittest.TestCase):
+    # These are headers alone, or libraries that other packages bring.
+    WITHOUT_LIBRARY = {"libcli11", "nlohmann-json3", "libgrpc", "libssl", "zlib1g"}
+
+    def stages(self):
+        """The packages of each stage."""
+        return [stage.split("&&")[0].replace("\\", " ").split()
+                for stage in text("Containerfile").split("--no-install-recommends")[1:]]
+
     def test_builds_with_the_packages_of_setup(self):
         script = (ROOT / "dev").read_text()
         wanted = re.search(r"BUILD_PACKAGES=\((.*?)\)", script, re.S).group(1)
-        build = text("Containerfile").split("AS build")[1].split("FROM")[0]
-        for package in build.split("--no-install-recommends")[1].split("&&")[0].replace("\\", " ").split():
+        for package in self.stages()[0]:
             if package.endswith("-dev"):
                 self.assertIn(package, wanted)
+
+    def test_runs_with_each_library_that_it_was_built_with(self):
+        build, run = self.stages()
+        libraries = {package.removesuffix("-dev") for package in build if package.endswith("-dev")}
+        for library in libraries - self.WITHOUT_LIBRARY:
+            self.assertTrue(any(package.startswith(library) for package in run), library)
 
 
 if __name__ == "__main__":
