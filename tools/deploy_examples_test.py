@@ -63,6 +63,17 @@ class Scripts(unittest.TestCase):
         self.assertEqual(lines, ["srun cohort check", "srun --kill-on-bad-exit=0 train"])
         self.assertIn("#SBATCH --distribution=block", text("slurm.sbatch"))
 
+    def test_jobs_of_slurm_have_ports_of_their_own(self):
+        """Regression: two jobs in a row on one host shared a port."""
+        tasks = int(re.search(r"--ntasks-per-node=(\d+)", text("slurm.sbatch")).group(1))
+        line = re.search(r"^export COHORT_PORT_BASE=.*", text("slurm.sbatch"), re.M).group(0)
+        script = f"for SLURM_JOB_ID in $(seq 1000); do {line}; echo $COHORT_PORT_BASE; done"
+        bases = [int(base) for base in subprocess.run(["sh", "-c", script], check=True, text=True, capture_output=True,
+                                                      timeout=60).stdout.split()]
+        for one, next_one in zip(bases, bases[1:]):
+            self.assertGreaterEqual(abs(one - next_one), tasks)
+        self.assertLessEqual(max(bases) + tasks, 32768)  # where Linux begins to give ports to connections
+
 
 NAME, COUNT, SWITCH, LIST, MAP = str, int, bool, list, dict
 CONTAINER = {"name": NAME, "image": NAME, "command": LIST, "ports": [{"name": NAME, "containerPort": COUNT}]}

@@ -64,20 +64,57 @@ launch() { srun --label --nodes=2 --ntasks="$1" --kill-on-bad-exit=0 "${@:2}"; }
 
 # The job file as it is, with the processors and the time that it asks for.
 batch() {
-  sbatch --wait --output="$FOLDER/batch.%j" "$SOURCE/examples/deploy/slurm.sbatch" "$@" && code=0 || code=$?
-  cat "$FOLDER"/batch.*
-  rm "$FOLDER"/batch.*
+  local out code=0
+  out=$(mktemp -p "$FOLDER")
+  sbatch --wait --output="$out" "$SOURCE/examples/deploy/slurm.sbatch" "$@" || code=$?
+  cat "$out"
   return $code
 }
 
+# Both fit on the same two nodes.
+two_batches() {
+  batch "$@" &
+  local other=$! code=0
+  batch "$@" || code=$?
+  wait $other || code=$?
+  return $code
+}
+
+# Open MPI starts its processes on the nodes of the allocation.
+by_mpirun() {
+  OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 \
+    salloc --nodes=2 --ntasks="$1" sh "$SOURCE/examples/deploy/mpirun.sh" "$@"
+}
+
+# A worker is killed when all train.
+lose_worker() {
+  srun --label --kill-on-bad-exit=0 --nodes=2 --ntasks=3 \
+    sh -c 'echo $$ > "$0.$SLURM_PROCID"; exec "$@"' "$FOLDER/process" "$@" &
+  local all=$! code=0
+  await "a step" trains n1:8888
+  kill -KILL "$(cat "$FOLDER/process.2")"
+  wait $all || code=$?
+  [ $code = 137 ] # srun ends with the code of the killed one
+}
+
+trains() { cohort status --cluster "$1" | grep -q 'step [1-9]'; }
+
 run_slurm_jobs() {
+  local right='test accuracy (0\.9|1\.0)'
   run_jobs
+  job "a worker is lost, 3 tasks" "$right" lose_worker mnist_multi_worker --data-dir "$DIGITS" --epochs 60
   job "sbatch --test-only" "to start at" sbatch --test-only "$SOURCE/examples/deploy/slurm.sbatch" true
-  job "slurm.sbatch, 4 workers" "test accuracy (0\.9|1\.0)" \
-    batch mnist_multi_worker --data-dir "$DIGITS" --epochs 20
+  job "slurm.sbatch, 4 workers" "$right" batch mnist_multi_worker --data-dir "$DIGITS" --epochs 20
+  job "slurm.sbatch, two jobs at once" "$right" \
+    two_batches mnist_multi_worker --data-dir "$DIGITS" --epochs 20
   COHORT_TASKS=chief=1,ps=1,worker=2 \
     job "slurm.sbatch, v1" "trained to step" \
     batch mnist_v1 --data-dir "$DIGITS" --run-dir "$FOLDER/batch_v1" --steps 1000
+  job "mpirun in an allocation, cohort check" "reached 2 of 2 other tasks.*found nothing wrong" \
+    by_mpirun 3 cohort check
+  COHORT_TASKS=chief=1,ps=1,worker=1 \
+    job "mpirun in an allocation, v1" "trained to step" \
+    by_mpirun 3 mnist_v1 --data-dir "$DIGITS" --run-dir "$FOLDER/mpirun_v1" --steps 1000
   finish
 }
 
