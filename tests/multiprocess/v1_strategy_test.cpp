@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <functional>
 #include <future>
 #include <memory>
@@ -43,6 +44,10 @@ at::Tensor floats(std::vector<float> values) { return torch::tensor(values); }
 float number(const Variable& variable) { return variable.read().item<float>(); }
 std::int64_t count(const Variable& variable) { return variable.read().item<std::int64_t>(); }
 
+float seen_in_run(V1& strategy, const Variable& variable) {
+  return strategy.run([&] { return variable.tensor().detach().clone(); }).value().item<float>();
+}
+
 // A chief and a worker, and two servers that may be ended and started again.
 class V1Cluster : public ::testing::Test {
  protected:
@@ -64,6 +69,10 @@ class V1Cluster : public ::testing::Test {
   }
   std::unique_ptr<V1> worker(StrategyOptions options = {}) const {
     return std::make_unique<V1>(resolver("worker", 0), std::move(options));
+  }
+  // The bytes of values that the servers have sent.
+  std::uint64_t bytes_read() const {
+    return servers_[0]->health().pulled_bytes + servers_[1]->health().pulled_bytes;
   }
 
   std::map<std::string, std::vector<std::string>> jobs_ = {
@@ -290,6 +299,22 @@ TEST_F(V1Cluster, ARunUsesTheValuesOfItsBeginningAndThoseAfterItsUpdates) {
   EXPECT_TRUE(seen.value().equal(floats({1, 1, 8})));
 }
 
+TEST_F(V1Cluster, ARunReadsOnlyWhatOthersHaveChanged) {
+  const auto first = chief();
+  const Variable w = first->variable("w", torch::zeros({1000}));
+  const Variable b = first->variable("b", floats({1}));
+  const SGD sgd({w}, {.learning_rate = 0.5});
+  train(*first, sgd, w, 1);
+  const std::uint64_t before = bytes_read();
+  EXPECT_EQ(seen_in_run(*first, b), 1);
+  EXPECT_EQ(bytes_read(), before);
+  const auto second = worker();
+  second->variable("b", floats({0})).assign(floats({7}));
+  const std::uint64_t after_assignment = bytes_read();
+  EXPECT_EQ(seen_in_run(*first, b), 7);
+  EXPECT_EQ(bytes_read() - after_assignment, sizeof(float));
+}
+
 TEST_F(V1Cluster, UpdatesOutsideOfRunsAreMadeOnTheServersAndResultsStayHere) {
   const auto strategy = chief(two_replicas());
   const Variable w = strategy->variable("w", floats({1}));
@@ -370,6 +395,15 @@ TEST_F(V1Cluster, ATrainableVariableThatIsWrittenAndThenUpdatedIsRefused) {
       throws_error(ErrorCode::invalid_argument, "writes in place"));
 }
 
+// Regression: the copy kept a value that LibTorch had not counted as written.
+TEST_F(V1Cluster, AWriteThatLibTorchDoesNotCountIsRefusedInTheFirstRun) {
+  const auto strategy = chief();
+  const Variable weight = strategy->variable("weight", floats({1}));
+  EXPECT_THAT([&] { strategy->run([&] { weight.tensor().data().mul_(2); }); },
+              throws_error(ErrorCode::invalid_argument, "writes in place"));
+  EXPECT_EQ(seen_in_run(*strategy, weight), 1);
+}
+
 // Regression: each replica's assignment replaced the values of all.
 TEST_F(V1Cluster, ReplicasAssignBuffersOfTheirOwn) {
   const auto strategy = chief(two_replicas());
@@ -395,6 +429,9 @@ TEST_F(V1Cluster, OptimizersOfLibTorchAreRefused) {
         });
       },
       throws_error(ErrorCode::invalid_argument, "use an optimizer of Cohort"));
+  const at::Tensor there = model.variables()[0].read();
+  const auto seen = strategy->run([&] { return model->weight.detach().clone(); });
+  EXPECT_TRUE(seen.value().equal(there)) << "the write has changed nothing";
 }
 
 TEST_F(V1Cluster, LossesAreComputedInRuns) {
@@ -450,6 +487,22 @@ TEST_F(V1Cluster, TheLossOfAServerTakesAllBackToTheirInitialValues) {
   EXPECT_EQ(number(there), 12);
   EXPECT_EQ(number(b), 12);
   EXPECT_EQ(number(a), 1) << "on the server that was not lost";
+}
+
+// Values from before a loss had the same version as others after it.
+TEST_F(V1Cluster, ARunAfterTheLossOfAServerTakesNoOldValueForANewOne) {
+  const auto first = chief();
+  first->variable("a", floats({1}));
+  const Variable b = first->variable("b", floats({2}));
+  first->let_others_train();
+  const auto second = worker();
+  const Variable there = second->variable("b", floats({0}));
+  there.assign_add(floats({5}));
+  EXPECT_EQ(seen_in_run(*first, b), 7);
+  end(1);
+  start(1);
+  there.assign_add(floats({10}));
+  EXPECT_EQ(seen_in_run(*first, b), 12);
 }
 
 TEST_F(V1Cluster, TheLossOfAServerTakesAllBackToWhatWasSaved) {

@@ -95,6 +95,13 @@ Pull& PullBatch::entry(const rpc::Slice& slice, std::size_t position) {
 
 void PullBatch::add(const rpc::Slice& slice, std::size_t position) { entry(slice, position); }
 
+void PullBatch::add_newer(const rpc::Slice& slice, std::size_t position, std::uint64_t known) {
+  rpc::PullRequest& request = entry(slice, position).request;
+  request.wants_versions = true;
+  request.known.push_back(known);
+  COHORT_ASSERT(request.known.size() == request.variables.size());
+}
+
 void PullBatch::add_rows(const rpc::Slice& slice, at::Tensor row_ids, std::size_t position) {
   rpc::PullRequest& request = entry(slice, position).request;
   COHORT_ASSERT(request.row_ids.size() + 1 == request.variables.size());
@@ -170,25 +177,39 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
                                const Describe& describe) const {
   const std::size_t num_pushes = exchange.pushes.size();
   std::vector<std::vector<std::uint64_t>> pushed;  // the variables of each push, for errors
+  std::vector<const Pull*> pulls;                  // of each request; nullptr: none
   std::vector<Asked> asked;
+  const auto request_of = [&](const Pull& pull) {
+    rpc::PullRequest request = pull.request;
+    request.snapshot = exchange.snapshot;
+    return request;
+  };
   for (Push& push : exchange.pushes) {
     pushed.push_back(push.variables);
     traffic.pushed_bytes += push.bytes();
+    const auto pull = std::ranges::find(exchange.pulls, push.server, &Pull::server);
+    pulls.push_back(pull == exchange.pulls.end() ? nullptr : &*pull);
+    if (pulls.back() != nullptr) push.request.pull = request_of(*pull);
     asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request))});
   }
   for (const Pull& pull : exchange.pulls) {
-    rpc::PullRequest request = pull.request;
-    request.snapshot = exchange.snapshot;
-    asked.push_back({pull.server, "pull", rpc::to_frame(std::move(request))});
+    if (std::ranges::find(pulls, &pull) != pulls.end()) continue;  // it goes with a push
+    pulls.push_back(&pull);
+    asked.push_back({pull.server, "pull", rpc::to_frame(request_of(pull))});
   }
   const auto take_answer = [&](std::size_t i, rpc::Frame answer) {
-    if (i >= num_pushes)
-      return take(exchange.pulls[i - num_pushes], std::move(answer), exchange, traffic);
-    if (!rpc::message_of<rpc::PushReply>(std::move(answer)).was_applied) ++traffic.pushes_dropped;
+    if (i >= num_pushes) {
+      auto reply = rpc::message_of<rpc::PullReply>(std::move(answer));
+      return take(*pulls[i], std::move(reply), exchange, traffic);
+    }
+    auto reply = rpc::message_of<rpc::PushReply>(std::move(answer));
+    if (!reply.was_applied) ++traffic.pushes_dropped;
+    if (pulls[i] == nullptr) return;
+    take(*pulls[i], std::move(reply.pulled).value_or(rpc::PullReply()), exchange, traffic);
   };
   ask(std::move(asked), take_answer, [&](std::size_t i) {
     const bool is_push = i < num_pushes;
-    return describe(is_push ? pushed[i] : exchange.pulls[i - num_pushes].variables, is_push);
+    return describe(is_push ? pushed[i] : pulls[i]->variables, is_push);
   });
 }
 
@@ -275,19 +296,25 @@ void ParameterClient::erase_rows(std::vector<std::pair<rpc::MemberId, rpc::Erase
       });
 }
 
-void ParameterClient::take(const Pull& pull, rpc::Frame answer, const Exchange& into,
+void ParameterClient::take(const Pull& pull, rpc::PullReply reply, const Exchange& into,
                            VariableTraffic& traffic) const {
-  rpc::PullReply reply = rpc::message_of<rpc::PullReply>(std::move(answer));
-  const std::size_t values = pull.positions.size();
-  const std::size_t versions = pull.request.wants_versions ? values : 0;
+  const std::size_t count = pull.positions.size();
+  const std::size_t versions = pull.request.wants_versions ? count : 0;
+  const auto has = [&](std::size_t i) {
+    return i < reply.versions.size() && pull.request.has(i, reply.versions[i]);
+  };
+  std::size_t values = 0;
+  for (std::size_t i = 0; i < count; ++i) values += has(i) ? 0 : 1;
   COHORT_CHECK(reply.values.size() == values && reply.versions.size() == versions,
                ErrorCode::data_loss, "[server.pull] expected ", values, " values and ", versions,
                " versions from ", links_->name_of(pull.server), ", got ", reply.values.size(),
                " and ", reply.versions.size());
-  for (std::size_t i = 0; i < values; ++i) {
-    traffic.pulled_bytes += reply.values[i].nbytes();
-    into.values[pull.positions[i]] = std::move(reply.values[i]);
+  auto next = reply.values.begin();
+  for (std::size_t i = 0; i < count; ++i) {
     if (versions > 0) into.versions[pull.positions[i]] = reply.versions[i];
+    if (has(i)) continue;
+    traffic.pulled_bytes += next->nbytes();
+    into.values[pull.positions[i]] = std::move(*next++);
   }
 }
 

@@ -39,6 +39,9 @@ class COHORT_API PullBatch {
   // come after those of rows.
   void add_rows(const rpc::Slice& slice, at::Tensor row_ids, std::size_t position);
   void add(const rpc::Slice& slice, std::size_t position);
+  // The same with the version: its value does not come if that is `known` (0: none is). A batch has
+  // such reads or others.
+  void add_newer(const rpc::Slice& slice, std::size_t position, std::uint64_t known);
   // In the order in which the servers first occur.
   std::vector<Pull> take() { return std::move(pulls_); }
 
@@ -79,7 +82,8 @@ class COHORT_API ParameterClient {
   struct Exchange {
     std::vector<Push> pushes = {};
     std::span<const Pull> pulls = {};
-    // Get what is pulled, at Pull::positions; `versions` where a pull wants them.
+    // Get what is pulled, at Pull::positions; `versions` where a pull wants them. A value of which
+    // the pull knows the version stays as it is.
     std::span<at::Tensor> values = {};
     std::span<std::uint64_t> versions = {};
     std::uint64_t snapshot = 0;  // of all pulls, as in rpc::PullRequest
@@ -87,9 +91,9 @@ class COHORT_API ParameterClient {
 
   explicit ParameterClient(std::shared_ptr<ServerLinks> links);
 
-  // Connects to all servers, sends the pushes and then the pulls, and waits for all answers. A
-  // server answers in the order of the requests, so what is pulled includes what is pushed. Throws
-  // the first error after all answers have come or are late, and were added to `traffic`.
+  // Connects to all servers, sends the pushes and the pulls, and waits for all answers. A server
+  // gets its push and its pull as one request; what is pulled includes what is pushed. Throws the
+  // first error after all answers have come or are late, and were added to `traffic`.
   void exchange(Exchange exchange, VariableTraffic& traffic, const Describe& describe) const;
   // The states of ranges of variables, each on its server, in this order.
   struct Range {
@@ -133,7 +137,7 @@ class COHORT_API ParameterClient {
   // have come or are late.
   void ask(std::vector<Asked> requests, const std::function<void(std::size_t, rpc::Frame)>& take,
            const std::function<std::string(std::size_t)>& describe) const;
-  void take(const Pull& pull, rpc::Frame answer, const Exchange& into,
+  void take(const Pull& pull, rpc::PullReply reply, const Exchange& into,
             VariableTraffic& traffic) const;
 
   const std::shared_ptr<ServerLinks> links_;

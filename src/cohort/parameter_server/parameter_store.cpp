@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <mutex>
+#include <optional>
+#include <utility>
 
 #include "cohort/core/kept_memory.h"
 #include "cohort/optimizer/optimizer.h"
@@ -131,14 +133,16 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
         [&](const auto& stored) {
           StoredVariable::Version read =
               has_rows ? stored->rows(request.row_ids[i]) : stored->snapshot();
-          stored->statistics().pulls.add(read.value.nbytes(), its_rows);
+          if (request.has(i, read.number)) read.value.reset();
+          const std::size_t bytes = read.value.defined() ? read.value.nbytes() : 0;
+          stored->statistics().pulls.add(bytes, its_rows);
           if (has_rows) stored->statistics().hot.note(request.row_ids[i]);
           return read;
         },
         request.snapshot == 0 ? find(request.variables[i])
                               : find_in(request.snapshot, request.variables[i]));
     rows += its_rows;
-    reply.values.push_back(std::move(version.value));
+    if (version.value.defined()) reply.values.push_back(std::move(version.value));
     if (request.wants_versions) reply.versions.push_back(version.number);
   }
   for (const at::Tensor& value : reply.values) counters_.pulled_bytes += value.nbytes();
@@ -147,6 +151,14 @@ rpc::PullReply ParameterStore::pull(const rpc::PullRequest& request) {
 }
 
 rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
+  const std::optional<rpc::PullRequest> asked = std::exchange(request.pull, std::nullopt);
+  rpc::PushReply reply{.was_applied = apply(std::move(request))};
+  if (asked) reply.pulled = pull(*asked);
+  return reply;
+}
+
+// Returns whether it was applied now.
+bool ParameterStore::apply(rpc::PushRequest request) {
   if (cut_.is_open()) wait_for_cut(request);
   const std::shared_lock pushing(pushing_);
   check_placement(request.placement);
@@ -156,7 +168,7 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   if (may_come_again &&
       applied_.begin(id, request.low_watermark) != AppliedPushes::Verdict::apply) {
     ++counters_.pushes_dropped;
-    return {.was_applied = false};
+    return false;
   }
   std::vector<AnyUpdate> updates;
   try {
@@ -182,7 +194,7 @@ rpc::PushReply ParameterStore::push(rpc::PushRequest request) {
   }
   if (may_come_again) applied_.finish(id);
   ++counters_.pushes_applied;
-  return {.was_applied = true};
+  return true;
 }
 
 void ParameterStore::count_push(parameter_server::VariableStatistics& statistics,

@@ -43,6 +43,7 @@ class COHORT_API ParameterStore {
   void expect_placement(std::uint64_t version);
   rpc::PullReply pull(const rpc::PullRequest& request);
   // Applies all effects or none: everything that can fail is done before the first one is applied.
+  // Then answers its pull, also if the push was applied before.
   rpc::PushReply push(rpc::PushRequest request);
   // To move variables, call expect_placement() before, so that no push comes between their export
   // and erase().
@@ -97,6 +98,7 @@ class COHORT_API ParameterStore {
   using AnyImport =
       std::variant<Import<parameter_server::StoredVariable>, Import<parameter_server::StoredTable>>;
   void check_placement(std::uint64_t version) const;
+  bool apply(rpc::PushRequest request);
   std::vector<Stored> all_stored() const;
   void end_cut(std::uint64_t cut, const std::string& why);
   void wait_for_cut(const rpc::PushRequest& request);

@@ -106,11 +106,18 @@ std::vector<at::Tensor> RemoteHome::read(std::span<const Variable> variables) co
   for (std::size_t i = 0; i < places.parts().size(); ++i) batch.add(places.parts()[i], i);
   std::vector<at::Tensor> parts(places.parts().size());
   exchange({.pulls = batch.take(), .values = parts}, variables, "pull of");
-  std::vector<at::Tensor> values;
+  return joined(variables, places, parts);
+}
+
+std::vector<at::Tensor> RemoteHome::joined(std::span<const Variable> variables,
+                                           const parameter_server::Places& places,
+                                           std::span<at::Tensor> parts) const {
+  std::vector<at::Tensor> values(variables.size());
   for (std::size_t i = 0; i < variables.size(); ++i) {
     const Variable& variable = variables[i];
-    values.push_back(parameter_server::joined_slices(
-        std::span(parts).subspan(places.first_part(i), places.of(i).size())));
+    const auto own = parts.subspan(places.first_part(i), places.of(i).size());
+    if (!own.front().defined()) continue;
+    values[i] = parameter_server::joined_slices(own);
     COHORT_CHECK(TensorSpec::of(values[i]) == variable.spec(), ErrorCode::data_loss,
                  "[variable.read] expected ", variable.spec().to_string(), ", got ",
                  TensorSpec::of(values[i]).to_string(), " (variable '", variable.name(), "' on ",

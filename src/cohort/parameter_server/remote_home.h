@@ -19,8 +19,8 @@
 namespace cohort {
 
 // In an EagerStep an update also sends what the step wrote in place into the stand-ins of these
-// variables, before the update itself, and brings the new values into the stand-ins.
-// Thread-safe. Many methods because all requests about variables go through it.
+// variables, before the update itself, and brings the new values into the stand-ins. Thread-safe.
+// Many methods because each one of VariableHome sends requests of its own.
 class COHORT_API RemoteHome : public VariableHome {
  public:
   explicit RemoteHome(std::shared_ptr<parameter_server::ServerLinks> links)
@@ -81,6 +81,11 @@ class COHORT_API RemoteHome : public VariableHome {
   // in push().
   virtual void exchange(parameter_server::ParameterClient::Exchange exchange,
                         std::span<const Variable> variables, const std::string& what) const;
+  // Joins the parts that were pulled of variables which are at these places; undefined for one of
+  // which no part was. Throws data_loss if they have another spec.
+  std::vector<at::Tensor> joined(std::span<const Variable> variables,
+                                 const parameter_server::Places& places,
+                                 std::span<at::Tensor> parts) const;
 
  private:
   void update(std::vector<RemoteUpdate> updates, const std::string& what) const;

@@ -48,9 +48,12 @@ void fields(Codec& codec, HelloReply& reply) {
 
 template <class Codec>
 void fields(Codec& codec, PullRequest& pull) {
-  codec(pull.variables, pull.wants_versions, pull.placement, pull.snapshot);
-  codec.only_tensors(pull.row_ids);
+  codec(pull.variables, pull.wants_versions, pull.placement, pull.row_ids, pull.known,
+        pull.snapshot);
   if constexpr (Codec::kReads) {
+    const bool are_known = pull.known.empty() || (pull.wants_versions && pull.row_ids.empty() &&
+                                                  pull.known.size() == pull.variables.size());
+    if (!are_known) codec.fail("a version of each variable that is wanted with its own");
     COHORT_CHECK(pull.row_ids.size() <= pull.variables.size(), ErrorCode::data_loss,
                  "[rpc.messages] broken pull message: expected rows of at most ",
                  pull.variables.size(), " variables, got ", pull.row_ids.size());
@@ -59,10 +62,9 @@ void fields(Codec& codec, PullRequest& pull) {
 
 template <class Codec>
 void fields(Codec& codec, PullReply& reply) {
-  codec(reply.versions);
-  codec.only_tensors(reply.values);
+  codec(reply.versions, reply.values);
   if constexpr (Codec::kReads) {
-    COHORT_CHECK(reply.versions.empty() || reply.versions.size() == reply.values.size(),
+    COHORT_CHECK(reply.versions.empty() || reply.versions.size() >= reply.values.size(),
                  ErrorCode::data_loss, "[rpc.messages] broken pull reply: expected ",
                  reply.values.size(), " versions, got ", reply.versions.size());
   }
@@ -75,7 +77,7 @@ void fields(Codec& codec, PushId& id) {
 
 template <class Codec>
 void fields(Codec& codec, PushRequest& push) {
-  codec(push.id, push.low_watermark, push.placement, push.effects);
+  codec(push.id, push.low_watermark, push.placement, push.effects, push.pull);
 }
 
 template <class Codec>
@@ -160,7 +162,7 @@ void fields(Codec& codec, EraseRequest& request) {
 
 template <class Codec>
 void fields(Codec& codec, PushReply& reply) {
-  codec(reply.was_applied);
+  codec(reply.was_applied, reply.pulled);
 }
 
 template <class Codec>

@@ -70,11 +70,19 @@ struct PullRequest {
   std::uint64_t placement = 0;  // the version of the placement by which the server was found
   // The rows that are wanted of the first variables, int64 [n] each; the others are wanted whole.
   std::vector<at::Tensor> row_ids = {};
+  // With wants_versions, of each variable: the version of the value that the caller has, which does
+  // not come again; 0: none. Empty: it has none of any.
+  std::vector<std::uint64_t> known = {};
   std::uint64_t snapshot = 0;  // of the moment of this SnapshotRequest; 0: of now
+
+  // Whether a value of this version, of the variable at this index, does not come.
+  bool has(std::size_t index, std::uint64_t version) const {
+    return index < known.size() && known[index] != 0 && known[index] == version;
+  }
 };
 struct PullReply {
   static constexpr MessageKind kKind{MessageType::pull, "pull reply"};
-  std::vector<at::Tensor> values;       // in the request's order
+  std::vector<at::Tensor> values;       // in the request's order, without those that it has
   std::vector<std::uint64_t> versions;  // of each variable, if they were requested
 };
 
@@ -97,11 +105,13 @@ struct PushRequest {
   std::uint64_t low_watermark = 0;  // closures below it are retired: their late pushes are dropped
   std::uint64_t placement = 0;      // as in PullRequest
   std::vector<Effect> effects;
+  std::optional<PullRequest> pull = {};  // is answered with the push, by the values after it
 };
 
 struct PushReply {
   static constexpr MessageKind kKind{MessageType::push, "push reply"};
   bool was_applied = true;  // false: it was applied before, or its closure is retired
+  std::optional<PullReply> pulled = {};
 };
 
 using cohort::internal::OptimizerSlots;

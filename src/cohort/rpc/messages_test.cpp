@@ -182,10 +182,24 @@ TEST(Messages, APullMayWantVersions) {
 TEST(Messages, APullMayWantRows) {
   const Frame frame = to_frame(PullRequest{.variables = {3, 4}, .row_ids = {number(5)}});
   EXPECT_THAT(numbers(message_of<PullRequest>(frame).row_ids), ElementsAre(5));
-  Frame of_three = frame;
-  of_three.tensors.insert(of_three.tensors.end(), 2, number(6));
+  const Frame of_three =
+      to_frame(PullRequest{.variables = {3, 4}, .row_ids = {number(5), number(6), number(7)}});
   EXPECT_THAT([&] { message_of<PullRequest>(of_three); },
               throws_error(ErrorCode::data_loss, "expected rows of at most 2 variables, got 3"));
+}
+
+TEST(Messages, APullMayNameTheVersionsThatItsSenderHas) {
+  const PullRequest pull{.variables = {3, 4}, .wants_versions = true, .known = {0, 1ULL << 60}};
+  const PullRequest back = message_of<PullRequest>(to_frame(pull));
+  EXPECT_TRUE(back.has(1, 1ULL << 60));
+  EXPECT_FALSE(back.has(1, 2));
+  EXPECT_FALSE(back.has(0, 0)) << "it has no value";
+  EXPECT_FALSE(PullRequest{{3}}.has(0, 2));
+  for (PullRequest broken : {PullRequest{.variables = {3, 4}, .wants_versions = true, .known = {1}},
+                             PullRequest{.variables = {3}, .known = {1}}}) {
+    EXPECT_THAT([&] { message_of<PullRequest>(to_frame(broken)); },
+                throws_error(ErrorCode::data_loss, "broken pull message"));
+  }
 }
 
 TEST(Messages, PullReplyComesBackWithAndWithoutVersions) {
@@ -232,6 +246,18 @@ TEST(Messages, EachKindOfEffectComesBack) {
   }
 }
 
+TEST(Messages, APushMayHaveAPullAndItsReplyTheValues) {
+  PushRequest push = sample_push();
+  push.pull = PullRequest{.variables = {3}, .row_ids = {number(5)}};
+  const PushRequest back = message_of<PushRequest>(to_frame(std::move(push)));
+  EXPECT_THAT(back.pull.value().variables, ElementsAre(3));
+  EXPECT_THAT(numbers(back.pull.value().row_ids), ElementsAre(5));
+  const PushReply reply =
+      message_of<PushReply>(to_frame(PushReply{true, PullReply{{number(1)}, {7}}}));
+  EXPECT_THAT(numbers(reply.pulled.value().values), ElementsAre(1));
+  EXPECT_THAT(reply.pulled.value().versions, ElementsAre(7));
+}
+
 TEST(Messages, PushReplyComesBack) {
   EXPECT_TRUE(message_of<PushReply>(to_frame(PushReply{true})).was_applied);
   EXPECT_FALSE(message_of<PushReply>(to_frame(PushReply{false})).was_applied);
@@ -244,8 +270,11 @@ TEST(Messages, RunComesBackWithEachClosuresInputs) {
                             .seed = ~0ULL,
                             .resources = {8, 9},
                             .inputs = {number(1), number(2)}});
-  batch.closures.push_back(
-      {.closure_id = 7, .function_id = 0xffffffff, .inputs = {number(3)}, .epoch_step = 0, .snapshot = 300});
+  batch.closures.push_back({.closure_id = 7,
+                            .function_id = 0xffffffff,
+                            .inputs = {number(3)},
+                            .epoch_step = 0,
+                            .snapshot = 300});
   const RunBatch back = message_of<RunBatch>(to_frame(std::move(batch)));
   EXPECT_EQ(back.low_watermark, 5U);
   ASSERT_EQ(back.closures.size(), 2U);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -30,6 +31,12 @@ struct CentralUpdate {
   std::span<const double> hyper;
 };
 
+// A value and its version, which another value never has; 0: it has none.
+struct CentralValue {
+  at::Tensor value = {};
+  std::uint64_t version = 0;
+};
+
 // Variables are whole ones of one strategy. Values come back in the order of the variables, in
 // memory that nobody else uses. Thread-safe.
 class COHORT_API CentralValues {
@@ -39,10 +46,14 @@ class COHORT_API CentralValues {
   // ones where they existed before.
   virtual std::vector<at::Tensor> add(std::span<const CentralRequest> requests) = 0;
   virtual std::vector<at::Tensor> read(std::span<const Variable> variables) = 0;
+  // The same, for a caller that has values: `known` are their versions, 0 where it has none. The
+  // value of a variable that still has this version is undefined.
+  virtual std::vector<CentralValue> read_newer(std::span<const Variable> variables,
+                                               std::span<const std::uint64_t> known) = 0;
   // All or none are made; return the values afterwards.
-  virtual std::vector<at::Tensor> apply(const SlotKey& key,
-                                        std::span<const CentralUpdate> updates) = 0;
-  virtual std::vector<at::Tensor> write(std::span<const VariableWrite> writes) = 0;
+  virtual std::vector<CentralValue> apply(const SlotKey& key,
+                                          std::span<const CentralUpdate> updates) = 0;
+  virtual std::vector<CentralValue> write(std::span<const VariableWrite> writes) = 0;
   // As VariableHome's.
   virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,
                             const TakeRecord& take) = 0;

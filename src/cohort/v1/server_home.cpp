@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "cohort/core/error.h"
-#include "cohort/parameter_server/slices.h"
 
 namespace cohort::detail::v1 {
 namespace {
@@ -29,23 +28,33 @@ void ServerHome::end_push(std::uint64_t number) const {
   open_pushes_.erase(number);
 }
 
-std::vector<at::Tensor> ServerHome::send_and_read(std::span<const RemoteUpdate> updates,
-                                                  const std::string& what) const {
-  std::vector<Variable> variables;
-  for (const RemoteUpdate& update : updates) variables.push_back(update.variable);
+std::vector<internal::CentralValue> ServerHome::send_and_read(std::span<const RemoteUpdate> updates,
+                                                              std::span<const Variable> variables,
+                                                              std::span<const std::uint64_t> known,
+                                                              const std::string& what) const {
   const parameter_server::Places places = places_of(variables);
   parameter_server::PushBatch pushes;
   for (std::size_t i = 0; i < updates.size(); ++i) pushes.add(places.of(i), updates[i].effect);
   parameter_server::PullBatch batch(places.version());
-  for (std::size_t i = 0; i < places.parts().size(); ++i) batch.add(places.parts()[i], i);
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    const std::span<const rpc::Slice> slices = places.of(i);
+    for (std::size_t k = 0; k < slices.size(); ++k)
+      batch.add_newer(slices[k], places.first_part(i) + k, slices.size() == 1 ? known[i] : 0);
+  }
   const std::vector<parameter_server::Pull> pulls = batch.take();
   std::vector<at::Tensor> parts(places.parts().size());
-  exchange({.pushes = pushes.take(places.version()), .pulls = pulls, .values = parts}, variables,
-           what);
-  std::vector<at::Tensor> values;
+  std::vector<std::uint64_t> versions(parts.size());
+  exchange({.pushes = pushes.take(places.version()),
+            .pulls = pulls,
+            .values = parts,
+            .versions = versions},
+           variables, what);
+  std::vector<at::Tensor> tensors = joined(variables, places, parts);
+  std::vector<internal::CentralValue> values(variables.size());
   for (std::size_t i = 0; i < variables.size(); ++i) {
-    values.push_back(parameter_server::joined_slices(
-        std::span(parts).subspan(places.first_part(i), places.of(i).size())));
+    // The slices of one variable have a version each, so that all of them always come.
+    const bool has_one = places.of(i).size() == 1;
+    values[i] = {std::move(tensors[i]), has_one ? versions[places.first_part(i)] : 0};
   }
   return values;
 }

@@ -16,6 +16,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/core/thread_value.h"
 #include "cohort/parameter_server/remote_home.h"
+#include "cohort/synchronous/central_values.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort::detail::v1 {
@@ -45,14 +46,17 @@ class COHORT_API ServerHome final : public RemoteHome {
     const internal::ScopedValue<std::uint64_t> current_;
   };
 
-  // These are made within a OnePush.
+  // Made within a OnePush.
   void send(std::span<const RemoteUpdate> updates, const std::string& what) const {
     push(updates, what);
   }
-  // Sends them with a read of their variables, which come once each; returns the values afterwards.
-  // A server answers in the order of its requests, so that this takes no longer than the updates.
-  std::vector<at::Tensor> send_and_read(std::span<const RemoteUpdate> updates,
-                                        const std::string& what) const;
+  // Made within a OnePush if there are updates, whose variables are then those that are read, once
+  // each: one request to each server, which reads after it has updated. `known`: of each variable,
+  // the version that the caller has, whose value does not come; 0: none.
+  std::vector<internal::CentralValue> send_and_read(std::span<const RemoteUpdate> updates,
+                                                    std::span<const Variable> variables,
+                                                    std::span<const std::uint64_t> known,
+                                                    const std::string& what) const;
 
  private:
   void exchange(parameter_server::ParameterClient::Exchange exchange,

@@ -47,37 +47,47 @@ std::vector<Variable> ServerValues::remotes_of(std::span<const Variable> variabl
   return remotes;
 }
 
-void ServerValues::note_values(std::span<const Variable> variables,
-                               std::span<const at::Tensor> values) {
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    if (variables[i].name() == kGlobalStep) job_->note_step(values[i].item<std::int64_t>());
+std::vector<at::Tensor> ServerValues::read(std::span<const Variable> variables) {
+  const std::vector<std::uint64_t> none(variables.size());
+  std::vector<at::Tensor> values;
+  for (internal::CentralValue& each : read_newer(variables, none))
+    values.push_back(std::move(each.value));
+  return values;
+}
+
+std::vector<internal::CentralValue> ServerValues::read_newer(std::span<const Variable> variables,
+                                                             std::span<const std::uint64_t> known) {
+  return exchange(variables, {}, known, "pull of");
+}
+
+std::vector<internal::CentralValue> ServerValues::change(std::span<const Variable> variables,
+                                                         std::span<const internal::Effect> effects,
+                                                         const std::string& what) {
+  const std::vector<std::uint64_t> none(variables.size());
+  const ServerHome::OnePush push(job_->home());
+  return exchange(variables, effects, none, what);
 }
 
 // Looks the variables up in each attempt, since they may be elsewhere after a loss.
-std::vector<at::Tensor> ServerValues::read(std::span<const Variable> variables) {
-  std::vector<at::Tensor> values;
-  job_->call([&] { values = job_->home().read(remotes_of(variables)); });
-  note_values(variables, values);
-  return values;
-}
-
-std::vector<at::Tensor> ServerValues::change(std::span<const Variable> variables,
-                                             std::span<const internal::Effect> effects,
-                                             const std::string& what) {
-  const ServerHome::OnePush push(job_->home());
-  std::vector<at::Tensor> values;
+std::vector<internal::CentralValue> ServerValues::exchange(
+    std::span<const Variable> variables, std::span<const internal::Effect> effects,
+    std::span<const std::uint64_t> known, const std::string& what) {
+  std::vector<internal::CentralValue> values;
   job_->call([&] {
     const std::vector<Variable> remotes = remotes_of(variables);
     std::vector<ServerHome::RemoteUpdate> updates;
-    for (std::size_t i = 0; i < remotes.size(); ++i) updates.push_back({remotes[i], effects[i]});
-    values = job_->home().send_and_read(updates, what);
+    for (std::size_t i = 0; i < effects.size(); ++i) updates.push_back({remotes[i], effects[i]});
+    values = job_->home().send_and_read(updates, remotes, known, what);
   });
-  note_values(variables, values);
+  for (std::size_t i = 0; i < variables.size(); ++i) {
+    if (variables[i].name() == kGlobalStep && values[i].value.defined())
+      job_->note_step(values[i].value.item<std::int64_t>());
+  }
   return values;
 }
 
-std::vector<at::Tensor> ServerValues::apply(const SlotKey& key,
-                                            std::span<const internal::CentralUpdate> updates) {
+std::vector<internal::CentralValue> ServerValues::apply(
+    const SlotKey& key, std::span<const internal::CentralUpdate> updates) {
   std::vector<Variable> variables;
   std::vector<internal::Effect> effects;
   for (const internal::CentralUpdate& update : updates) {
@@ -87,7 +97,7 @@ std::vector<at::Tensor> ServerValues::apply(const SlotKey& key,
   return change(variables, effects, "'" + std::string(key.rule.name()) + "' step of");
 }
 
-std::vector<at::Tensor> ServerValues::write(std::span<const VariableWrite> writes) {
+std::vector<internal::CentralValue> ServerValues::write(std::span<const VariableWrite> writes) {
   std::vector<Variable> variables;
   std::vector<internal::Effect> effects;
   for (const VariableWrite& write : writes) {

@@ -22,9 +22,11 @@ class COHORT_API ServerValues final : public internal::CentralValues {
 
   std::vector<at::Tensor> add(std::span<const internal::CentralRequest> requests) override;
   std::vector<at::Tensor> read(std::span<const Variable> variables) override;
-  std::vector<at::Tensor> apply(const SlotKey& key,
-                                std::span<const internal::CentralUpdate> updates) override;
-  std::vector<at::Tensor> write(std::span<const VariableWrite> writes) override;
+  std::vector<internal::CentralValue> read_newer(std::span<const Variable> variables,
+                                                 std::span<const std::uint64_t> known) override;
+  std::vector<internal::CentralValue> apply(
+      const SlotKey& key, std::span<const internal::CentralUpdate> updates) override;
+  std::vector<internal::CentralValue> write(std::span<const VariableWrite> writes) override;
   void export_state(std::span<const Variable> variables, const StateWalk& walk,
                     const TakeRecord& take) override;
   void import_state(const Variable& variable, const VariableRecord& record) override;
@@ -33,11 +35,14 @@ class COHORT_API ServerValues final : public internal::CentralValues {
   std::vector<std::string> devices_of(const Variable& variable) const override;
 
  private:
-  // Makes the updates, and returns the values of their variables afterwards.
-  std::vector<at::Tensor> change(std::span<const Variable> variables,
-                                 std::span<const internal::Effect> effects,
-                                 const std::string& what);
-  void note_values(std::span<const Variable> variables, std::span<const at::Tensor> values);
+  // Makes the updates, if there are any, and returns the values of their variables afterwards.
+  std::vector<internal::CentralValue> exchange(std::span<const Variable> variables,
+                                               std::span<const internal::Effect> effects,
+                                               std::span<const std::uint64_t> known,
+                                               const std::string& what);
+  std::vector<internal::CentralValue> change(std::span<const Variable> variables,
+                                             std::span<const internal::Effect> effects,
+                                             const std::string& what);
   std::vector<Variable> remotes_of(std::span<const Variable> variables) const;
 
   const std::shared_ptr<Job> job_;

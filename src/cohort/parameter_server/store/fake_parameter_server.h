@@ -83,18 +83,24 @@ class FakeParameterServer {
     }
     const std::uint64_t id = frame.id;
     if (frame.type == static_cast<std::uint16_t>(rpc::MessageType::pull)) {
-      pulls_.push_back(rpc::message_of<rpc::PullRequest>(frame));
-      rpc::PullReply values;
-      for (const std::uint64_t variable : pulls_.back().variables)
-        values.values.push_back(values_.at(variable));
-      reply = rpc::to_frame(std::move(values));
+      reply = rpc::to_frame(pull(rpc::message_of<rpc::PullRequest>(frame)));
     } else {
       pushes_.push_back(rpc::message_of<rpc::PushRequest>(std::move(frame)));
-      reply = rpc::to_frame(rpc::PushReply{});
+      rpc::PushReply pushed;
+      if (pushes_.back().pull) pushed.pulled = pull(*pushes_.back().pull);
+      reply = rpc::to_frame(std::move(pushed));
     }
     reply.role = rpc::Frame::Role::response;
     reply.id = id;
     to.send(std::move(reply));
+  }
+
+  rpc::PullReply pull(const rpc::PullRequest& request) COHORT_REQUIRES(mutex_) {
+    pulls_.push_back(request);
+    rpc::PullReply reply;
+    for (const std::uint64_t variable : request.variables)
+      reply.values.push_back(values_.at(variable));
+    return reply;
   }
 
   const std::string task_;

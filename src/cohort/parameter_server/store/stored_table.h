@@ -125,8 +125,8 @@ class StoredTable {
   RowDirectory directory_ COHORT_GUARDED_BY(mutex_);
   RowSegments values_ COHORT_GUARDED_BY(mutex_);
   TableSlots slots_ COHORT_GUARDED_BY(mutex_);
-  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
-  std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);  // nullptr: none
+  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = draw_number();  // as StoredVariable's
+  std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);               // nullptr: none
 };
 
 }  // namespace cohort::parameter_server

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "cohort/core/effect_handler.h"
+#include "cohort/core/random.h"
 #include "cohort/core/tensor_spec.h"
 #include "cohort/parameter_server/store/cut_memory.h"
 #include "cohort/parameter_server/store/export_mutex.h"
@@ -115,7 +116,9 @@ class StoredVariable {
   VariableStatistics statistics_;
   mutable ExportMutex mutex_;
   VariableState state_ COHORT_GUARDED_BY(mutex_);
-  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = 0;
+  // Begins anywhere, so that a reader never takes a value for that of a variable of the same name
+  // which another start of this server had.
+  std::uint64_t version_ COHORT_GUARDED_BY(mutex_) = draw_number();
   std::unique_ptr<Cut> cut_ COHORT_GUARDED_BY(mutex_);  // nullptr: none
   // Old buffers, which may still be being sent.
   std::vector<at::Tensor> retired_ COHORT_GUARDED_BY(mutex_);

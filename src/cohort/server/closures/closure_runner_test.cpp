@@ -384,7 +384,10 @@ class SegmentPushesTest : public ClosureRunnerTest {
       return rpc::to_frame(rpc::PullReply{.values = {at::ones({})}});
     ++pushes_;
     if (ps.task() == failing_) throw Error(ErrorCode::unavailable, "just now").at(ps.task());
-    return rpc::to_frame(rpc::PushReply{.was_applied = ps.task() != dropping_});
+    rpc::PushReply reply{.was_applied = ps.task() != dropping_};
+    if (rpc::message_of<rpc::PushRequest>(request).pull)
+      reply.pulled = rpc::PullReply{.values = {at::ones({})}};
+    return rpc::to_frame(std::move(reply));
   }
 
   std::string dropping_, failing_;

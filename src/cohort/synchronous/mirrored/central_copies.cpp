@@ -2,9 +2,9 @@
 #include "cohort/synchronous/mirrored/central_copies.h"
 
 #include <ATen/core/TensorBody.h>
-#include <ATen/ops/equal.h>
 #include <c10/core/GradMode.h>
 
+#include <bit>
 #include <utility>
 
 #include "cohort/core/error.h"
@@ -13,29 +13,24 @@
 namespace cohort::internal {
 namespace {
 
-void take_all(std::span<const Variable> variables, std::span<const at::Tensor> values) {
+void take_all(std::span<const Variable> variables, std::span<const CentralValue> values) {
   for (std::size_t i = 0; i < variables.size(); ++i)
-    target_of(variables[i]).variable.take_central(values[i]);
+    if (values[i].value.defined()) target_of(variables[i]).variable.take_central(values[i]);
 }
 
 // The write of what a run has left in the copies of a variable; nullopt if that is the central
 // value. Throws invalid_argument for a trainable variable.
 std::optional<VariableWrite> left_in_copies(const Variable& handle) {
   const MirroredVariable& variable = target_of(handle).variable;
-  bool is_same = !variable.is_written_by_others();
   variable.mirrored_home().agreement().check_shared_value(handle);
+  const at::Tensor known = variable.known_central();
+  const bool is_same =
+      known.defined() ? variable.are_copies_of(known) : !variable.is_written_by_others();
   COHORT_CHECK(!handle.is_trainable() || is_same, ErrorCode::invalid_argument,
                "[strategy.run] expected variable '", handle.name(),
                "', whose value is on a parameter server, to be updated there, got a step that "
                "writes in place into its copy, as optimizers of LibTorch do; use an optimizer of "
                "Cohort, or assign()");
-  if (handle.is_trainable()) return std::nullopt;
-  const at::Tensor known = variable.known_central();
-  if (known.defined()) {
-    is_same = true;
-    for (std::size_t i = 0; is_same && i < variable.size(); ++i)
-      is_same = at::equal(variable.component(i).detach().cpu(), known);
-  }
   if (is_same) return std::nullopt;
   const at::Tensor own = variable.size() > 1 ? variable.reduced(variable.values_to_reduce())
                                              : variable.component(0).detach().clone();
@@ -51,11 +46,16 @@ std::optional<VariableWrite> left_in_copies(const Variable& handle) {
 void CentralCopies::add(std::span<const CentralRequest> requests) {
   const std::vector<at::Tensor> values = values_->add(requests);
   for (std::size_t i = 0; i < requests.size(); ++i)
-    target_of(requests[i].variable).variable.take_central(values[i]);
+    target_of(requests[i].variable).variable.take_central({.value = values[i]});
 }
 
 void CentralCopies::fetch(std::span<const Variable> variables) {
-  if (!variables.empty()) take_all(variables, values_->read(variables));
+  if (variables.empty()) return;
+  compares_all_ = std::has_single_bit(++fetches_);
+  std::vector<std::uint64_t> known;
+  for (const Variable& each : variables)
+    known.push_back(compares_all_ ? 0 : target_of(each).variable.central_version());
+  take_all(variables, values_->read_newer(variables, known));
 }
 
 void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
@@ -99,14 +99,22 @@ CentralCopies::Run::Run(MirroredHome* home)
   ++copies.open_runs_;
 }
 
+// A run that fails may have left anything in the copies.
 CentralCopies::Run::~Run() {
   if (home_ == nullptr) return;
-  const Lock lock(home_->central()->mutex_);
-  --home_->central()->open_runs_;
+  if (!has_finished_)
+    for (const Variable& each : home_->variables()) target_of(each).variable.forget_central();
+  CentralCopies& copies = *home_->central();
+  const Lock lock(copies.mutex_);
+  if (--copies.open_runs_ > 0 || !copies.compares_all_) return;
+  copies.compares_all_ = false;
+  for (const Variable& each : home_->variables())
+    if (each.is_trainable()) target_of(each).variable.forget_central_value();
 }
 
 void CentralCopies::Run::finish() {
   if (home_ != nullptr) home_->central()->write_back(home_->variables());
+  has_finished_ = true;
 }
 
 void CentralCopies::write_back(std::span<const Variable> variables) {

@@ -27,9 +27,10 @@ class CentralCopies {
   CentralValues& values() const { return *values_; }
   // Whether a run computes with the copies: a replica, a meeting of replicas or a traced step.
   bool are_in_use() const { return open_runs_ > 0; }
+  // Whether the run compares copies of trainable variables, too, bit by bit: the first, second,
+  // fourth, … run finds what LibTorch counts as no write, such as one through data().
+  bool compares_all() const { return compares_all_; }
   void add(std::span<const CentralRequest> requests);
-  // Brings the current values into the copies.
-  void fetch(std::span<const Variable> variables);
   // Changes the values, and then the copies.
   void apply(const SlotKey& key, const std::vector<ValueUpdate>& updates);
   void write(MirroredVariable& variable, VariableWrite write);
@@ -49,13 +50,18 @@ class CentralCopies {
 
    private:
     MirroredHome* const home_;
+    bool has_finished_ = false;
   };
 
  private:
+  // Brings the current values into the copies, as far as these are others.
+  void fetch(std::span<const Variable> variables) COHORT_REQUIRES(mutex_);
   void write_back(std::span<const Variable> variables);
 
   const std::shared_ptr<CentralValues> values_;
   Mutex mutex_;
+  std::uint64_t fetches_ COHORT_GUARDED_BY(mutex_) = 0;
+  std::atomic<bool> compares_all_ = false;
   std::atomic<int> open_runs_ = 0;  // changed with the mutex, which may be held for long
 };
 

@@ -257,6 +257,7 @@ void MirroredHome::import_state(const Variable& handle, const VariableRecord& re
     variable.take(record, /*may_keep=*/false);
   }
   if (has_workers()) variable.doubt_values();
+  if (central_) variable.forget_central();
 }
 
 std::vector<Variable> MirroredHome::variables() const {

@@ -97,12 +97,16 @@ std::vector<at::Tensor> MirroredVariable::other_tensors() const {
   return others;
 }
 
-bool MirroredVariable::agrees() const {
-  const at::Tensor first = component(0).detach().cpu().contiguous();
-  if (first.nbytes() == 0) return true;  // it has no memory
-  for (std::size_t i = 1; i < size(); ++i) {
-    const at::Tensor other = component(i).detach().cpu().contiguous();
-    if (std::memcmp(first.data_ptr(), other.data_ptr(), first.nbytes()) != 0) return false;
+bool MirroredVariable::agrees() const { return are_copies_of(component(0)); }
+
+bool MirroredVariable::are_copies_of(const at::Tensor& value) const {
+  const at::Tensor wanted = value.detach().cpu().contiguous();
+  if (wanted.nbytes() == 0) return true;  // it has no memory
+  for (const at::Tensor& each : tensors_) {
+    const at::Tensor own = each.detach().cpu().contiguous();
+    const bool is_same_memory = own.data_ptr() == wanted.data_ptr();
+    if (!is_same_memory && std::memcmp(own.data_ptr(), wanted.data_ptr(), wanted.nbytes()) != 0)
+      return false;
   }
   return true;
 }
@@ -212,8 +216,9 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-void MirroredVariable::take_central(const at::Tensor& value) {
+void MirroredVariable::take_central(const CentralValue& central) {
   constexpr std::size_t kRememberedBytesMax = std::size_t{64} << 20;
+  const at::Tensor& value = central.value;
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) {
@@ -223,8 +228,10 @@ void MirroredVariable::take_central(const at::Tensor& value) {
   know_values();
   note_writes();
   allow_difference(false);
-  const bool is_remembered = !is_trainable() && value.nbytes() <= kRememberedBytesMax;
+  const bool is_compared = !is_trainable() || home_->central()->compares_all();
+  const bool is_remembered = is_compared && value.nbytes() <= kRememberedBytesMax;
   known_central_ = is_remembered ? value.detach() : at::Tensor();
+  central_version_ = central.version;
 }
 
 // Counts what is written into value i until its end as known; replicas may do so side by side.

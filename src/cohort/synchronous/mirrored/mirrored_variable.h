@@ -20,6 +20,7 @@
 #include "cohort/core/mutex.h"
 #include "cohort/function/local_tensors.h"
 #include "cohort/replicas/component_impl.h"
+#include "cohort/synchronous/central_values.h"
 #include "cohort/variable/variable.h"
 #include "cohort/variable/variable_home.h"
 #include "cohort/variable/variable_state.h"
@@ -102,8 +103,9 @@ class MirroredVariable final : public VariableImpl,
   bool must_agree() const { return size() > 1 && !is_on_read() && !may_differ_; }
   void allow_difference(bool is_allowed = true) { may_differ_ = is_allowed; }
   bool may_differ() const { return may_differ_; }
-  // Bit by bit.
+  // Both bit by bit.
   bool agrees() const;
+  bool are_copies_of(const at::Tensor& value) const;
   // If the first component was written in place outside of a run, through the tensor that tensor()
   // gave there, the others get its value.
   void adopt_outside_write();
@@ -135,10 +137,18 @@ class MirroredVariable final : public VariableImpl,
   // The same, also where the replicas' values may differ.
   bool is_written_by_others() const { return versions() != known_versions_; }
   // Where the value is kept elsewhere (CentralCopies): makes all copies equal to it.
-  void take_central(const at::Tensor& value);
-  // The value of the last take_central(), on the CPU; undefined for a trainable variable and for a
-  // value above 64 MiB, whose writes only LibTorch's counts tell.
+  void take_central(const CentralValue& central);
+  // The version of the last take_central(); 0 if the copies may have another value by now: LibTorch
+  // counts no writes into an inference tensor, and values on read differ as they should.
+  std::uint64_t central_version() const {
+    const bool is_counted = !is_on_read() && !component(0).is_inference();
+    return is_counted && !has_other_values() ? central_version_.load() : 0;
+  }
+  void forget_central() { central_version_ = 0; }
+  // The value of the last take_central(), on the CPU. Undefined for a value above 64 MiB, and mostly
+  // for a trainable variable (CentralCopies::compares_all()): only LibTorch's counts tell of writes.
   at::Tensor known_central() const { return known_central_; }
+  void forget_central_value() { known_central_ = at::Tensor(); }
   Variable handle() { return Variable(shared_from_this()); }
   // As VariableHome::export_state() gives it with the value of each replica.
   VariableRecord record(const StateWalk& walk) const;
@@ -187,6 +197,7 @@ class MirroredVariable final : public VariableImpl,
   mutable std::atomic<bool> is_handed_out_ = false;
   mutable std::atomic<std::uint64_t> handed_out_version_ = 0;
   at::Tensor known_central_;
+  std::atomic<std::uint64_t> central_version_ = 0;
   std::vector<std::unique_ptr<ComponentVariable>> components_;
 };
 

@@ -51,7 +51,9 @@ bool RunAgreement::shares_values() const {
   return home_.replicas() > 1 && home_.kind() == VariableKind::plain;
 }
 
+// A run on central values begins with these.
 void RunAgreement::know_shared_values() const {
+  if (home_.central() != nullptr) return;
   for (const Variable& each : home_.variables()) target_of(each).variable.know_values();
 }
 
