@@ -89,6 +89,17 @@ std::string folder_of(std::int64_t step) {
   return options["--run-dir"] + "/step-" + std::to_string(step);
 }
 
+// Returns false if a server was lost since this step: the values are now of an earlier one.
+bool save(cohort::CheckpointManager& manager, std::int64_t step) {
+  try {
+    manager.save(step);
+    return true;
+  } catch (const cohort::Error& error) {
+    if (error.code() != aborted) throw;
+    return false;
+  }
+}
+
 // The chief saves, and restores after the loss of a server.
 void train(Training& training, const cohort::Dataset& data, std::int64_t steps) {
   const cohort::Checkpoint checkpoint(training.strategy);
@@ -117,9 +128,8 @@ void train(Training& training, const cohort::Dataset& data, std::int64_t steps) 
   std::int64_t step = training.step();
   while (step < steps) {
     step = training.strategy.run(make_step, batches.get_next())[0].item<std::int64_t>();
-    if (!manager || step / number("--save-every") == saved) continue;
-    saved = step / number("--save-every");
-    manager->save(step);
+    const std::int64_t due = step / number("--save-every");
+    if (manager && due != saved && save(*manager, step)) saved = due;
   }
   if (manager) manager->save(step).wait();
   std::printf("trained to step %lld\n", static_cast<long long>(training.step()));

@@ -94,7 +94,7 @@ void Job::open_as_chief(Deadline deadline) {
     begins_after_loss_ = true;
     log_warn("[v1.connect] ",
              job == 0 ? "a parameter server has lost the variables of the job that "
-                      : "an earlier start has not restored all variables of the job that ",
+                      : "an earlier start had not let others train yet in the job that ",
              role_.name(), " began: it begins again on all of them; restore what was saved");
   }
   links_.begin(deadline);
