@@ -37,6 +37,7 @@ using ::testing::Not;
 using Words = std::vector<std::string>;
 using Lines = std::vector<std::string>;
 const std::string kDigits = COHORT_SOURCE_DIR "/examples/data/digits";
+const Words kTraining = {"chief:0", "worker:0", "worker:1"};
 
 int rounds_of_kills() {
   const char* const text = std::getenv("COHORT_TEST_ROUNDS");
@@ -199,7 +200,6 @@ class CountedSteps {
 class V1Counts : public V1Loss {
  protected:
   static constexpr std::int64_t kSaveEvery = 100;
-  const Words kTraining = {"chief:0", "worker:0", "worker:1"};
 
   void start() { launch({V1_WORKER, folder_.file(""), std::to_string(kSaveEvery)}); }
   Lines lines(const std::string& file) const {
