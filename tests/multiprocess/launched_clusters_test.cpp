@@ -19,8 +19,11 @@ namespace cohort {
 namespace {
 
 using nlohmann::json;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using testing::RunningProgram;
+
+constexpr const char* kDigits = COHORT_SOURCE_DIR "/examples/data/digits";
 
 // The lines of JSON that the processes have printed.
 std::vector<json> lines_in(const std::string& output) {
@@ -92,6 +95,24 @@ TEST_F(ByMpirun, TheDeploymentScriptStartsThem) {
   RunningProgram job(std::move(words), testing::mpi_environment());
   EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
   expect_checked(lines_in(printed()), {"worker:0", "worker:1"});
+}
+
+TEST_F(ByMpirun, WorkersTrainTogether) {
+  RunningProgram job =
+      testing::mpi_job(3, to_files({MNIST_MULTI_WORKER, "--data-dir", kDigits, "--epochs", "5"}));
+  EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+  EXPECT_THAT(printed(), ContainsRegex("test accuracy 0\\.[89]"));
+}
+
+// Regression: mpirun waited for the server, and that for the next chief.
+TEST_F(ByMpirun, TasksOfVersion1TrainAndAllEnd) {
+  const testing::TemporaryFolder run;
+  RunningProgram job = testing::mpi_job(
+      4,
+      to_files({"env", "COHORT_TASKS=chief=1,evaluator=1,ps=1,worker=1", "COHORT_END_WHEN_UNUSED=1",
+                MNIST_V1, "--data-dir", kDigits, "--run-dir", run.file("v1"), "--steps", "400"}));
+  EXPECT_EQ(job.wait().to_string(), "exit code 0") << job.err();
+  EXPECT_THAT(printed(), ContainsRegex("test accuracy 0\\.[89].* at step 4[0-9]+"));
 }
 
 // As torchrun sets the variables of its processes, without its agent.

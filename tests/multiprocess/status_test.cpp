@@ -201,12 +201,13 @@ TEST_F(Status, TakesAddressesOrAFile) {
 
 // It took the TF_CONFIG of one of the tasks, which nobody has at hand.
 TEST_F(Status, TakesTheProcessIdOfALaunch) {
-  testing::RunningProgram launch({COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--",
-                                  "sh", "-c",
-                                  "case $TF_CONFIG in *'\"type\":\"chief\"'*) exec tail -f "
-                                  "/dev/null;; *) exec \"$0\" server;; "
-                                  "esac",
-                                  COHORT_COMMAND});
+  testing::RunningProgram launch(
+      {COHORT_COMMAND, "launch", "--workers", "1", "--ps", "1", "--", "sh", "-c",
+       "case $TF_CONFIG in *'\"type\":\"chief\"'*) exec tail -f "
+       "/dev/null;; *) exec \"$0\" server;; "
+       "esac",
+       COHORT_COMMAND},
+      {{"COHORT_JOB_ID", "named"}});  // which status has not
   const std::string id = std::to_string(launch.pid());
   EXPECT_TRUE(launch.await_error("`cohort status --launch " + id + "`")) << launch.err();
   ASSERT_TRUE(launch.await("worker:0 serves at ")) << launch.err();
