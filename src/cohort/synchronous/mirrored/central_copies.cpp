@@ -43,6 +43,24 @@ std::optional<VariableWrite> left_in_copies(const Variable& handle) {
 
 }  // namespace
 
+void MirroredVariable::take_central(const CentralValue& central) {
+  constexpr std::size_t kRememberedBytesMax = std::size_t{64} << 20;
+  const at::Tensor& value = central.value;
+  const c10::NoGradGuard no_grad;
+  const Lock lock(mutex_);
+  for (std::size_t i = 0; i < size(); ++i) {
+    component(i).copy_(value);
+    if (is_plain()) tell_autograd(i);
+  }
+  know_values();
+  note_writes();
+  allow_difference(false);
+  const bool is_compared = !is_trainable() || home_->central()->compares_all();
+  const bool is_remembered = is_compared && value.nbytes() <= kRememberedBytesMax;
+  known_central_ = is_remembered ? value.detach() : at::Tensor();
+  central_version_ = central.version;
+}
+
 void CentralCopies::add(std::span<const CentralRequest> requests) {
   const std::vector<at::Tensor> values = values_->add(requests);
   for (std::size_t i = 0; i < requests.size(); ++i)

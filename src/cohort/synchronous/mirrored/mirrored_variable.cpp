@@ -216,24 +216,6 @@ void MirroredVariable::tell_autograd(std::size_t i) const {
   for (const at::Tensor& tensor : tensors_) tensor.unsafeGetTensorImpl()->bump_version();
 }
 
-void MirroredVariable::take_central(const CentralValue& central) {
-  constexpr std::size_t kRememberedBytesMax = std::size_t{64} << 20;
-  const at::Tensor& value = central.value;
-  const c10::NoGradGuard no_grad;
-  const Lock lock(mutex_);
-  for (std::size_t i = 0; i < size(); ++i) {
-    component(i).copy_(value);
-    if (is_plain()) tell_autograd(i);
-  }
-  know_values();
-  note_writes();
-  allow_difference(false);
-  const bool is_compared = !is_trainable() || home_->central()->compares_all();
-  const bool is_remembered = is_compared && value.nbytes() <= kRememberedBytesMax;
-  known_central_ = is_remembered ? value.detach() : at::Tensor();
-  central_version_ = central.version;
-}
-
 // Counts what is written into value i until its end as known; replicas may do so side by side.
 class MirroredVariable::KnownWrite {
  public:

@@ -145,8 +145,9 @@ class MirroredVariable final : public VariableImpl,
     return is_counted && !has_other_values() ? central_version_.load() : 0;
   }
   void forget_central() { central_version_ = 0; }
-  // The value of the last take_central(), on the CPU. Undefined for a value above 64 MiB, and mostly
-  // for a trainable variable (CentralCopies::compares_all()): only LibTorch's counts tell of writes.
+  // The value of the last take_central(), on the CPU. Undefined for a value above 64 MiB, and
+  // mostly for a trainable variable (CentralCopies::compares_all()): then only LibTorch's counts
+  // tell of writes.
   at::Tensor known_central() const { return known_central_; }
   void forget_central_value() { known_central_ = at::Tensor(); }
   Variable handle() { return Variable(shared_from_this()); }
