@@ -8,10 +8,12 @@
 #include <set>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/mpirun.h"
+#include "cohort/testing/raw_socket.h"
 #include "cohort/testing/running_program.h"
 #include "cohort/testing/temporary_folder.h"
 
@@ -133,6 +135,27 @@ TEST(ByRank, ProcessesMeetAtRankZero) {
     out += process.out();
   }
   expect_checked(lines_in(out), {"worker:0", "worker:1"});
+}
+
+// Regression: it advised to look at firewalls (C304).
+TEST(ByRank, AStoreOfAnotherVersionIsAFindingOfItsOwn) {
+  testing::RawSocket store;  // it resets, as a store of LibTorch 2 does to a client of 1.13
+  const std::string port = store.listen().substr(std::string("127.0.0.1:").size());
+  RunningProgram process(
+      {COHORT_COMMAND, "check", "--json"},
+      {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}});
+  std::thread closing([&] {
+    testing::RawSocket peer = store.accepted();
+    peer.await_bytes();
+    peer.reset();
+  });
+  EXPECT_EQ(process.wait().to_string(), "exit code 69") << process.err();
+  closing.join();
+  ASSERT_EQ(lines_in(process.out()).size(), 1U) << process.out();
+  const json findings = lines_in(process.out()).front().at("findings");
+  ASSERT_EQ(findings.size(), 1U) << findings.dump(2);
+  EXPECT_EQ(findings[0]["code"], "C110");
+  EXPECT_THAT(findings[0]["text"].get<std::string>(), HasSubstr("same version of PyTorch"));
 }
 
 TEST(ByRank, AProcessAloneKnowsItsTask) {

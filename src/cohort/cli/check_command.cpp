@@ -53,7 +53,7 @@ FoundCluster find_cluster() {
   } catch (const Error& error) {
     const bool is_about_others =
         error.code() == ErrorCode::deadline_exceeded || error.code() == ErrorCode::unavailable;
-    found.findings.push_back(finding(is_about_others ? "C304" : "C102", "", error.message()));
+    found.findings.push_back(finding(is_about_others ? "C110" : "C102", "", error.message()));
   }
   return found;
 }

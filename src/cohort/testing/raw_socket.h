@@ -72,6 +72,11 @@ class RawSocket {
     }
     return false;
   }
+  // Waits until something has arrived, which stays unread; at most a minute.
+  void await_bytes() const {
+    pollfd entry{fd_, POLLIN, 0};
+    ::poll(&entry, 1, 60'000);
+  }
   // All that arrives until the peer closes, or until nothing arrives for a minute.
   std::string read_all() {
     std::string text;

@@ -32,6 +32,8 @@ constexpr FindingKind kKinds[] = {
      "Give every task the same cluster, with the addresses in the same order."},
     {"C109", Severity::warning, 0,
      "Add a chief to the cluster, so that `cohort status` can ask the coordinator."},
+    {"C110", Severity::error, kPeer,
+     "Start all processes of the job, with the launcher that the text asks for."},
     {"C201", Severity::error, kConfiguration,
      "Correct the name, or add it to the name server or to /etc/hosts of every host."},
     {"C202", Severity::error, kPeer,
