@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <map>
@@ -172,23 +173,37 @@ TEST_P(SnapshotEvaluation, MetricsAreOfOneMomentWhileAThreadTrains) {
   trainer.join();
 }
 
-TEST_P(SnapshotEvaluation, AKilledWorkerSeesTheSameValuesAgain) {
+// All workers are killed while each is in a step.
+TEST_P(SnapshotEvaluation, AStepOfAKilledWorkerSeesTheSameValuesAgain) {
+  const Variable go = job.strategy->variable("go", torch::zeros({}));
+  const Function waits([&](Iterator& elements) {
+    go.wait_until_positive();
+    return job.seen(elements);
+  });
   job.train_steps(3);
   const std::vector<std::uint64_t> memory = job.memory();
-  int steps = 0;
-  const auto on_step = [&](const EpochStep& step) {
-    expect_all(step, 3);
-    job.train_steps(1);
-    if (++steps != 5 && steps != 20) return;
-    for (int worker = 0; worker < GetParam(); ++worker)
-      job.cluster.kill("worker:" + std::to_string(worker));
-    for (int worker = 0; worker < GetParam(); ++worker)
-      job.cluster.restart("worker:" + std::to_string(worker));
-  };
-  const EpochResult result = job.coordinator->run_epoch(
-      job.evaluate, job.data(), EpochOptions{.on_step = on_step, .reads_snapshot = true});
-  EXPECT_EQ(result.steps, static_cast<std::uint64_t>(kRows));
-  EXPECT_EQ(job.trained(), 3 + kRows) << "training does not go on in the snapshot";
+  std::thread evaluation([&] {
+    const EpochResult result = job.coordinator->run_epoch(
+        waits, job.data(),
+        EpochOptions{.on_step = [](const EpochStep& step) { expect_all(step, 3); },
+                     .reads_snapshot = true});
+    EXPECT_EQ(result.steps, static_cast<std::uint64_t>(kRows));
+  });
+  std::vector<std::string> workers;
+  for (int i = 0; i < GetParam(); ++i) workers.push_back("worker:" + std::to_string(i));
+  for (const std::string& worker : workers) {
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
+    while (job.cluster.health(worker).closures_running == 0 && !deadline.has_expired())
+      std::this_thread::yield();
+  }
+  for (const std::string& worker : workers) job.cluster.kill(worker);
+  for (const Variable& each : {job.number, job.dense, job.sparse})
+    each.assign_add(torch::ones(each.tensor().sizes()));
+  for (const std::string& worker : workers) job.cluster.restart(worker);
+  go.assign(torch::ones({}));
+  evaluation.join();
+  EXPECT_GE(job.coordinator->statistics().retries, workers.size()) << "the kills met no step";
+  EXPECT_EQ(job.trained(), 4);
   job.expect_memory(memory);
 }
 
