@@ -8,6 +8,7 @@
 #include <future>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/testing/faulty_proxy.h"
@@ -175,11 +176,16 @@ TEST_F(V1Loss, AllThreadsOfAWorkerWaitUntilTheVariablesAreRestored) {
   const Deadline deadline = Deadline::after(std::chrono::seconds(60));
   while (warnings.count("worker:0 waits for chief:0") == 0 && !deadline.has_expired())
     std::this_thread::yield();
-  auto of_other = read(here);
-  EXPECT_EQ(of_other.wait_for(std::chrono::milliseconds(300)), std::future_status::timeout);
+  // Some of these begin after the worker has connected for the next job.
+  std::vector<std::future<float>> of_other;
+  for (int i = 0; i < 4; ++i) {
+    of_other.push_back(read(here));
+    EXPECT_EQ(of_other.back().wait_for(std::chrono::milliseconds(100)),
+              std::future_status::timeout);
+  }
   may_restore.set_value();
   EXPECT_EQ(of_lost.get(), 200);
-  EXPECT_EQ(of_other.get(), 100);
+  for (auto& each : of_other) EXPECT_EQ(each.get(), 100);
 }
 
 TEST_F(V1Loss, WhatRestoringThrowsLaterCallsThrow) {
