@@ -86,6 +86,7 @@ class COHORT_API RunConfig {
   //   no evaluator, an empty or another "model_dir" than the option;
   // - options out of their range, checkpoints by steps and by time, one strategy given twice, a
   //   remote_cluster beside a cluster of TF_CONFIG or without a strategy that trains.
+  // Throws failed_precondition inside run().
   explicit RunConfig(RunConfigOptions options = {});
 
   const RunConfigOptions& options() const { return options_; }

@@ -78,10 +78,16 @@ std::string temporary_folder() {
 }  // namespace
 
 RunConfig::RunConfig(RunConfigOptions options) : options_(std::move(options)) {
+  COHORT_CHECK(!has_strategy() || in_cross_replica_context(), ErrorCode::failed_precondition,
+               "[estimator.run_config] expected a call outside of run(), got one in a replica of '",
+               get_strategy().name(), "'; make the RunConfig before the training");
   check_options();
   merge_strategies();
   const ClusterResolver* resolver = options_.cluster_resolver.get();
-  if (resolver == nullptr && options_.train_distribute != nullptr)
+  // The tasks of a coordinator run no program, so it may train alone in its cluster.
+  const bool is_coordinator =
+      dynamic_cast<const ParameterServerStrategy*>(options_.train_distribute) != nullptr;
+  if (resolver == nullptr && options_.train_distribute != nullptr && !is_coordinator)
     resolver = options_.train_distribute->cluster_resolver();
   Keys keys;
   const TfConfigResolver of_environment;

@@ -294,10 +294,16 @@ TEST_F(ConfigOfRun, CoordinatorNeedsNoTask) {
   EXPECT_EQ(config.task_type(), "chief");
   EXPECT_TRUE(config.is_chief());
   EXPECT_EQ(config.master(), "");
-  // Its cluster is not known here, so this process acts as one alone.
+  // Without the resolver, this process acts as one alone.
   const RunConfig alone({.model_dir = "model", .train_distribute = &strategy});
   EXPECT_EQ(alone.coordinator_mode(), CoordinatorMode::none);
   EXPECT_EQ(alone.task_type(), "worker");
+}
+
+TEST_F(ConfigOfRun, IsMadeOutsideOfReplicas) {
+  MirroredStrategy strategy({"CPU:0"});
+  EXPECT_THAT([&] { strategy.run([] { const RunConfig config({.model_dir = "model"}); }); },
+              throws_error(ErrorCode::failed_precondition, "outside of run()"));
 }
 
 TEST_F(ConfigOfRun, ResolverOfTheOptionsComesFirst) {
