@@ -100,9 +100,10 @@ std::unique_ptr<const SimpleResolver> answers_of(const ClusterResolver& resolver
                                   .task_id = resolver.task_id(),
                                   .environment = resolver.environment(),
                                   .rpc_layer = resolver.rpc_layer()};
-  // An evaluator need not be in the cluster, and then has no address there.
-  const bool is_apart =
-      options.task_type == "evaluator" && !spec.has_task("evaluator", options.task_id.value_or(0));
+  // Only a task that is in the cluster has an address there. An evaluator need not be, and whoever
+  // has no task is a coordinator.
+  const bool is_apart = spec && !(options.task_type &&
+                                  spec.has_task(*options.task_type, options.task_id.value_or(0)));
   if (!is_apart) {
     options.master = resolver.master();
     options.num_accelerators = resolver.num_accelerators();

@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/strategy/context_fixture.h"
 #include "cohort/strategy/parameter_server_strategy.h"
+#include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
@@ -54,6 +55,19 @@ TEST_F(ParameterServerContextTest, ResolverGivesTheAnswersOfTheConstructorsArgum
   ASSERT_NE(any.cluster_resolver(), nullptr);
   EXPECT_EQ(any.cluster_resolver()->task_type(), "chief");
   EXPECT_EQ(any.cluster_resolver()->cluster_spec(), given.cluster_spec());
+  EXPECT_EQ(any.cluster_resolver()->master(), given.cluster_spec().task_address("chief", 0));
+}
+
+// Regression: the address of the own task was asked for before the task was checked.
+TEST_F(ParameterServerContextTest, AMisspelledTaskIsNamedAndNoneIsACoordinator) {
+  const ClusterSpec spec({{"ps", {"p:1"}}, {"worker", {"w:1"}}});
+  EXPECT_THAT(
+      [&] {
+        ParameterServerStrategy ps(SimpleResolver(spec, {.task_type = "wroker", .task_id = 0}));
+      },
+      testing::throws_error(ErrorCode::invalid_argument, "own task's type"));
+  const ParameterServerStrategy ps(SimpleResolver{spec});
+  EXPECT_EQ(ps.cluster_resolver()->task_type(), std::nullopt);
 }
 
 // Regression: both calls threw unimplemented (spec 2.3, "returned unchanged").
