@@ -301,7 +301,8 @@ TEST(SnapshotEvaluations, AServerThatIsStartedAgainEndsThem) {
   };
   EXPECT_THAT(
       [&] {
-        job.coordinator->run_epoch(job.evaluate, job.data(),
+        // So many steps that the worker cannot have made all before on_step sees the tenth.
+        job.coordinator->run_epoch(job.evaluate, job.data().repeat(200),
                                    EpochOptions{.on_step = on_step, .reads_snapshot = true});
       },
       throws_error(ErrorCode::unavailable, "ps:1"));
