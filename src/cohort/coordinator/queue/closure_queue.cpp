@@ -22,8 +22,10 @@ Error no_longer_wanted() {
                ErrorCause::cancelled_by_job);
 }
 
+// A task that was started again may refuse so many attempts before its loss is noticed.
 Error started_too_often(ClosureId closure, std::uint32_t attempts, const Error& last) {
-  return Error(last.code(),
+  const bool is_loss = last.cause() == ErrorCause::handle_lost;
+  return Error(is_loss ? ErrorCode::unavailable : last.code(),
                "[coordinator.retry] closure " + std::to_string(closure) + " was started " +
                    std::to_string(attempts) + " times and never ended; the last error was: " +
                    last.message() + " (raise CoordinatorOptions::max_attempts to go on)",
