@@ -10,8 +10,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/core/random.h"
-#include "tests/parity/step_fuzz/comparison.h"
-#include "tests/parity/step_fuzz/ops.h"
+#include "tests/parity/step_fuzz/strategy_side.h"
 
 namespace cohort::parity {
 namespace {
@@ -28,15 +27,6 @@ bool is_refusal(const Error& error) {
                         error.code() == ErrorCode::unimplemented ||
                         error.code() == ErrorCode::failed_precondition;
   return has_code && std::string_view(error.what()).find('[') != std::string_view::npos;
-}
-
-Tolerance tolerance_for(const Program& program) {
-  Tolerance tolerance{.ignores_sign_of_zero = program.old_gradients != OldGradients::dropped};
-  for (const Instruction& instruction : program.instructions) {
-    if (step_ops().at(static_cast<std::size_t>(instruction.op)).is_rewritten)
-      tolerance.relative = 1e-6;
-  }
-  return tolerance;
 }
 
 Function traced_function(const Program& program, const World& world, std::string name) {
