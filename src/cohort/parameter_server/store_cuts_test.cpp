@@ -15,11 +15,14 @@
 
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/parameter_server/parameter_store.h"
+#include "cohort/parameter_server/store/step_of.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/initializer_recipe.h"
 
 namespace cohort {
 namespace {
+
+using parameter_server::step_of;
 
 using testing::throws_error;
 
@@ -47,16 +50,6 @@ class StoreCuts : public ::testing::Test {
                   .kind = kind, .first = first, .second = second, .seed = 5, .name = "table"},
           .table = table},
          {.id = kNumber, .name = "number", .spec = {at::kLong, {{}}}}});
-  }
-  static rpc::Effect step_of(std::uint64_t variable, std::string_view rule, at::Tensor gradient,
-                             at::Tensor ids = {}) {
-    const variable::UpdateRule& found = optimizer::update_rule_of(rule);
-    std::vector<double> hyper(found.hyperparameter_names().size(), 0.5);
-    rpc::Effect effect =
-        internal::apply_effect({rule, rule, ids.defined()}, std::move(hyper), std::move(gradient));
-    effect.variable = variable;
-    effect.row_ids = std::move(ids);
-    return effect;
   }
   void push(std::vector<rpc::Effect> effects) {
     store_.push({.id = {.number = ++number_}, .effects = std::move(effects)});

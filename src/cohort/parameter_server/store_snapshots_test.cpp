@@ -12,6 +12,7 @@
 
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/parameter_server/parameter_store.h"
+#include "cohort/parameter_server/store/step_of.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/initializer_recipe.h"
 
@@ -47,13 +48,7 @@ class StoreSnapshots : public ::testing::Test {
   }
   void apply(std::uint64_t variable, std::string_view rule, at::Tensor gradient,
              at::Tensor ids = {}) {
-    const variable::UpdateRule& found = optimizer::update_rule_of(rule);
-    std::vector<double> hyper(found.hyperparameter_names().size(), 0.5);
-    rpc::Effect effect =
-        internal::apply_effect({rule, rule, ids.defined()}, std::move(hyper), std::move(gradient));
-    effect.variable = variable;
-    effect.row_ids = std::move(ids);
-    push({std::move(effect)});
+    push({parameter_server::step_of(variable, rule, std::move(gradient), std::move(ids))});
   }
   // All rows, some rows, and rows of the table, of which it evicts some.
   void update() {
