@@ -5,20 +5,36 @@
 #   bench/mnist.sh [ROUNDS] [EPOCHS A ROUND]      (default: 5 1)
 # COHORT, EXAMPLE and DATA_DIR name other binaries and data than those of ./dev train; PS sets the servers,
 # MODELS the networks: mlp, cnn or both. With STRATEGY=multi_worker both workers sum their gradients instead (MLP,
-# global batch 64), in turn with TensorFlow's MultiWorkerMirroredStrategy and PyTorch's DistributedDataParallel.
+# global batch 64), in turn with TensorFlow's MultiWorkerMirroredStrategy and PyTorch's DistributedDataParallel. With
+# STRATEGY=v1, a chief and a worker train the MLP by themselves, in turn with our own coordinator and TensorFlow's.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 . bench/tensorflow.sh
 strategy=${STRATEGY:-parameter_server}
 [ "$strategy" = multi_worker ] && PS=0 MODELS=mlp
+[ "$strategy" = v1 ] && MODELS=mlp
 rounds=${1:-5} epochs=${2:-1} ps=${PS:-1} models=${MODELS:-mlp cnn}
 cohort=${COHORT:-build/install/bin/cohort}
 example=${EXAMPLE:-build/examples/mnist_$strategy}
 data=${DATA_DIR:-$(python3 tools/fetch_mnist.py)}
+coordinator=${example%/*}/mnist_parameter_server
 [ -x "$cohort" ] && [ -x "$example" ] || { echo "no $cohort or $example: run ./dev train first" >&2; exit 1; }
 
 # Prints "SECONDS ACCURACY" of one run of model $1; the seconds of all its epochs.
 run() {
+  if [ "$strategy" = v1 ]; then run_v1; else run_launched "$1"; fi
+}
+run_v1() {
+  local folder steps=$((epochs * 60000 / 64))
+  folder=$(mktemp -d)
+  "$cohort" launch --v1 --chief --workers 1 --ps "$ps" --evaluator -- "$example" --data-dir "$data" --run-dir "$folder/run" \
+    --steps "$steps" --save-every 1000000 2>"$log" |
+    sed -n 's/.*\(trained\) to step .* in \([0-9.]*\) s.*/\1 \2/p; s/.*test \(accuracy\) \([0-9.]*\) at step.*/\1 \2/p' |
+    awk '$1 == "trained" && $2 > s {s = $2} $1 == "accuracy" {a = $2} END {if (s && a) print s, a}'
+  rm -rf "$folder"
+}
+run_coordinator() { strategy=parameter_server example=$coordinator run_launched mlp; }
+run_launched() {
   local command=("$cohort" launch --workers 2 --ps "$ps")
   if [ "$strategy" = multi_worker ]; then
     command+=(-- "$example" --data-dir "$data" --epochs "$epochs")
@@ -32,7 +48,7 @@ run() {
 # The same of one epoch of TensorFlow's or PyTorch's.
 run_tensorflow() {
   local section=ps
-  [ "$strategy" = parameter_server ] || section=mwms
+  [ "$strategy" = multi_worker ] && section=mwms
   ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 tensorflow m1_mnist_tf.py "${section}_$1" | seconds_and_accuracy
 }
 run_torch() { ANCHORS_MNIST=$data ANCHOR_M1_REPS=1 anchor "$torch_python" m1_mnist_torch.py "ddp_$1" | seconds_and_accuracy; }
@@ -70,6 +86,7 @@ for ((round = 0; round < rounds; ++round)); do
   for model in $models; do
     { run "$model" || tail -n 5 "$log" >&2; } | awk -v model="$model" -v epochs="$epochs" 'NF == 2 {print model, "cohort", $1 / epochs, $2}' >>"$figures"
     ! has_tensorflow || run_tensorflow "$model" | sed "s/^/$model tensorflow /" >>"$figures"
+    [ "$strategy" != v1 ] || run_coordinator | awk -v epochs="$epochs" 'NF == 2 {print "mlp coordinator", $1 / epochs, $2}' >>"$figures"
     ! is_with_torch || run_torch "$model" | sed "s/^/$model torch /" >>"$figures"
   done
 done
@@ -78,6 +95,7 @@ for model in $models; do
   report "$model" cohort | tee "$figures.line" || failed=1
   ours=$(sed -n 's/.*median \([0-9.]*\) s.*/\1/p' "$figures.line") && rm -f "$figures.line"
   ! has_tensorflow || report "$model" tensorflow "$ours" || failed=1
+  [ "$strategy" != v1 ] || report "$model" coordinator "$ours" || failed=1
   ! is_with_torch || report "$model" torch "$ours" || failed=1
 done
 echo "processor time and steal, in ticks, before: $before; after: $(cpu)"

@@ -119,20 +119,23 @@ void train(Training& training, const cohort::Dataset& data, std::int64_t steps) 
       data.shuffle(60'000).repeat().batch(64).map(scale).prefetch(2));
   std::int64_t saved = -1;
   auto batches = input.iterator();
-  const auto make_step = [&](const at::Tensor& image, const at::Tensor& label) {
+  auto make_step = training.strategy.function([&](at::Tensor image, at::Tensor label) {
     const at::Tensor out = training.model->forward(image);
     training.optimizer.minimize(torch::cross_entropy_loss(out, label));
     training.global_step.assign_add(1);
-    return training.global_step.read();  // which this run has: no message
-  };
+    return training.global_step.read();  // comes with the answer to the update
+  });
   std::int64_t step = training.step();
+  const auto start = std::chrono::steady_clock::now();
   while (step < steps) {
-    step = training.strategy.run(make_step, batches.get_next())[0].item<std::int64_t>();
+    step = make_step(batches.get_next())[0].item<std::int64_t>();
     const std::int64_t due = step / number("--save-every");
     if (manager && due != saved && save(*manager, step)) saved = due;
   }
+  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
   if (manager) manager->save(step).wait();
-  std::printf("trained to step %lld\n", static_cast<long long>(training.step()));
+  std::printf("trained to step %lld in %.2f s\n", static_cast<long long>(training.step()),
+              taken.count());
 }
 
 // Evaluates each new checkpoint, the last one too.

@@ -52,6 +52,10 @@ class V1Cluster : public ::testing::Test {
   std::uint64_t bytes_read() const {
     return servers_[0]->health().pulled_bytes + servers_[1]->health().pulled_bytes;
   }
+  // That they have applied.
+  std::uint64_t pushes() const {
+    return servers_[0]->health().pushes_applied + servers_[1]->health().pushes_applied;
+  }
 
   std::map<std::string, std::vector<std::string>> jobs_ = {
       {"chief", {free_address()}},

@@ -305,6 +305,83 @@ TEST_F(V1Cluster, StepsOfFunctionsUpdateTheServers) {
   EXPECT_EQ(losses[0].item<float>(), 3) << "the value of the step before";
 }
 
+// Changes that a step does not read any more are sent once, at its end.
+TEST_F(V1Cluster, AStepOfAFunctionSendsItsUpdatesTogether) {
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({4}));
+  const Variable steps = strategy->global_step();
+  const Variable sum = strategy->variable("sum", floats({0}), {.is_trainable = false});
+  const SGD sgd({w}, {.learning_rate = 0.5});
+  const auto body = [&](at::Tensor x) {
+    sgd.minimize((w.tensor() * x).sum());
+    steps.assign_add(1);
+    sum.assign_add(x);
+    sum.assign_add(x);
+  };
+  auto step = strategy->function(body);
+  step(floats({1}));
+  const std::uint64_t traced_before = pushes();
+  step(floats({1}));
+  const std::uint64_t of_function = pushes() - traced_before;
+  strategy->run(body, floats({1}));
+  EXPECT_EQ(of_function, 2) << "one for each server";
+  EXPECT_EQ(pushes() - traced_before - of_function, 4) << "one for each update in run()";
+  EXPECT_EQ(number(w), 2.5);
+  EXPECT_EQ(count(steps), 3);
+  EXPECT_EQ(number(sum), 6);
+}
+
+TEST_F(V1Cluster, AStepOfAFunctionSeesItsUpdates) {
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({4}));
+  const Variable other = strategy->variable("other", floats({0}));
+  const Variable steps = strategy->global_step();
+  const SGD sgd({w}, {.learning_rate = 0.5});
+  auto step = strategy->function([&](at::Tensor x) {
+    sgd.minimize((w.tensor() * x).sum());
+    steps.assign_add(1);
+    other.assign(w.tensor().detach() * 10);
+    w.assign_add(floats({1}));
+    return steps.read();
+  });
+  EXPECT_EQ(step(floats({2}))[0].item<std::int64_t>(), 1);
+  EXPECT_EQ(step(floats({2}))[0].item<std::int64_t>(), 2);
+  EXPECT_EQ(number(other), 30);
+  EXPECT_EQ(number(w), 4);
+}
+
+// As in run().
+TEST_F(V1Cluster, AStepThatFailsAfterAnUpdateHasMadeIt) {
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({4}));
+  const SGD sgd({w}, {.learning_rate = 0.5});
+  const auto body = [&](const at::Tensor& x, const at::Tensor& index) {
+    sgd.minimize((w.tensor() * x).sum());
+    return torch::zeros({2}).index_select(0, index);
+  };
+  auto step = strategy->function(body);
+  step(floats({1}), torch::tensor({1}));
+  const auto fails = [](const auto& call) { EXPECT_ANY_THROW(call()); };
+  fails([&] { step(floats({1}), torch::tensor({2})); });
+  EXPECT_EQ(number(w), 3);
+  fails([&] { strategy->run(body, floats({1}), torch::tensor({2})); });
+  EXPECT_EQ(number(w), 2.5);
+  EXPECT_EQ(seen_in_run(*strategy, w), 2.5);
+}
+
+// A later assignment must not bring back what was written in place before an earlier one.
+TEST_F(V1Cluster, AStepOfAFunctionThatWritesInPlaceAndAssignsTwice) {
+  const auto strategy = chief();
+  const Variable mean = strategy->variable("mean", floats({1, 2}), {.is_trainable = false});
+  auto step = strategy->function([&](const at::Tensor& x) {
+    mean.tensor().mul_(x);
+    mean.assign_add(floats({1, 1}));
+    mean.assign_add(floats({2, 2}));
+  });
+  for (int i = 0; i < 3; ++i) step(floats({10}));
+  EXPECT_TRUE(torch::equal(mean.read(), floats({1333, 2333})));
+}
+
 TEST_F(V1Cluster, BuffersThatAStepWritesAreAssigned) {
   const auto first = chief();
   auto model = first->replicate([] { return torch::nn::BatchNorm1d(2); });

@@ -63,6 +63,7 @@ void ReplicaTrace::begin_pass(const std::vector<at::Tensor>& inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i)
     inputs_.emplace(inputs[i].unsafeGetTensorImpl(), i);
   calls_.clear();
+  changed_.clear();
   collectives_ = 0;
   gathered_.clear();
   assumed_.clear();
@@ -84,6 +85,7 @@ std::vector<at::Tensor> ReplicaTrace::record(
   std::vector<at::Tensor> results =
       trace->call_host(call->text(), number, values, updated, example);
   calls_.push_back(std::move(call));
+  changed_.push_back(updated);
   return results;
 }
 

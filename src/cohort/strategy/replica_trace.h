@@ -50,8 +50,9 @@ class ReplicaTrace {
   // pass.
   const std::vector<std::int64_t>& gathered() const { return gathered_; }
   const std::vector<GatherSizes>& assumed() const { return assumed_; }
-  // The calls of the last pass.
+  // The calls of the last pass, and the tensors of variables that each of them changes.
   const Calls& calls() const { return calls_; }
+  const std::vector<std::vector<at::Tensor>>& changed() const { return changed_; }
 
  private:
   const ScopedValue<ReplicaTrace*> current_;
@@ -63,6 +64,7 @@ class ReplicaTrace {
   // Only compared, within one pass. Owning them would look as if the step had kept its arguments.
   std::unordered_map<const c10::TensorImpl*, std::size_t> inputs_;  // their positions
   Calls calls_;
+  std::vector<std::vector<at::Tensor>> changed_;
 };
 
 // Records that this replica adds `own` to a sum over the replicas, which all make this call, and

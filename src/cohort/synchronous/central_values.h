@@ -5,12 +5,14 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "cohort/core/effect_handler.h"
 #include "cohort/core/export.h"
 #include "cohort/variable/state_walk.h"
 #include "cohort/variable/variable.h"
@@ -24,11 +26,10 @@ struct CentralRequest {
   at::Tensor initial_value;
   std::optional<Variable> beside = {};  // is kept where this one is
 };
-// One step of a rule; `hyper`: those of the variable.
-struct CentralUpdate {
+// A write, or one step of a rule.
+struct CentralChange {
   Variable variable;
-  at::Tensor gradient;
-  std::span<const double> hyper;
+  Effect effect;
 };
 
 // A value and its version, which another value never has; 0: it has none.
@@ -50,10 +51,10 @@ class COHORT_API CentralValues {
   // value of a variable that still has this version is undefined.
   virtual std::vector<CentralValue> read_newer(std::span<const Variable> variables,
                                                std::span<const std::uint64_t> known) = 0;
-  // All or none are made; return the values afterwards.
-  virtual std::vector<CentralValue> apply(const SlotKey& key,
-                                          std::span<const CentralUpdate> updates) = 0;
-  virtual std::vector<CentralValue> write(std::span<const VariableWrite> writes) = 0;
+  // Makes all changes or none, in this order. Returns the values of their variables afterwards, but
+  // none for the first `unread` ones.
+  virtual std::vector<CentralValue> change(std::span<const CentralChange> changes,
+                                           std::size_t unread) = 0;
   // As VariableHome's.
   virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,
                             const TakeRecord& take) = 0;

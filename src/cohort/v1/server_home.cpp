@@ -30,13 +30,14 @@ void ServerHome::end_push(std::uint64_t number) const {
 
 std::vector<internal::CentralValue> ServerHome::send_and_read(std::span<const RemoteUpdate> updates,
                                                               std::span<const Variable> variables,
+                                                              std::size_t unread,
                                                               std::span<const std::uint64_t> known,
                                                               const std::string& what) const {
   const parameter_server::Places places = places_of(variables);
   parameter_server::PushBatch pushes;
   for (std::size_t i = 0; i < updates.size(); ++i) pushes.add(places.of(i), updates[i].effect);
   parameter_server::PullBatch batch(places.version());
-  for (std::size_t i = 0; i < variables.size(); ++i) {
+  for (std::size_t i = unread; i < variables.size(); ++i) {
     const std::span<const rpc::Slice> slices = places.of(i);
     for (std::size_t k = 0; k < slices.size(); ++k)
       batch.add_newer(slices[k], places.first_part(i) + k, slices.size() == 1 ? known[i] : 0);

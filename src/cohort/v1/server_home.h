@@ -50,11 +50,13 @@ class COHORT_API ServerHome final : public RemoteHome {
   void send(std::span<const RemoteUpdate> updates, const std::string& what) const {
     push(updates, what);
   }
-  // Made within a OnePush if there are updates, whose variables are then those that are read, once
-  // each: one request to each server, which reads after it has updated. `known`: of each variable,
-  // the version that the caller has, whose value does not come; 0: none.
+  // Made within a OnePush if there are updates, which are then of these variables: one request to
+  // each server, which reads after it has updated. The first `unread` variables are not read, and
+  // have no value. `known`: of each variable, the version that the caller has, whose value does
+  // not come; 0: none.
   std::vector<internal::CentralValue> send_and_read(std::span<const RemoteUpdate> updates,
                                                     std::span<const Variable> variables,
+                                                    std::size_t unread,
                                                     std::span<const std::uint64_t> known,
                                                     const std::string& what) const;
 

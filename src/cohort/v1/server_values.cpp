@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "cohort/core/effect_handler.h"
@@ -12,19 +13,26 @@
 namespace cohort::detail::v1 {
 namespace {
 
-internal::Effect sent_write(const VariableWrite& write) {
-  internal::Effect effect = write.effect();
-  effect.tensors[0] = effect.tensors[0].detach().cpu().contiguous();
+using internal::CentralChange;
+using internal::Effect;
+
+Effect sent(Effect effect) {
+  effect.tensors[0] = effect.tensors[0].detach().cpu();
+  if (effect.kind == Effect::Kind::apply) internal::separate_rows(effect);
+  effect.tensors[0] = effect.tensors[0].contiguous();
   if (effect.row_ids.defined()) effect.row_ids = effect.row_ids.cpu().to(at::kLong).contiguous();
   return effect;
 }
 
-internal::Effect sent_update(const SlotKey& key, const internal::CentralUpdate& update) {
-  internal::Effect effect = internal::apply_effect(
-      key.owner(), {update.hyper.begin(), update.hyper.end()}, update.gradient.detach().cpu());
-  internal::separate_rows(effect);
-  effect.tensors[0] = effect.tensors[0].contiguous();
-  return effect;
+// For errors, before the names of variables.
+std::string text_of(std::span<const CentralChange> changes) {
+  const auto text = [](const CentralChange& each) {
+    const bool is_step = each.effect.kind == Effect::Kind::apply;
+    return is_step ? "'" + each.effect.rule + "' step of" : std::string("assign to");
+  };
+  const std::string first = text(changes.front());
+  const auto is_same = [&](const CentralChange& each) { return text(each) == first; };
+  return std::ranges::all_of(changes, is_same) ? first : "changes of";
 }
 
 }  // namespace
@@ -57,54 +65,43 @@ std::vector<at::Tensor> ServerValues::read(std::span<const Variable> variables) 
 
 std::vector<internal::CentralValue> ServerValues::read_newer(std::span<const Variable> variables,
                                                              std::span<const std::uint64_t> known) {
-  return exchange(variables, {}, known, "pull of");
+  return exchange(variables, {}, /*unread=*/0, known, "pull of");
 }
 
-std::vector<internal::CentralValue> ServerValues::change(std::span<const Variable> variables,
-                                                         std::span<const internal::Effect> effects,
-                                                         const std::string& what) {
+std::vector<internal::CentralValue> ServerValues::change(std::span<const CentralChange> changes,
+                                                         std::size_t unread) {
+  std::vector<Variable> variables;
+  std::vector<Effect> effects;
+  for (const CentralChange& each : changes) {
+    variables.push_back(each.variable);
+    effects.push_back(sent(each.effect));
+  }
   const std::vector<std::uint64_t> none(variables.size());
   const ServerHome::OnePush push(job_->home());
-  return exchange(variables, effects, none, what);
+  std::vector<internal::CentralValue> values =
+      exchange(variables, effects, unread, none, text_of(changes));
+  values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(unread));
+  return values;
 }
 
 // Looks the variables up in each attempt, since they may be elsewhere after a loss.
-std::vector<internal::CentralValue> ServerValues::exchange(
-    std::span<const Variable> variables, std::span<const internal::Effect> effects,
-    std::span<const std::uint64_t> known, const std::string& what) {
+std::vector<internal::CentralValue> ServerValues::exchange(std::span<const Variable> variables,
+                                                           std::span<const Effect> effects,
+                                                           std::size_t unread,
+                                                           std::span<const std::uint64_t> known,
+                                                           const std::string& what) {
   std::vector<internal::CentralValue> values;
   job_->call([&] {
     const std::vector<Variable> remotes = remotes_of(variables);
     std::vector<ServerHome::RemoteUpdate> updates;
     for (std::size_t i = 0; i < effects.size(); ++i) updates.push_back({remotes[i], effects[i]});
-    values = job_->home().send_and_read(updates, remotes, known, what);
+    values = job_->home().send_and_read(updates, remotes, unread, known, what);
   });
   for (std::size_t i = 0; i < variables.size(); ++i) {
     if (variables[i].name() == kGlobalStep && values[i].value.defined())
       job_->note_step(values[i].value.item<std::int64_t>());
   }
   return values;
-}
-
-std::vector<internal::CentralValue> ServerValues::apply(
-    const SlotKey& key, std::span<const internal::CentralUpdate> updates) {
-  std::vector<Variable> variables;
-  std::vector<internal::Effect> effects;
-  for (const internal::CentralUpdate& update : updates) {
-    variables.push_back(update.variable);
-    effects.push_back(sent_update(key, update));
-  }
-  return change(variables, effects, "'" + std::string(key.rule.name()) + "' step of");
-}
-
-std::vector<internal::CentralValue> ServerValues::write(std::span<const VariableWrite> writes) {
-  std::vector<Variable> variables;
-  std::vector<internal::Effect> effects;
-  for (const VariableWrite& write : writes) {
-    variables.push_back(write.variable);
-    effects.push_back(sent_write(write));
-  }
-  return change(variables, effects, "assign to");
 }
 
 // Records that were taken cannot be taken back, so only a call without any is made again.

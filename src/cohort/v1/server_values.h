@@ -24,9 +24,8 @@ class COHORT_API ServerValues final : public internal::CentralValues {
   std::vector<at::Tensor> read(std::span<const Variable> variables) override;
   std::vector<internal::CentralValue> read_newer(std::span<const Variable> variables,
                                                  std::span<const std::uint64_t> known) override;
-  std::vector<internal::CentralValue> apply(
-      const SlotKey& key, std::span<const internal::CentralUpdate> updates) override;
-  std::vector<internal::CentralValue> write(std::span<const VariableWrite> writes) override;
+  std::vector<internal::CentralValue> change(std::span<const internal::CentralChange> changes,
+                                             std::size_t unread) override;
   void export_state(std::span<const Variable> variables, const StateWalk& walk,
                     const TakeRecord& take) override;
   void import_state(const Variable& variable, const VariableRecord& record) override;
@@ -35,14 +34,13 @@ class COHORT_API ServerValues final : public internal::CentralValues {
   std::vector<std::string> devices_of(const Variable& variable) const override;
 
  private:
-  // Makes the updates, if there are any, and returns the values of their variables afterwards.
+  // Makes the changes, if there are any, and returns the values of their variables afterwards,
+  // undefined for the first `unread` ones.
   std::vector<internal::CentralValue> exchange(std::span<const Variable> variables,
                                                std::span<const internal::Effect> effects,
+                                               std::size_t unread,
                                                std::span<const std::uint64_t> known,
                                                const std::string& what);
-  std::vector<internal::CentralValue> change(std::span<const Variable> variables,
-                                             std::span<const internal::Effect> effects,
-                                             const std::string& what);
   std::vector<Variable> remotes_of(std::span<const Variable> variables) const;
 
   const std::shared_ptr<Job> job_;

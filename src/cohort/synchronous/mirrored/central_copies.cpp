@@ -4,23 +4,25 @@
 #include <ATen/core/TensorBody.h>
 #include <c10/core/GradMode.h>
 
+#include <algorithm>
 #include <bit>
+#include <exception>
+#include <iterator>
 #include <utility>
 
 #include "cohort/core/error.h"
+#include "cohort/core/log.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
 
 namespace cohort::internal {
 namespace {
 
-void take_all(std::span<const Variable> variables, std::span<const CentralValue> values) {
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    if (values[i].value.defined()) target_of(variables[i]).variable.take_central(values[i]);
-}
+thread_local CentralCopies::Run* current_run = nullptr;
+thread_local bool is_later = false;
 
 // The write of what a run has left in the copies of a variable; nullopt if that is the central
 // value. Throws invalid_argument for a trainable variable.
-std::optional<VariableWrite> left_in_copies(const Variable& handle) {
+std::optional<CentralChange> left_in_copies(const Variable& handle) {
   const MirroredVariable& variable = target_of(handle).variable;
   variable.mirrored_home().agreement().check_shared_value(handle);
   const at::Tensor known = variable.known_central();
@@ -37,8 +39,8 @@ std::optional<VariableWrite> left_in_copies(const Variable& handle) {
   // Each worker adds what it has counted.
   const bool is_count = at::isIntegralType(own.scalar_type(), /*includeBool=*/false);
   if (is_count && known.defined())
-    return VariableWrite{handle, Effect::Kind::assign_add, own.cpu().sub(known)};
-  return VariableWrite{handle, Effect::Kind::assign, own.cpu()};
+    return CentralChange{handle, write_effect(Effect::Kind::assign_add, own.cpu().sub(known))};
+  return CentralChange{handle, write_effect(Effect::Kind::assign, own.cpu())};
 }
 
 }  // namespace
@@ -73,40 +75,69 @@ void CentralCopies::fetch(std::span<const Variable> variables) {
   std::vector<std::uint64_t> known;
   for (const Variable& each : variables)
     known.push_back(compares_all_ ? 0 : target_of(each).variable.central_version());
-  take_all(variables, values_->read_newer(variables, known));
+  const std::vector<CentralValue> values = values_->read_newer(variables, known);
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    if (values[i].value.defined()) target_of(variables[i]).variable.take_central(values[i]);
 }
 
 void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
-  std::vector<CentralUpdate> central;
-  std::vector<Variable> variables;
-  std::vector<Variable> written;
-  std::vector<VariableWrite> left;
+  std::vector<CentralChange> changes;
+  bool has_left = false;
   for (const ValueUpdate& update : updates) {
-    variables.push_back(update.variable.handle());
-    if (std::optional<VariableWrite> each = left_in_copies(variables.back())) {
-      written.push_back(variables.back());
-      left.push_back(std::move(*each));
+    const Variable variable = update.variable.handle();
+    if (std::optional<CentralChange> left = left_in_copies(variable)) {
+      has_left = true;
+      changes.push_back(std::move(*left));
     }
-    central.push_back({variables.back(), update.gradient, update.hyper});
+    changes.push_back(
+        {variable,
+         apply_effect(key.owner(), {update.hyper.begin(), update.hyper.end()}, update.gradient)});
   }
-  if (!left.empty()) take_all(written, values_->write(left));
-  take_all(variables, values_->apply(key, central));
+  change(std::move(changes), has_left);
 }
 
-void CentralCopies::write(MirroredVariable& variable, VariableWrite write) {
-  write.variable = variable.handle();
-  std::vector<VariableWrite> writes;
-  if (are_in_use()) {
-    std::optional<VariableWrite> left = left_in_copies(write.variable);
-    // An assignment of a whole value replaces it.
-    if (left && write.kind != Effect::Kind::assign) writes.push_back(std::move(*left));
-  }
-  writes.push_back(std::move(write));
-  variable.take_central(values_->write(writes).back());
+void CentralCopies::write(MirroredVariable& variable, const VariableWrite& write) {
+  std::vector<CentralChange> changes;
+  std::optional<CentralChange> left;
+  if (are_in_use()) left = left_in_copies(variable.handle());
+  const bool has_left = left.has_value();
+  // An assignment of a whole value replaces it.
+  if (has_left && write.kind != Effect::Kind::assign) changes.push_back(std::move(*left));
+  changes.push_back({variable.handle(), write.effect()});
+  change(std::move(changes), has_left);
 }
+
+void CentralCopies::change(std::vector<CentralChange> changes, bool has_left) {
+  Run* const run = run_here();
+  if (run == nullptr) return send(std::move(changes), 0);
+  std::vector<CentralChange> all = std::exchange(run->later_, {});
+  const std::size_t unread = all.size();
+  std::ranges::move(changes, std::back_inserter(all));
+  if (is_later && !has_left) {
+    run->later_ = std::move(all);
+  } else {
+    send(std::move(all), unread);
+  }
+}
+
+void CentralCopies::send(std::vector<CentralChange> changes, std::size_t unread) {
+  if (changes.empty()) return;
+  for (const CentralChange& each : changes) target_of(each.variable).variable.forget_central();
+  const std::vector<CentralValue> values = values_->change(changes, unread);
+  for (std::size_t i = unread; i < changes.size(); ++i)
+    target_of(changes[i].variable).variable.take_central(values[i - unread]);
+}
+
+CentralCopies::Run* CentralCopies::run_here() const {
+  const bool is_own = current_run != nullptr && current_run->home_->central() == this;
+  return is_own ? current_run : nullptr;
+}
+
+CentralCopies::Later::Later() : is_later_(is_later, true) {}
 
 CentralCopies::Run::Run(MirroredHome* home)
-    : home_(home == nullptr || home->central() == nullptr ? nullptr : home) {
+    : home_(home == nullptr || home->central() == nullptr ? nullptr : home),
+      current_(current_run, home_ == nullptr ? current_run : this) {
   if (home_ == nullptr) return;
   CentralCopies& copies = *home_->central();
   const Lock lock(copies.mutex_);
@@ -117,12 +148,19 @@ CentralCopies::Run::Run(MirroredHome* home)
   ++copies.open_runs_;
 }
 
-// A run that fails may have left anything in the copies.
+// A run that fails may have left anything in the copies. Its changes of before stay made.
 CentralCopies::Run::~Run() {
   if (home_ == nullptr) return;
-  if (!has_finished_)
-    for (const Variable& each : home_->variables()) target_of(each).variable.forget_central();
   CentralCopies& copies = *home_->central();
+  if (!has_finished_) {
+    try {
+      const std::size_t count = later_.size();
+      copies.send(std::exchange(later_, {}), count);
+    } catch (const std::exception& error) {
+      log_warn("[strategy.run] a step that fails has made changes which are lost: ", error.what());
+    }
+    for (const Variable& each : home_->variables()) target_of(each).variable.forget_central();
+  }
   const Lock lock(copies.mutex_);
   if (--copies.open_runs_ > 0 || !copies.compares_all_) return;
   copies.compares_all_ = false;
@@ -130,22 +168,19 @@ CentralCopies::Run::~Run() {
     if (each.is_trainable()) target_of(each).variable.forget_central_value();
 }
 
+// The next run fetches the values.
 void CentralCopies::Run::finish() {
-  if (home_ != nullptr) home_->central()->write_back(home_->variables());
-  has_finished_ = true;
-}
-
-void CentralCopies::write_back(std::span<const Variable> variables) {
+  if (home_ == nullptr) return;
   const c10::NoGradGuard no_grad;
-  std::vector<VariableWrite> writes;
-  std::vector<Variable> written;
-  for (const Variable& each : variables) {
-    if (std::optional<VariableWrite> left = left_in_copies(each)) {
-      writes.push_back(std::move(*left));
-      written.push_back(each);
-    }
-  }
-  if (!writes.empty()) take_all(written, values_->write(writes));
+  std::vector<CentralChange> left;
+  for (const Variable& each : home_->variables())
+    if (std::optional<CentralChange> change = left_in_copies(each))
+      left.push_back(std::move(*change));
+  std::vector<CentralChange> all = std::exchange(later_, {});
+  std::ranges::move(left, std::back_inserter(all));
+  const std::size_t count = all.size();
+  home_->central()->send(std::move(all), count);
+  has_finished_ = true;
 }
 
 }  // namespace cohort::internal

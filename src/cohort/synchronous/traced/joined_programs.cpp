@@ -10,6 +10,7 @@
 #include "cohort/core/string_tensor.h"
 #include "cohort/replicas/compute_share.h"
 #include "cohort/replicas/replica_random.h"
+#include "cohort/synchronous/mirrored/central_copies.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
 
 namespace cohort::internal {
@@ -90,6 +91,19 @@ StepCalls step_calls_of(const ReplicaPrograms& members) {
   return calls;
 }
 
+// A call whose changes of central values are sent later.
+class LaterCall final : public JoinedCall {
+ public:
+  explicit LaterCall(std::shared_ptr<const JoinedCall> call) : call_(std::move(call)) {}
+  std::vector<at::Tensor> run(StepReplica& replica, std::vector<at::Tensor> values) const override {
+    const CentralCopies::Later later;
+    return call_->run(replica, std::move(values));
+  }
+
+ private:
+  const std::shared_ptr<const JoinedCall> call_;
+};
+
 }  // namespace
 
 JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
@@ -119,7 +133,10 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
         all.front()->join_over_workers(all, of_others[i]);
     for (std::size_t r = 0; r < members_.size(); ++r) calls_[r][numbers[r][i]] = joined;
   }
-  if (members_.size() == 1) return;
+  if (members_.size() == 1) {
+    send_later();
+    return;
+  }
   for (const auto& member : members_) {
     for (const Variable& variable : member->written_variables()) {
       const MirroredVariable& mirrored = target_of(variable).variable;
@@ -127,6 +144,13 @@ JoinedPrograms::JoinedPrograms(ReplicaPrograms members, MirroredHome* home,
         written_.emplace(mirrored.component(i).storage().unsafeGetStorageImpl(), variable.name());
     }
   }
+}
+
+// With several replicas, one of them changes the values on a thread of its own.
+void JoinedPrograms::send_later() {
+  if (home_ == nullptr || home_->central() == nullptr) return;
+  for (std::size_t i = 0; i < calls_[0].size(); ++i)
+    if (members_[0]->may_change_later(i)) calls_[0][i] = std::make_shared<LaterCall>(calls_[0][i]);
 }
 
 void JoinedPrograms::check_arguments(const std::vector<std::vector<Nest>>& arguments) const {

@@ -44,6 +44,7 @@ class JoinedPrograms {
                         const std::vector<std::vector<Nest>>& arguments) const;
 
  private:
+  void send_later();
   // Throws if an argument shares memory with a variable that the step writes: other replicas may
   // write it while this one reads the argument.
   void check_arguments(const std::vector<std::vector<Nest>>& arguments) const;

@@ -3,6 +3,7 @@
 
 #include <ATen/core/TensorBody.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "cohort/core/error.h"
@@ -151,6 +152,7 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
       variables_.push_back(tracing.component_of(handles_.back()));
     }
     note_written_by_operators();
+    note_reads(trace.changed());
   };
   try {
     const auto own = static_cast<int>(replica);
@@ -195,6 +197,21 @@ void ReplicaProgram::note_written_by_operators() {
   const std::vector<bool> are_written = function::written_by_operators(traced_.programs().back());
   for (std::size_t i = 0; i < variables_.size(); ++i)
     if (are_written.at(i)) written_by_operators_.push_back(variables_[i]);
+}
+
+void ReplicaProgram::note_reads(const std::vector<std::vector<at::Tensor>>& changed_by_calls) {
+  const function::CallsAndReads found = function::calls_and_reads(traced_.programs().back());
+  std::unordered_map<const c10::TensorImpl*, int> last_reads;
+  for (std::size_t i = 0; i < variables_.size(); ++i)
+    last_reads.emplace(variables_[i].unsafeGetTensorImpl(), found.last_reads.at(i));
+  for (std::size_t call = 0; call < changed_by_calls.size(); ++call) {
+    const auto is_read = [&](const at::Tensor& changed) {
+      const auto last = last_reads.find(changed.unsafeGetTensorImpl());
+      return last == last_reads.end() || last->second > found.calls.at(call);
+    };
+    const std::vector<at::Tensor>& changed = changed_by_calls[call];
+    changes_later_.push_back(!changed.empty() && std::ranges::none_of(changed, is_read));
+  }
 }
 
 // Programs run below the part of LibTorch that counts writes. Autograd must detect it if a graph

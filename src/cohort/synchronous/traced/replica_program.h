@@ -52,6 +52,8 @@ class ReplicaProgram {
   std::vector<Variable> written_variables() const;
   const std::vector<Variable>& variables() const { return handles_; }  // that it uses
   const ReplicaTrace::Calls& calls() const { return calls_; }
+  // Whether this call changes variables that the program does not read after it.
+  bool may_change_later(std::size_t call) const { return changes_later_.at(call); }
   const std::vector<std::int64_t>& gathered() const { return gathered_; }
   const std::vector<GatherSizes>& assumed_gathers() const { return assumed_; }
 
@@ -64,6 +66,7 @@ class ReplicaProgram {
   class Tracing;
   Nest result_of(std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs) const;
   void note_written_by_operators();
+  void note_reads(const std::vector<std::vector<at::Tensor>>& changed_by_calls);
   void note_writes() const;
 
   const StepSettings mode_;
@@ -71,6 +74,7 @@ class ReplicaProgram {
   function::TracedFunction traced_;
   std::shared_ptr<const function::PreparedProgram> program_;
   ReplicaTrace::Calls calls_;
+  std::vector<bool> changes_later_;
   std::vector<std::int64_t> gathered_;
   std::vector<GatherSizes> assumed_;
   std::vector<Variable> handles_;  // keep the variables alive
