@@ -150,7 +150,7 @@ void ParameterClient::ask(std::vector<Asked> asked,
     } catch (const Error& error) {
       throw described(error, i);
     }
-    requests.push_back({links[i].get(), std::move(asked[i].frame)});
+    requests.push_back({links[i].get(), std::move(asked[i].frame), asked[i].has_small_answer});
   }
   std::vector<std::optional<rpc::Answer>> answers =
       rpc::Requester::ask_all(std::move(requests), Deadline::after(links_->data_timeout()));
@@ -190,7 +190,8 @@ void ParameterClient::exchange(Exchange exchange, VariableTraffic& traffic,
     const auto pull = std::ranges::find(exchange.pulls, push.server, &Pull::server);
     pulls.push_back(pull == exchange.pulls.end() ? nullptr : &*pull);
     if (pulls.back() != nullptr) push.request.pull = request_of(*pull);
-    asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request))});
+    asked.push_back({push.server, "push", rpc::to_frame(std::move(push.request)),
+                     /*has_small_answer=*/pulls.back() == nullptr});
   }
   for (const Pull& pull : exchange.pulls) {
     if (std::ranges::find(pulls, &pull) != pulls.end()) continue;  // it goes with a push

@@ -131,6 +131,7 @@ class COHORT_API ParameterClient {
     rpc::MemberId server = 0;
     std::string_view what;  // "pull"
     rpc::Frame frame;
+    bool has_small_answer = false;  // as that of Requester::Request
   };
   // Connects to all servers, sends the requests, and waits for all answers. `take(i, frame)` may
   // throw. Throws the first error, to which `describe(i)` adds what was asked, after all answers

@@ -2,7 +2,9 @@
 #include "cohort/rpc/requester.h"
 
 #include <algorithm>
+#include <chrono>
 #include <iomanip>
+#include <span>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
@@ -13,6 +15,10 @@
 
 namespace cohort::rpc {
 namespace {
+
+// How long a guest waits for the answers of one channel while others may have come over the next
+// ones.
+constexpr auto kPatienceOfGuest = std::chrono::milliseconds(2);
 
 // "1800.03", "60", "0.5"
 std::string seconds_since(TimePoint start) {
@@ -33,14 +39,15 @@ class Answers {
       const Lock lock(mutex_);
       if (index >= answers_.size()) return;  // wait() has returned already
       answers_[index] = std::move(answer);
-      --missing_;
+      if (--missing_ > 0) return;
     }
     changed_.notify_one();
   }
 
-  bool are_all_here() {
+  bool are_here(std::span<const std::size_t> indices) {
     const Lock lock(mutex_);
-    return missing_ == 0;
+    return std::ranges::all_of(
+        indices, [this](std::size_t i) COHORT_REQUIRES(mutex_) { return answers_[i].has_value(); });
   }
 
   std::vector<std::optional<Answer>> wait(Deadline deadline) {
@@ -54,6 +61,12 @@ class Answers {
   Condition changed_;
   std::vector<std::optional<Answer>> answers_ COHORT_GUARDED_BY(mutex_);
   std::size_t missing_ COHORT_GUARDED_BY(mutex_);
+};
+
+// The requests of ask_all() over one channel.
+struct OfChannel {
+  Requester* channel = nullptr;
+  std::vector<std::size_t> requests = {};
 };
 
 }  // namespace
@@ -288,19 +301,37 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
                  "[rpc.call] expected another thread than that of the channel to ",
                  request.to->peer_, ", which would wait for itself; use request()");
   }
-  // With several channels, their threads receive at the same time.
-  const bool is_one_channel = std::ranges::all_of(
-      requests, [&](const Request& request) { return request.to == requests.front().to; });
+  std::vector<OfChannel> channels;
+  for (std::size_t i = 0; i < requests.size(); ++i) {
+    const auto known = std::ranges::find(channels, requests[i].to, &OfChannel::channel);
+    OfChannel& own =
+        known == channels.end() ? channels.emplace_back(OfChannel{requests[i].to}) : *known;
+    own.requests.push_back(i);
+  }
+  // The threads of several channels receive at the same time, which is worth a wake-up of each only
+  // for large answers.
+  const bool has_guest =
+      channels.size() == 1 || std::ranges::all_of(requests, &Request::has_small_answer);
   const auto answers = std::make_shared<Answers>(requests.size());
   std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto on_answer = [answers, i](Answer answer) { answers->put(i, std::move(answer)); };
     ids.push_back(
-        requests[i].to->state_->request(std::move(requests[i].frame), on_answer, is_one_channel));
+        requests[i].to->state_->request(std::move(requests[i].frame), on_answer, has_guest));
   }
-  if (is_one_channel && !requests.empty()) {
-    requests.front().to->state_->receive_until([&answers] { return answers->are_all_here(); },
-                                               requests.size(), deadline);
+  // A channel whose peer is slow must not keep this thread from the answers of the others.
+  for (std::size_t k = 0; has_guest && k < channels.size(); ++k) {
+    const auto is_done = [&, own = std::span(channels[k].requests)] {
+      return answers->are_here(own);
+    };
+    const Deadline patience =
+        Deadline(std::min(deadline.time(), Deadline::after(kPatienceOfGuest).time()));
+    const bool is_last = k + 1 == channels.size();
+    channels[k].channel->state_->receive_until(is_done, channels[k].requests.size(),
+                                               is_last ? deadline : patience);
+    if (is_last || is_done()) continue;
+    for (; k < channels.size(); ++k)
+      if (const auto channel = channels[k].channel->state_->known_channel()) channel->resume();
   }
   std::vector<std::optional<Answer>> all = answers->wait(deadline);
   for (std::size_t i = 0; i < all.size(); ++i) {

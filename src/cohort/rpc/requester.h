@@ -54,6 +54,7 @@ class COHORT_API Requester {
   struct Request {
     Requester* to;
     Frame frame;
+    bool has_small_answer = false;  // about a page: it takes less time than to wake a thread
   };
   // Sends all requests, then waits for the answers until `deadline`. Returns an answer for each
   // request, or nullopt if it was late. Throws failed_precondition, without sending anything, on

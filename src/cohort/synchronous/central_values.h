@@ -53,7 +53,7 @@ class COHORT_API CentralValues {
                                                std::span<const std::uint64_t> known) = 0;
   // Makes all changes or none, in this order. Returns the values of their variables afterwards, but
   // none for the first `unread` ones.
-  virtual std::vector<CentralValue> change(std::span<const CentralChange> changes,
+  virtual std::vector<CentralValue> change(std::vector<CentralChange> changes,
                                            std::size_t unread) = 0;
   // As VariableHome's.
   virtual void export_state(std::span<const Variable> variables, const StateWalk& walk,

@@ -28,14 +28,15 @@ void ServerHome::end_push(std::uint64_t number) const {
   open_pushes_.erase(number);
 }
 
-std::vector<internal::CentralValue> ServerHome::send_and_read(std::span<const RemoteUpdate> updates,
+std::vector<internal::CentralValue> ServerHome::send_and_read(std::vector<RemoteUpdate> updates,
                                                               std::span<const Variable> variables,
                                                               std::size_t unread,
                                                               std::span<const std::uint64_t> known,
                                                               const std::string& what) const {
   const parameter_server::Places places = places_of(variables);
   parameter_server::PushBatch pushes;
-  for (std::size_t i = 0; i < updates.size(); ++i) pushes.add(places.of(i), updates[i].effect);
+  for (std::size_t i = 0; i < updates.size(); ++i)
+    pushes.add(places.of(i), std::move(updates[i].effect));
   parameter_server::PullBatch batch(places.version());
   for (std::size_t i = unread; i < variables.size(); ++i) {
     const std::span<const rpc::Slice> slices = places.of(i);

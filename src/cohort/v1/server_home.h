@@ -54,7 +54,7 @@ class COHORT_API ServerHome final : public RemoteHome {
   // each server, which reads after it has updated. The first `unread` variables are not read, and
   // have no value. `known`: of each variable, the version that the caller has, whose value does
   // not come; 0: none.
-  std::vector<internal::CentralValue> send_and_read(std::span<const RemoteUpdate> updates,
+  std::vector<internal::CentralValue> send_and_read(std::vector<RemoteUpdate> updates,
                                                     std::span<const Variable> variables,
                                                     std::size_t unread,
                                                     std::span<const std::uint64_t> known,

@@ -17,7 +17,9 @@ using internal::CentralChange;
 using internal::Effect;
 
 Effect sent(Effect effect) {
-  effect.tensors[0] = effect.tensors[0].detach().cpu();
+  at::Tensor& value = effect.tensors[0];
+  if (value.requires_grad()) value = value.detach();
+  value = value.cpu();
   if (effect.kind == Effect::Kind::apply) internal::separate_rows(effect);
   effect.tensors[0] = effect.tensors[0].contiguous();
   if (effect.row_ids.defined()) effect.row_ids = effect.row_ids.cpu().to(at::kLong).contiguous();
@@ -68,18 +70,18 @@ std::vector<internal::CentralValue> ServerValues::read_newer(std::span<const Var
   return exchange(variables, {}, /*unread=*/0, known, "pull of");
 }
 
-std::vector<internal::CentralValue> ServerValues::change(std::span<const CentralChange> changes,
+std::vector<internal::CentralValue> ServerValues::change(std::vector<CentralChange> changes,
                                                          std::size_t unread) {
+  const std::string what = text_of(changes);
   std::vector<Variable> variables;
   std::vector<Effect> effects;
-  for (const CentralChange& each : changes) {
-    variables.push_back(each.variable);
-    effects.push_back(sent(each.effect));
+  for (CentralChange& each : changes) {
+    variables.push_back(std::move(each.variable));
+    effects.push_back(sent(std::move(each.effect)));
   }
   const std::vector<std::uint64_t> none(variables.size());
   const ServerHome::OnePush push(job_->home());
-  std::vector<internal::CentralValue> values =
-      exchange(variables, effects, unread, none, text_of(changes));
+  std::vector<internal::CentralValue> values = exchange(variables, effects, unread, none, what);
   values.erase(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(unread));
   return values;
 }
@@ -95,7 +97,7 @@ std::vector<internal::CentralValue> ServerValues::exchange(std::span<const Varia
     const std::vector<Variable> remotes = remotes_of(variables);
     std::vector<ServerHome::RemoteUpdate> updates;
     for (std::size_t i = 0; i < effects.size(); ++i) updates.push_back({remotes[i], effects[i]});
-    values = job_->home().send_and_read(updates, remotes, unread, known, what);
+    values = job_->home().send_and_read(std::move(updates), remotes, unread, known, what);
   });
   for (std::size_t i = 0; i < variables.size(); ++i) {
     if (variables[i].name() == kGlobalStep && values[i].value.defined())

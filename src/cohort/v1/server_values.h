@@ -24,7 +24,7 @@ class COHORT_API ServerValues final : public internal::CentralValues {
   std::vector<at::Tensor> read(std::span<const Variable> variables) override;
   std::vector<internal::CentralValue> read_newer(std::span<const Variable> variables,
                                                  std::span<const std::uint64_t> known) override;
-  std::vector<internal::CentralValue> change(std::span<const internal::CentralChange> changes,
+  std::vector<internal::CentralValue> change(std::vector<internal::CentralChange> changes,
                                              std::size_t unread) override;
   void export_state(std::span<const Variable> variables, const StateWalk& walk,
                     const TakeRecord& take) override;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 #include <exception>
 #include <iterator>
 #include <utility>
@@ -16,6 +17,24 @@
 
 namespace cohort::internal {
 namespace {
+
+void take_all(std::span<const Variable> variables, std::span<const CentralValue> values) {
+  for (std::size_t i = 0; i < variables.size(); ++i)
+    if (values[i].value.defined()) target_of(variables[i]).variable.take_central(values[i]);
+}
+
+// As to.copy_(from), which takes longer than the copy of a small value.
+void copy_value(const at::Tensor& from, const at::Tensor& to) {
+  const bool are_bytes = to.is_cpu() && to.is_contiguous() && !to.is_inference() &&
+                         from.is_contiguous() && from.scalar_type() == to.scalar_type() &&
+                         from.sizes() == to.sizes();
+  if (!are_bytes) {
+    to.copy_(from);
+    return;
+  }
+  if (to.nbytes() > 0) std::memcpy(to.data_ptr(), from.data_ptr(), to.nbytes());
+  to.unsafeGetTensorImpl()->bump_version();
+}
 
 thread_local CentralCopies::Run* current_run = nullptr;
 thread_local bool is_later = false;
@@ -51,7 +70,7 @@ void MirroredVariable::take_central(const CentralValue& central) {
   const c10::NoGradGuard no_grad;
   const Lock lock(mutex_);
   for (std::size_t i = 0; i < size(); ++i) {
-    component(i).copy_(value);
+    copy_value(value, component(i));
     if (is_plain()) tell_autograd(i);
   }
   know_values();
@@ -75,9 +94,7 @@ void CentralCopies::fetch(std::span<const Variable> variables) {
   std::vector<std::uint64_t> known;
   for (const Variable& each : variables)
     known.push_back(compares_all_ ? 0 : target_of(each).variable.central_version());
-  const std::vector<CentralValue> values = values_->read_newer(variables, known);
-  for (std::size_t i = 0; i < variables.size(); ++i)
-    if (values[i].value.defined()) target_of(variables[i]).variable.take_central(values[i]);
+  take_all(variables, values_->read_newer(variables, known));
 }
 
 void CentralCopies::apply(const SlotKey& key, const std::vector<ValueUpdate>& updates) {
@@ -122,10 +139,12 @@ void CentralCopies::change(std::vector<CentralChange> changes, bool has_left) {
 
 void CentralCopies::send(std::vector<CentralChange> changes, std::size_t unread) {
   if (changes.empty()) return;
-  for (const CentralChange& each : changes) target_of(each.variable).variable.forget_central();
-  const std::vector<CentralValue> values = values_->change(changes, unread);
-  for (std::size_t i = unread; i < changes.size(); ++i)
-    target_of(changes[i].variable).variable.take_central(values[i - unread]);
+  std::vector<Variable> read;
+  for (std::size_t i = 0; i < changes.size(); ++i) {
+    target_of(changes[i].variable).variable.forget_central();
+    if (i >= unread) read.push_back(changes[i].variable);
+  }
+  take_all(read, values_->change(std::move(changes), unread));
 }
 
 CentralCopies::Run* CentralCopies::run_here() const {
