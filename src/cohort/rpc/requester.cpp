@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "cohort/core/log.h"
+#include "cohort/rpc/answers.h"
 #include "cohort/rpc/messages.h"
 
 namespace cohort::rpc {
@@ -27,41 +28,6 @@ std::string seconds_since(TimePoint start) {
   text << std::setprecision(seconds < 1000 ? 3 : 6) << seconds;
   return text.str();
 }
-
-// The answers to requests that were sent together. Thread-safe; late answers keep it alive after
-// wait().
-class Answers {
- public:
-  explicit Answers(std::size_t count) : answers_(count), missing_(count) {}
-
-  void put(std::size_t index, Answer answer) {
-    {
-      const Lock lock(mutex_);
-      if (index >= answers_.size()) return;  // wait() has returned already
-      answers_[index] = std::move(answer);
-      if (--missing_ > 0) return;
-    }
-    changed_.notify_one();
-  }
-
-  bool are_here(std::span<const std::size_t> indices) {
-    const Lock lock(mutex_);
-    return std::ranges::all_of(
-        indices, [this](std::size_t i) COHORT_REQUIRES(mutex_) { return answers_[i].has_value(); });
-  }
-
-  std::vector<std::optional<Answer>> wait(Deadline deadline) {
-    const Lock lock(mutex_);
-    changed_.wait(mutex_, deadline, [this]() COHORT_REQUIRES(mutex_) { return missing_ == 0; });
-    return std::move(answers_);
-  }
-
- private:
-  Mutex mutex_;
-  Condition changed_;
-  std::vector<std::optional<Answer>> answers_ COHORT_GUARDED_BY(mutex_);
-  std::size_t missing_ COHORT_GUARDED_BY(mutex_);
-};
 
 // The requests of ask_all() over one channel.
 struct OfChannel {
@@ -312,7 +278,7 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
   // for large answers.
   const bool has_guest =
       channels.size() == 1 || std::ranges::all_of(requests, &Request::has_small_answer);
-  const auto answers = std::make_shared<Answers>(requests.size());
+  const auto answers = std::make_shared<internal::Answers>(requests.size());
   std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const auto on_answer = [answers, i](Answer answer) { answers->put(i, std::move(answer)); };

@@ -2,7 +2,6 @@
 // A folder that exists as long as the object.
 #pragma once
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -18,7 +17,7 @@ namespace cohort::testing {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string pattern = ::testing::TempDir() + "cohort_XXXXXX";
+    std::string pattern = std::filesystem::temp_directory_path() / "cohort_XXXXXX";
     path_ = ::mkdtemp(pattern.data());
   }
   ~TemporaryFolder() {
