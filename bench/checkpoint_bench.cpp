@@ -164,22 +164,28 @@ void compare_steps(const Bench& bench, Model& model, const testing::TemporaryFol
   const std::string title = "steps in this process";
   if (!bench.wants(title)) return;
   constexpr int kSteps = 20;
+  std::vector<double> without, with;
   const auto rate = [&] {
-    return kSteps / seconds_of([&] {
-             for (int i = 0; i < kSteps; ++i) model.step();
-           });
+    without.push_back(seconds_of([&] {
+      for (int i = 0; i < kSteps; ++i) model.step();
+    }));
+    return kSteps / without.back();
   };
   CheckpointManager manager(model.checkpoint(), folder.file("steps"), {.max_to_keep = 1});
   std::int64_t step = 0;
   bench.compare(title, {.unit = "/s", .is_rate = true},
                 {{"without a save", rate}, {"20 steps and one save in the middle", [&] {
-                                              return kSteps / seconds_of([&] {
-                                                       for (int i = 0; i < kSteps; ++i) {
-                                                         if (i == kSteps / 2) manager.save(++step);
-                                                         model.step();
-                                                       }
-                                                     });
+                                              with.push_back(seconds_of([&] {
+                                                for (int i = 0; i < kSteps; ++i) {
+                                                  if (i == kSteps / 2) manager.save(++step);
+                                                  model.step();
+                                                }
+                                              }));
+                                              return kSteps / with.back();
                                             }}});
+  const double cost = spread_of(with).median - spread_of(without).median;
+  std::printf("a save costs %.2f s: %.1f %% of the steps if there is one each minute\n", cost,
+              100 * cost / 60);
 }
 
 // A table of a server under sparse updates: how many updates it applies while a cut is exported,
@@ -228,9 +234,14 @@ class Server {
       for (; saves ? !is_over.load() : count < 200; ++count) push();
     });
     if (exporter.joinable()) exporter.join();
+    if (save == Save::to_file) {
+      const std::int64_t bytes = 2 * rows_ * kWidth * std::int64_t{sizeof(float)};
+      saved_mib_.push_back(static_cast<double>(bytes) / kMiB / seconds);
+    }
     store_.take_cut({.cut = 1, .is_end = true});
     return count / seconds;
   }
+  double saved_mib() const { return spread_of(saved_mib_).median; }  // a second, under updates
   double most_mib() const { return static_cast<double>(most_) / kMiB; }
 
  private:
@@ -240,6 +251,7 @@ class Server {
   ParameterStore store_;
   std::uint64_t number_ = 0;
   std::uint64_t most_ = 0;
+  std::vector<double> saved_mib_;
 };
 
 void compare_servers(const Bench& bench, std::int64_t mib, const testing::TemporaryFolder& folder) {
@@ -251,7 +263,8 @@ void compare_servers(const Bench& bench, std::int64_t mib, const testing::Tempor
       {{"without a save", [&] { return server.rate(Server::Save::none); }},
        {"while all are exported and written", [&] { return server.rate(Server::Save::to_file); }},
        {"while all are exported, unwritten", [&] { return server.rate(Server::Save::fastest); }}});
-  std::printf("old values kept meanwhile: at most %.1f MiB, of 64 allowed\n", server.most_mib());
+  std::printf("written at %.0f MiB/s; old values kept meanwhile: at most %.1f MiB, of 64 allowed\n",
+              server.saved_mib(), server.most_mib());
 }
 
 void run(const Bench& bench, std::int64_t mib) {

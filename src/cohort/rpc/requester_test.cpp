@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include <atomic>
+#include <future>
 #include <optional>
 #include <thread>
 
@@ -140,6 +141,39 @@ TEST_P(RequesterTest, RequestsThatAreSentTogetherHaveAnAnswerEachOrNone) {
   EXPECT_EQ(std::get<Frame>(answers[0].value()).tensors.at(0).item<int>(), 5);
   EXPECT_EQ(std::get<Error>(answers[1].value()).code(), ErrorCode::not_found);
   EXPECT_FALSE(answers[2].has_value());
+}
+
+TEST_P(RequesterTest, ASilentPeerKeepsNoSmallAnswerOfAnotherOne) {
+  const auto silent = connect(), other = connect();
+  std::vector<Requester::Request> requests;
+  requests.push_back({silent.get(), {.type = kSilent}, /*has_small_answer=*/true});
+  requests.push_back({other.get(), {.type = kFail}, /*has_small_answer=*/true});
+  requests.push_back({silent.get(), {.type = kEcho}, /*has_small_answer=*/true});
+  const auto answers =
+      Requester::ask_all(std::move(requests), Deadline::after(std::chrono::seconds(1)));
+  EXPECT_FALSE(answers[0].has_value());
+  EXPECT_EQ(std::get<Error>(answers[1].value()).code(), ErrorCode::not_found);
+  EXPECT_TRUE(std::holds_alternative<Frame>(answers[2].value()));
+}
+
+TEST_P(RequesterTest, ThreadsReceiveSmallAnswersOfSeveralPeers) {
+  const auto first = connect(), second = connect();
+  std::vector<std::future<int>> threads;
+  for (int thread = 0; thread < 3; ++thread) {
+    threads.push_back(std::async(std::launch::async, [&, thread] {
+      int right = 0;
+      for (int i = 0; i < 100; ++i) {
+        std::vector<Requester::Request> requests;
+        for (Requester* const to : {first.get(), second.get()})
+          requests.push_back(
+              {to, {.type = kEcho, .tensors = {at::full({}, 100 * thread + i)}}, true});
+        for (const auto& answer : Requester::ask_all(std::move(requests), patience()))
+          right += std::get<Frame>(answer.value()).tensors.at(0).item<int>() == 100 * thread + i;
+      }
+      return right;
+    }));
+  }
+  for (auto& thread : threads) EXPECT_EQ(thread.get(), 200);
 }
 
 TEST_P(RequesterTest, RequestsErrorsAndOneWaysMix) {
