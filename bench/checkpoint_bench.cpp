@@ -159,33 +159,38 @@ void compare_writes(const Bench& bench, std::int64_t mib, Model& model,
   std::printf("save() with memory for all returned after %.0f ms\n", 1e3 * returned);
 }
 
-// Steps while a checkpoint is written over and over, the worst case, and without one.
-void compare_steps(const Bench& bench, Model& model, const testing::TemporaryFolder& folder) {
+// Steps, and the same with a save in the middle: with little memory, an update waits until the save
+// has written what it would change.
+void compare_steps(const Bench& bench, std::int64_t mib, Model& model,
+                   const testing::TemporaryFolder& folder) {
   const std::string title = "steps in this process";
   if (!bench.wants(title)) return;
   constexpr int kSteps = 20;
-  std::vector<double> without, with;
-  const auto rate = [&] {
-    without.push_back(seconds_of([&] {
-      for (int i = 0; i < kSteps; ++i) model.step();
-    }));
-    return kSteps / without.back();
-  };
   CheckpointManager manager(model.checkpoint(), folder.file("steps"), {.max_to_keep = 1});
+  CheckpointManager roomy(model.checkpoint(), folder.file("roomy_steps"),
+                          {.max_to_keep = 1, .memory_max_bytes = 2 * mib * kMiB});
   std::int64_t step = 0;
+  const auto rate = [&](std::vector<double>& seconds, CheckpointManager* saves) {
+    seconds.push_back(seconds_of([&] {
+      for (int i = 0; i < kSteps; ++i) {
+        if (saves != nullptr && i == kSteps / 2) saves->save(++step);
+        model.step();
+      }
+    }));
+    return kSteps / seconds.back();
+  };
+  std::vector<double> without, with, with_memory;
   bench.compare(title, {.unit = "/s", .is_rate = true},
-                {{"without a save", rate}, {"20 steps and one save in the middle", [&] {
-                                              with.push_back(seconds_of([&] {
-                                                for (int i = 0; i < kSteps; ++i) {
-                                                  if (i == kSteps / 2) manager.save(++step);
-                                                  model.step();
-                                                }
-                                              }));
-                                              return kSteps / with.back();
-                                            }}});
-  const double cost = spread_of(with).median - spread_of(without).median;
-  std::printf("a save costs %.2f s: %.1f %% of the steps if there is one each minute\n", cost,
-              100 * cost / 60);
+                {{"without a save", [&] { return rate(without, nullptr); }},
+                 {"20 steps and one save in the middle", [&] { return rate(with, &manager); }},
+                 {"the same, with memory for all", [&] { return rate(with_memory, &roomy); }}});
+  const auto say_cost = [&](const char* text, const std::vector<double>& seconds) {
+    const double cost = spread_of(seconds).median - spread_of(without).median;
+    std::printf("a save%s costs %.2f s: %.1f %% of the steps if there is one each minute\n", text,
+                cost, 100 * cost / 60);
+  };
+  say_cost("", with);
+  say_cost(" with memory for all", with_memory);
 }
 
 // A table of a server under sparse updates: how many updates it applies while a cut is exported,
@@ -274,7 +279,7 @@ void run(const Bench& bench, std::int64_t mib) {
   {
     Model model(mib);
     compare_writes(bench, mib, model, folder);
-    compare_steps(bench, model, folder);
+    compare_steps(bench, mib, model, folder);
   }
   compare_servers(bench, mib, folder);
 }

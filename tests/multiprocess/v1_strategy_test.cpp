@@ -350,6 +350,19 @@ TEST_F(V1Cluster, AStepOfAFunctionSeesItsUpdates) {
   EXPECT_EQ(number(w), 4);
 }
 
+TEST_F(V1Cluster, AStepOfAFunctionInARunChangesWhatTheRunReads) {
+  const auto strategy = chief();
+  const Variable w = strategy->variable("w", floats({4}));
+  const SGD sgd({w}, {.learning_rate = 0.5});
+  auto step = strategy->function([&](at::Tensor x) { sgd.minimize((w.tensor() * x).sum()); });
+  step(floats({2}));
+  const auto seen = strategy->run([&] {
+    get_replica_context()->merge_call([&](Strategy&) { step(floats({2})); });
+    return w.tensor().detach().clone();
+  });
+  EXPECT_EQ(seen.value().item<float>(), 2);
+}
+
 // As in run().
 TEST_F(V1Cluster, AStepThatFailsAfterAnUpdateHasMadeIt) {
   const auto strategy = chief();

@@ -173,8 +173,7 @@ CentralCopies::Run::~Run() {
   CentralCopies& copies = *home_->central();
   if (!has_finished_) {
     try {
-      const std::size_t count = later_.size();
-      copies.send(std::exchange(later_, {}), count);
+      send_later();
     } catch (const std::exception& error) {
       log_warn("[strategy.run] a step that fails has made changes which are lost: ", error.what());
     }
@@ -195,11 +194,17 @@ void CentralCopies::Run::finish() {
   for (const Variable& each : home_->variables())
     if (std::optional<CentralChange> change = left_in_copies(each))
       left.push_back(std::move(*change));
-  std::vector<CentralChange> all = std::exchange(later_, {});
-  std::ranges::move(left, std::back_inserter(all));
-  const std::size_t count = all.size();
-  home_->central()->send(std::move(all), count);
+  std::ranges::move(left, std::back_inserter(later_));
+  send_later();
   has_finished_ = true;
+}
+
+void CentralCopies::Run::send_later() {
+  CentralCopies& copies = *home_->central();
+  std::vector<CentralChange> all = std::exchange(later_, {});
+  // A run around this one, or beside it, computes with the copies.
+  const std::size_t unread = copies.open_runs_ > 1 ? 0 : all.size();
+  copies.send(std::move(all), unread);
 }
 
 }  // namespace cohort::internal

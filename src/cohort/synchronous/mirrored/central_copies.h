@@ -62,6 +62,7 @@ class CentralCopies {
 
    private:
     friend class CentralCopies;
+    void send_later();
     // Changes that are sent later.
     std::vector<CentralChange> later_;
     MirroredHome* const home_;
