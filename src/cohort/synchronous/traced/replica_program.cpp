@@ -200,17 +200,19 @@ void ReplicaProgram::note_written_by_operators() {
 }
 
 void ReplicaProgram::note_reads(const std::vector<std::vector<at::Tensor>>& changed_by_calls) {
+  changes_later_.assign(changed_by_calls.size(), false);
+  if (!is_central_) return;
   const function::CallsAndReads found = function::calls_and_reads(traced_.programs().back());
   std::unordered_map<const c10::TensorImpl*, int> last_reads;
   for (std::size_t i = 0; i < variables_.size(); ++i)
     last_reads.emplace(variables_[i].unsafeGetTensorImpl(), found.last_reads.at(i));
-  for (std::size_t call = 0; call < changed_by_calls.size(); ++call) {
+  for (std::size_t call = 0; call < found.calls.size(); ++call) {
     const auto is_read = [&](const at::Tensor& changed) {
       const auto last = last_reads.find(changed.unsafeGetTensorImpl());
-      return last == last_reads.end() || last->second > found.calls.at(call);
+      return last == last_reads.end() || last->second > found.calls[call];
     };
-    const std::vector<at::Tensor>& changed = changed_by_calls[call];
-    changes_later_.push_back(!changed.empty() && std::ranges::none_of(changed, is_read));
+    const std::vector<at::Tensor>& changed = changed_by_calls.at(call);
+    changes_later_[call] = !changed.empty() && std::ranges::none_of(changed, is_read);
   }
 }
 
