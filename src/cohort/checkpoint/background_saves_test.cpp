@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Saves that a thread writes while the program goes on.
 #include <ATen/ATen.h>
+#include <c10/core/GradMode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
@@ -67,7 +68,7 @@ TEST_P(BackgroundSavesInMemory, HaveTheValuesOfTheirMoment) {
   const at::Tensor saved = variable_.read();
   manager.save(1);
   {
-    const at::NoGradGuard no_grad;
+    const c10::NoGradGuard no_grad;
     variable_.tensor().fill_(-1);
   }
   sgd_.minimize(variable_.tensor().sum());
