@@ -32,9 +32,8 @@ class Answers {
 
   bool are_here(std::span<const std::size_t> indices) {
     const Lock lock(mutex_);
-    return std::ranges::all_of(indices, [this](std::size_t i) COHORT_REQUIRES(mutex_) {
-      return answers_[i].has_value();
-    });
+    return std::ranges::all_of(
+        indices, [this](std::size_t i) COHORT_REQUIRES(mutex_) { return answers_[i].has_value(); });
   }
 
   std::vector<std::optional<Answer>> wait(Deadline deadline) {
