@@ -2,10 +2,8 @@
 // The answers to requests that were sent together.
 #pragma once
 
-#include <algorithm>
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -30,10 +28,13 @@ class Answers {
     changed_.notify_one();
   }
 
-  bool are_here(std::span<const std::size_t> indices) {
+  // Whether all those have come for whose index this is true.
+  template <class IsWanted>
+  bool are_here(const IsWanted& is_wanted) {
     const Lock lock(mutex_);
-    return std::ranges::all_of(
-        indices, [this](std::size_t i) COHORT_REQUIRES(mutex_) { return answers_[i].has_value(); });
+    for (std::size_t i = 0; i < answers_.size(); ++i)
+      if (!answers_[i] && is_wanted(i)) return false;
+    return true;
   }
 
   std::vector<std::optional<Answer>> wait(Deadline deadline) {

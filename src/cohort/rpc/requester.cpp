@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <iomanip>
-#include <span>
 #include <sstream>
 #include <thread>
 #include <unordered_map>
@@ -28,12 +27,6 @@ std::string seconds_since(TimePoint start) {
   text << std::setprecision(seconds < 1000 ? 3 : 6) << seconds;
   return text.str();
 }
-
-// The requests of ask_all() over one channel.
-struct OfChannel {
-  Requester* channel = nullptr;
-  std::vector<std::size_t> requests = {};
-};
 
 }  // namespace
 
@@ -267,17 +260,11 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
                  "[rpc.call] expected another thread than that of the channel to ",
                  request.to->peer_, ", which would wait for itself; use request()");
   }
-  std::vector<OfChannel> channels;
-  for (std::size_t i = 0; i < requests.size(); ++i) {
-    const auto known = std::ranges::find(channels, requests[i].to, &OfChannel::channel);
-    OfChannel& own =
-        known == channels.end() ? channels.emplace_back(OfChannel{requests[i].to}) : *known;
-    own.requests.push_back(i);
-  }
   // The threads of several channels receive at the same time, which is worth a wake-up of each only
   // for large answers.
-  const bool has_guest =
-      channels.size() == 1 || std::ranges::all_of(requests, &Request::has_small_answer);
+  const auto is_first = [&](const Request& request) { return request.to == requests.front().to; };
+  const bool has_guest = std::ranges::all_of(requests, is_first) ||
+                         std::ranges::all_of(requests, &Request::has_small_answer);
   const auto answers = std::make_shared<internal::Answers>(requests.size());
   std::vector<std::uint64_t> ids;
   for (std::size_t i = 0; i < requests.size(); ++i) {
@@ -286,18 +273,22 @@ std::vector<std::optional<Answer>> Requester::ask_all(std::vector<Request> reque
         requests[i].to->state_->request(std::move(requests[i].frame), on_answer, has_guest));
   }
   // A channel whose peer is slow must not keep this thread from the answers of the others.
-  for (std::size_t k = 0; has_guest && k < channels.size(); ++k) {
-    const auto is_done = [&, own = std::span(channels[k].requests)] {
-      return answers->are_here(own);
-    };
-    const Deadline patience =
-        Deadline(std::min(deadline.time(), Deadline::after(kPatienceOfGuest).time()));
-    const bool is_last = k + 1 == channels.size();
-    channels[k].channel->state_->receive_until(is_done, channels[k].requests.size(),
-                                               is_last ? deadline : patience);
-    if (is_last || is_done()) continue;
-    for (; k < channels.size(); ++k)
-      if (const auto channel = channels[k].channel->state_->known_channel()) channel->resume();
+  for (std::size_t i = 0; has_guest && i < requests.size(); ++i) {
+    const auto is_own = [&](std::size_t k) { return requests[k].to == requests[i].to; };
+    const auto is_other = [&](std::size_t k) { return !is_own(k); };
+    const auto is_done = [&] { return answers->are_here(is_own); };
+    if (is_done()) continue;
+    Deadline patience = deadline;
+    if (!answers->are_here(is_other)) {
+      const Deadline soon = Deadline::after(kPatienceOfGuest);
+      patience = Deadline(std::min(deadline.time(), soon.time()));
+    }
+    const auto own = std::ranges::count(requests, requests[i].to, &Request::to);
+    requests[i].to->state_->receive_until(is_done, static_cast<std::size_t>(own), patience);
+    if (is_done()) continue;
+    for (const Request& request : requests)
+      if (const auto channel = request.to->state_->known_channel()) channel->resume();
+    break;
   }
   std::vector<std::optional<Answer>> all = answers->wait(deadline);
   for (std::size_t i = 0; i < all.size(); ++i) {

@@ -7,7 +7,7 @@
 #include <unordered_map>
 
 #include "cohort/core/error.h"
-#include "cohort/function/written_variables.h"
+#include "cohort/function/use_of_variables.h"
 #include "cohort/strategy/contexts.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/strategy.h"
@@ -151,8 +151,7 @@ ReplicaProgram::ReplicaProgram(Strategy& strategy, MirroredHome* home, Function 
       handles_.push_back(tracing.variable(used.name));
       variables_.push_back(tracing.component_of(handles_.back()));
     }
-    note_written_by_operators();
-    note_reads(trace.changed());
+    note_use_of_variables(trace.changed());
   };
   try {
     const auto own = static_cast<int>(replica);
@@ -193,19 +192,15 @@ std::vector<Variable> ReplicaProgram::written_variables() const {
   return written;
 }
 
-void ReplicaProgram::note_written_by_operators() {
-  const std::vector<bool> are_written = function::written_by_operators(traced_.programs().back());
-  for (std::size_t i = 0; i < variables_.size(); ++i)
-    if (are_written.at(i)) written_by_operators_.push_back(variables_[i]);
-}
-
-void ReplicaProgram::note_reads(const std::vector<std::vector<at::Tensor>>& changed_by_calls) {
-  changes_later_.assign(changed_by_calls.size(), false);
-  if (!is_central_) return;
-  const function::CallsAndReads found = function::calls_and_reads(traced_.programs().back());
+void ReplicaProgram::note_use_of_variables(
+    const std::vector<std::vector<at::Tensor>>& changed_by_calls) {
+  const function::UseOfVariables found = function::use_of_variables(traced_.programs().back());
   std::unordered_map<const c10::TensorImpl*, int> last_reads;
-  for (std::size_t i = 0; i < variables_.size(); ++i)
+  for (std::size_t i = 0; i < variables_.size(); ++i) {
+    if (found.are_written_by_operators.at(i)) written_by_operators_.push_back(variables_[i]);
     last_reads.emplace(variables_[i].unsafeGetTensorImpl(), found.last_reads.at(i));
+  }
+  changes_later_.assign(changed_by_calls.size(), false);
   for (std::size_t call = 0; call < found.calls.size(); ++call) {
     const auto is_read = [&](const at::Tensor& changed) {
       const auto last = last_reads.find(changed.unsafeGetTensorImpl());

@@ -65,8 +65,7 @@ class ReplicaProgram {
  private:
   class Tracing;
   Nest result_of(std::vector<at::Tensor> outputs, const std::vector<at::Tensor>& inputs) const;
-  void note_written_by_operators();
-  void note_reads(const std::vector<std::vector<at::Tensor>>& changed_by_calls);
+  void note_use_of_variables(const std::vector<std::vector<at::Tensor>>& changed_by_calls);
   void note_writes() const;
 
   const StepSettings mode_;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cohort/function/written_variables.h"
+#include "cohort/function/use_of_variables.h"
 
 #include <algorithm>
 
@@ -8,16 +8,7 @@
 
 namespace cohort::function {
 
-std::vector<bool> written_by_operators(std::span<const std::byte> program) {
-  const Program decoded = decode_program(program);
-  const AliasClasses memory = aliases_of(decoded);
-  std::vector<bool> are_written;
-  for (const ProgramVariable& variable : decoded.variables)
-    are_written.push_back(memory.is_written(variable.id));
-  return are_written;
-}
-
-CallsAndReads calls_and_reads(std::span<const std::byte> program) {
+UseOfVariables use_of_variables(std::span<const std::byte> program) {
   const Program decoded = decode_program(program);
   const AliasClasses memory = aliases_of(decoded);
   std::vector<int> last_reads(static_cast<std::size_t>(decoded.value_count), -1);  // by class
@@ -26,7 +17,7 @@ CallsAndReads calls_and_reads(std::span<const std::byte> program) {
     int& last = last_reads[static_cast<std::size_t>(memory.class_of(id))];
     last = std::max(last, position);
   };
-  CallsAndReads found;
+  UseOfVariables found;
   const auto end = static_cast<int>(decoded.ops.size());
   for (int position = 0; position < end; ++position) {
     const Op& op = decoded.ops[static_cast<std::size_t>(position)];
@@ -37,8 +28,10 @@ CallsAndReads calls_and_reads(std::span<const std::byte> program) {
     found.calls[number] = position;
   }
   for (const int output : decoded.outputs) note(output, end);
-  for (const ProgramVariable& variable : decoded.variables)
+  for (const ProgramVariable& variable : decoded.variables) {
+    found.are_written_by_operators.push_back(memory.is_written(variable.id));
     found.last_reads.push_back(last_reads[static_cast<std::size_t>(memory.class_of(variable.id))]);
+  }
   return found;
 }
 
