@@ -39,7 +39,8 @@ TEST_P(LostInRebuild, IsStoppedAndChangesNothingWhenTheOthersHaveEnded) {
                        .rebuild_seconds = 10});
   ASSERT_TRUE(job.worker(2).await("step 150\n")) << job.worker(2).err();
   job.worker(2).signal(SIGKILL);
-  EXPECT_EQ(job.worker(0).wait().to_string(), "exit code 0") << job.worker(0).err();
+  EXPECT_EQ(job.worker(0).wait().to_string(), "exit code 0")
+      << job.worker(0).out() << job.worker(0).err();
   const std::string saved = folder.read("values");
   EXPECT_NE(saved, "");
   RunningProgram& victim = job.worker(1);

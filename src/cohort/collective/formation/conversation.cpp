@@ -20,6 +20,8 @@ constexpr std::size_t kAnswerBytesMax = 1 << 20;
 // A name that does not lead to a process is looked up again after this time.
 constexpr auto kLookupTrust = std::chrono::seconds(2);
 constexpr auto kLookupPoll = std::chrono::milliseconds(10);
+// A process that looks less often was stopped, or its machine was.
+constexpr Duration kLookMax = std::chrono::milliseconds(100);
 
 // Bytes of another protocol are damage, unless they come this often.
 constexpr int kForeignAnswersMin = 3;
@@ -31,10 +33,17 @@ void Conversation::ask(Bytes message) {
   if (state_ == State::pending) socket_ = FileDescriptor();
   message_ = std::move(message);
   asked_at_ = Clock::system().now();
+  looked_at_ = asked_at_;
+  waited_ = {};
   state_ = State::pending;
   is_reused_ = socket_.is_open();
   if (is_reused_) return begin_writing();
   connect();
+}
+
+bool Conversation::has_waited(Duration duration, TimePoint now) {
+  waited_ += std::min<Duration>(now - std::exchange(looked_at_, now), kLookMax);
+  return waited_ > duration;
 }
 
 void Conversation::connect() {

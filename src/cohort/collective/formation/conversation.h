@@ -43,6 +43,9 @@ class Conversation {
   // Whether the system has taken the whole question, or it cannot be sent.
   bool has_sent() const { return state_ != State::pending || step_ == Step::reading; }
   TimePoint asked_at() const { return asked_at_; }
+  // Whether the question has waited so long. Call it often: the time in which this process itself
+  // did not run does not count.
+  bool has_waited(Duration duration, TimePoint now);
   const Reply& reply() const { return reply_; }
   const std::string& problem() const { return problem_; }
   // In State::lost: whether nothing came from the host at all, so that the process may live.
@@ -96,6 +99,8 @@ class Conversation {
   Reply reply_;
   std::string problem_;
   TimePoint asked_at_{};
+  TimePoint looked_at_{};
+  Duration waited_{};
 };
 
 // Waits until one of them can advance, or the deadline; then all advance. `waker`: a descriptor

@@ -93,5 +93,17 @@ TEST_F(ConversationWithAWorker, TellsSilenceFromABrokenConnection) {
   EXPECT_FALSE(one_->is_silent()) << "its process may have been killed";
 }
 
+// Regression: on a machine that stood still for a second, a worker took one that had been killed for
+// one that was silent, which may train on, and did not go on without it.
+TEST_F(ConversationWithAWorker, DoesNotCountTheTimeInWhichThisProcessStoodStill) {
+  one_->ask(encode(Request{.kind = RequestKind::probe}));
+  TimePoint now = one_->asked_at() + std::chrono::seconds(100);
+  EXPECT_FALSE(one_->has_waited(std::chrono::seconds(1), now));
+  int num_looks = 1;
+  while (!one_->has_waited(std::chrono::seconds(1), now += std::chrono::milliseconds(100)))
+    ++num_looks;
+  EXPECT_EQ(num_looks, 10);
+}
+
 }  // namespace
 }  // namespace cohort::collective::formation

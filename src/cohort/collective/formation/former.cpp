@@ -153,7 +153,8 @@ void Former::note_answers(const std::vector<int>& tasks) {
     Conversation& conversation = with(task);
     const TimePoint now = Clock::system().now();
     if (conversation.state() == State::pending) {
-      if (now - conversation.asked_at() > kAnswerTimeout) {
+      if (conversation.has_waited(kAnswerTimeout, now) &&
+          conversation.advance() == State::pending) {
         log_debug("[collective.form] no answer of task ", task, " in time");
         conversation.give_up("no answer in time");
         absent_[task] = heard(task, conversation);
@@ -263,9 +264,9 @@ std::optional<Proposal> Former::follow(int leader) {
     check_may_wait();
     conversation.ask(question(RequestKind::join, leader));
     Conversation* const one = &conversation;
-    const Deadline answer_by = pause(kLeaderTimeout);
-    while (conversation.state() == State::pending && !answer_by.has_expired())
-      advance_all({&one, 1}, -1, answer_by);
+    while (conversation.state() == State::pending && !deadline_.has_expired() &&
+           !conversation.has_waited(kLeaderTimeout, Clock::system().now()))
+      advance_all({&one, 1}, -1, pause(kAskEvery));
     if (conversation.state() != State::answered) {
       if (conversation.state() == State::pending) conversation.give_up("no answer in time");
       heard(leader, conversation);
