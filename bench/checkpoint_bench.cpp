@@ -9,6 +9,7 @@
 #include <ATen/ops/rand.h>
 #include <ATen/ops/randint.h>
 #include <fcntl.h>
+#include <malloc.h>
 #include <torch/serialize.h>
 #include <unistd.h>
 
@@ -17,18 +18,24 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <limits>
+#include <span>
 #include <string>
 #include <string_view>
 #include <thread>
 #include <vector>
 
 #include "bench/report.h"
+#include "cohort/checkpoint/background_write.h"
 #include "cohort/checkpoint/checkpoint.h"
 #include "cohort/core/error.h"
+#include "cohort/core/file_descriptor.h"
 #include "cohort/core/run_main.h"
+#include "cohort/core/write_behind.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/parameter_server/parameter_store.h"
 #include "cohort/testing/temporary_folder.h"
+#include "cohort/variable/safetensors_file.h"
 #include "cohort/variable/state_walk.h"
 
 namespace cohort::bench {
@@ -169,6 +176,10 @@ void compare_steps(const Bench& bench, std::int64_t mib, Model& model,
   const std::string title = "steps in this process";
   if (!bench.wants(title)) return;
   constexpr int kSteps = 20;
+  // Beyond what run_main() keeps: a step makes values of gigabytes, and if the system clears new
+  // memory for each, steps differ by more than a save costs.
+  ::mallopt(M_MMAP_MAX, 0);
+  ::mallopt(M_TRIM_THRESHOLD, std::numeric_limits<int>::max());
   CheckpointManager manager(model.checkpoint(), folder.file("steps"), {.max_to_keep = 1});
   CheckpointManager roomy(model.checkpoint(), folder.file("roomy_steps"),
                           {.max_to_keep = 1, .memory_max_bytes = 2 * mib * kMiB});
@@ -226,14 +237,32 @@ class Server {
       store_.take_cut(
           {.cut = 1, .bytes_max = 64 * kMiB, .wait_max_ms = 60'000, .idle_max_ms = 60'000});
       exporter = std::thread([&] {
-        const std::int64_t chunk = 16 * kMiB / (kWidth * 4);
+        const FileDescriptor file(::open(file_.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0666));
+        WriteBehind behind;
+        std::uint64_t at = 0;
+        const auto write = [&](const at::Tensor& tensor) {
+          const std::span<const std::byte> bytes = variable::bytes_of(tensor);
+          require(behind.write(file.get(), at, bytes) == 0, "write of " + file_);
+          at += bytes.size();
+        };
+        constexpr std::uint64_t kChunkBytes = 32 * kMiB;  // half of them are slots
+        checkpoint::BackgroundWrite writer(2 * kChunkBytes);
+        const std::int64_t chunk = kChunkBytes / (2 * kWidth * 4);
         for (std::int64_t first = 0; first < rows_; first += chunk) {
+          writer.reserve(kChunkBytes);
           const auto state =
               store_.export_cut({1, {.ranges = {{1, first, std::min(chunk, rows_ - first)}}}});
           require(!state.states[0].slots.empty(), "slots of the cut");
-          if (save == Save::to_file)
-            write_plainly(file_, {state.states[0].value, state.states[0].slots[0].tensors[0]});
+          writer.add(kChunkBytes, [&, value = state.states[0].value,
+                                   slot = state.states[0].slots[0].tensors[0]] {
+            if (save != Save::to_file) return;
+            write(value);
+            write(slot);
+          });
         }
+        writer.close();
+        require(writer.wait(Deadline()) && !writer.error(), "the save");
+        require(::fsync(file.get()) == 0, "fsync of " + file_);
         is_over = true;
       });
     }

@@ -82,8 +82,6 @@ void TensorFile::write(std::size_t tensor, std::int64_t first_row, const at::Ten
     const std::int64_t row = first_row + done;
     write_bytes(kSizeBytes + room_ + placed.begin + static_cast<std::uint64_t>(row) * row_bytes,
                 of_part);
-    start_sync(kSizeBytes + room_ + placed.begin + static_cast<std::uint64_t>(row) * row_bytes,
-               of_part.size());
     placed.written.parts.push_back({row, part, crc32c(of_part)});
     done += part;
   }
@@ -91,21 +89,7 @@ void TensorFile::write(std::size_t tensor, std::int64_t first_row, const at::Ten
 }
 
 void TensorFile::write_bytes(std::uint64_t offset, std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written =
-        ::pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(errno);
-    offset += static_cast<std::uint64_t>(written);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
-}
-
-// The disk begins with a part while the next one is made; otherwise it would idle until the end.
-void TensorFile::start_sync(std::uint64_t offset, std::uint64_t bytes) const {
-  if (bytes < kCopyBytes) return;
-  (void)::sync_file_range(file_.get(), static_cast<off64_t>(offset), static_cast<off64_t>(bytes),
-                          SYNC_FILE_RANGE_WRITE);  // finish() meets the errors
+  if (const int code = behind_.write(file_.get(), offset, bytes)) fail(code);
 }
 
 // Backwards, since the ranges overlap.

@@ -14,6 +14,7 @@
 #include "cohort/checkpoint_files/manifest.h"
 #include "cohort/core/file_descriptor.h"
 #include "cohort/core/tensor_spec.h"
+#include "cohort/core/write_behind.h"
 
 namespace cohort::checkpoint {
 
@@ -56,12 +57,12 @@ class TensorFile {
     bool is_growing = false;
   };
   void write_bytes(std::uint64_t offset, std::span<const std::byte> bytes);
-  void start_sync(std::uint64_t offset, std::uint64_t bytes) const;
   void move_data(std::uint64_t room);
   [[noreturn]] void fail(int code) const;
 
   const std::string path_;
   FileDescriptor file_;
+  WriteBehind behind_;
   std::uint64_t room_;     // of the text of the header
   std::uint64_t end_ = 0;  // of the data
   std::vector<Placed> tensors_;

@@ -108,12 +108,8 @@ void AtomicFile::fail(int code) const {
 }
 
 void AtomicFile::write(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t written = ::write(file_.get(), bytes.data(), bytes.size());
-    if (written < 0 && errno == EINTR) continue;
-    if (written < 0) fail(errno);
-    bytes = bytes.subspan(static_cast<std::size_t>(written));
-  }
+  if (const int code = behind_.write(file_.get(), written_, bytes)) fail(code);
+  written_ += bytes.size();
 }
 
 void AtomicFile::commit(const std::function<void()>& check) {

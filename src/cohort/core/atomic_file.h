@@ -17,6 +17,7 @@
 #include "cohort/core/error.h"
 #include "cohort/core/export.h"
 #include "cohort/core/file_descriptor.h"
+#include "cohort/core/write_behind.h"
 
 namespace cohort {
 
@@ -55,6 +56,8 @@ class COHORT_API AtomicFile {
   const std::uint64_t order_;
   const std::string partial_path_;
   FileDescriptor file_;
+  WriteBehind behind_;
+  std::uint64_t written_ = 0;
 };
 
 // The same in one call, for a file of few bytes.
