@@ -93,8 +93,8 @@ TEST_F(ConversationWithAWorker, TellsSilenceFromABrokenConnection) {
   EXPECT_FALSE(one_->is_silent()) << "its process may have been killed";
 }
 
-// Regression: on a machine that stood still for a second, a worker took one that had been killed for
-// one that was silent, which may train on, and did not go on without it.
+// Regression: on a machine that stood still for a second, a worker took one that had been killed
+// for one that was silent, which may train on, and did not go on without it.
 TEST_F(ConversationWithAWorker, DoesNotCountTheTimeInWhichThisProcessStoodStill) {
   one_->ask(encode(Request{.kind = RequestKind::probe}));
   TimePoint now = one_->asked_at() + std::chrono::seconds(100);
