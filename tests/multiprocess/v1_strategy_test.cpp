@@ -11,11 +11,14 @@
 #include <string>
 #include <vector>
 
+#include "cohort/checkpoint_files/inspection.h"
 #include "cohort/data/dataset.h"
+#include "cohort/estimator/train_and_evaluate.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/strategy_function.h"
 #include "cohort/testing/launcher_environment.h"
+#include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/variable_home.h"
 #include "tests/multiprocess/v1_cluster.h"
@@ -23,6 +26,10 @@
 namespace cohort {
 namespace {
 
+using estimator::Estimator;
+using estimator::EstimatorSpec;
+using estimator::ModelContext;
+using estimator::RunConfig;
 using ::testing::ElementsAre;
 using testing::floats;
 using ::testing::HasSubstr;
@@ -152,6 +159,39 @@ TEST_F(V1Cluster, AChiefThatStartsAgainBeforeItLetOthersTrainBeginsAgain) {
   const Variable w = strategy->variable("w", floats({1}));
   EXPECT_EQ(number(w), 1);
   EXPECT_FALSE(w.impl()->home()->keeps_newer_values());
+}
+
+// Regression: the evaluator waited for a checkpoint of the last step, which no task would save, if
+// the chief was killed between this step and its save.
+TEST_F(V1Cluster, AChiefThatStartsAgainSavesTheLastStepOfItsTraining) {
+  const testing::TemporaryFolder folder;
+  const auto train = [&](std::int64_t save_checkpoints_steps) {
+    const auto strategy = chief();
+    Estimator estimator(
+        [](const ModelContext& context) {
+          const Variable count = context.strategy.variable(
+              "count", floats({0}), {.aggregation = VariableAggregation::sum});
+          return EstimatorSpec{.train_step = [count](const Nest& /*element*/) {
+            count.assign_add(floats({1}));
+            return at::ones({});
+          }};
+        },
+        RunConfig({.model_dir = folder.file("model"),
+                   .save_checkpoints_steps = save_checkpoints_steps,
+                   .train_distribute = strategy.get()}));
+    const auto data = [](const InputContext&) { return Dataset::range(100); };
+    EXPECT_EQ(train_and_evaluate(estimator, {.input_fn = data, .max_steps = 5}, {.input_fn = data})
+                  .global_step,
+              5);
+  };
+  train(0);
+  EXPECT_TRUE(checkpoint::checkpoints_in(folder.file("model")).empty());
+  for (int chiefs = 0; chiefs < 2; ++chiefs) {
+    train(1000);
+    const std::vector<std::string> saved = checkpoint::checkpoints_in(folder.file("model"));
+    ASSERT_EQ(saved.size(), 1U);
+    EXPECT_EQ(checkpoint::summary_of(saved[0]).step, 5);
+  }
 }
 
 TEST_F(V1Cluster, VariablesAreRoundRobinOverTheServers) {

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "cohort/checkpoint_files/inspection.h"
 #include "cohort/core/error.h"
 #include "cohort/core/log.h"
 #include "cohort/estimator/strategy_kind.h"
@@ -83,6 +84,13 @@ bool CheckpointSaver::end(std::int64_t step) {
   if (config_.saves_checkpoints() && step != last_step_) wants_stop = save(step);
   for (const auto& listener : listeners_) listener->end(step);
   return wants_stop;
+}
+
+void CheckpointSaver::save_what_nobody_has_saved(std::int64_t step) {
+  const std::optional<std::string> latest = manager_.latest_checkpoint();
+  if (latest && checkpoint::summary_of(*latest).step >= step) return;
+  begin(step);
+  end(step);
 }
 
 }  // namespace cohort::estimator

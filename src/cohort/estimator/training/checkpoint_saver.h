@@ -39,6 +39,8 @@ class CheckpointSaver {
   bool save_if_possible(std::int64_t step);
   // After the last step: saves unless that was done.
   bool end(std::int64_t step);
+  // When others have made all steps: a chief that was lost may have been to save the last one.
+  void save_what_nobody_has_saved(std::int64_t step);
 
  private:
   Model& model_;

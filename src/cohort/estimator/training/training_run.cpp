@@ -64,8 +64,8 @@ std::int64_t TrainingRun::run() {
   target_ = options_.steps ? std::optional(step_ + *options_.steps) : options_.max_steps;
   if (target_ && step_ >= *target_) {
     if (shared_) shared_->let_others_train(config_.model_dir());
-    log_info("[estimator.train] has nothing to do: the checkpoint is of step ", step_, " of ",
-             *target_);
+    log_info("[estimator.train] has nothing to do: step ", step_, " of ", *target_, " is done");
+    if (saver_ && shared_) saver_->save_what_nobody_has_saved(step_);
     return step_;
   }
   context_.set_step(step_, {});
