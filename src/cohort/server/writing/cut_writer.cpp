@@ -5,6 +5,7 @@
 #include <atomic>
 #include <map>
 #include <optional>
+#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -18,12 +19,28 @@
 namespace cohort::server {
 namespace {
 
-// How many rows have about the bytes of a chunk.
+// How many rows have about the bytes of a chunk. Throws unless the size of a row is known.
 std::int64_t rows_of_chunk(TensorSpec spec) {
+  const std::string given = spec.to_string();
+  if (spec.sizes && !spec.sizes->empty()) spec.sizes->front() = 1;
+  COHORT_CHECK(spec.is_static(), ErrorCode::invalid_argument,
+               "[server.write_cut] expected rows of a known size, got ", given);
   if (spec.sizes->empty()) return 1;
-  spec.sizes->front() = 1;
   const auto row_bytes = std::max<std::int64_t>(1, spec.byte_count());
   return std::max<std::int64_t>(1, static_cast<std::int64_t>(StateWalk().chunk_bytes) / row_bytes);
+}
+
+// They become parts of names of files of the folder, and a peer could name others by them.
+void check_part_of_name(const char* field, const std::string& text) {
+  COHORT_CHECK(text != ".." && text.find_first_of(std::string_view("/\0", 2)) == std::string::npos,
+               ErrorCode::permission_denied, "[server.write_cut] expected a ", field,
+               " that is part of a file's name, got '", text, "'");
+}
+
+void check(const rpc::CutWrite& request) {
+  check_part_of_name("proof_name", request.proof_name);
+  check_part_of_name("prefix", request.prefix);
+  for (const rpc::CutWrite::Rows& rows : request.rows) rows_of_chunk(rows.spec);
 }
 
 }  // namespace
@@ -171,6 +188,7 @@ CutWriter::~CutWriter() = default;
 rpc::CutWritten CutWriter::handle(rpc::CutWrite request) {
   if (request.is_end) return end(request.cut);
   if (request.folder.empty()) return tell(request.cut);
+  check(request);
   end(std::nullopt);  // a save that has failed elsewhere
   request.folder = data::allowed_path(request.folder, {.data_dirs = folders_}, "checkpoint");
   const auto writing = std::make_shared<Writing>(store_, std::move(request), self_);

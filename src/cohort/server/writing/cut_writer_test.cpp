@@ -90,6 +90,35 @@ TEST_F(CutWriterTest, WritesOnlyWhereItMay) {
   EXPECT_TRUE(std::filesystem::is_empty(elsewhere.file("")));
 }
 
+// Regression: only the folder was looked at, and these become parts of paths.
+TEST_F(CutWriterTest, TakesNoPathForAPartOfAName) {
+  const testing::TemporaryFolder elsewhere;
+  for (const std::string& text : {"../" + elsewhere.file("x-"), std::string("a/b"),
+                                  std::string(".."), std::string("a\0b", 3)}) {
+    rpc::CutWrite prefix = request();
+    prefix.prefix = text;
+    EXPECT_THAT([&] { writer_.handle(prefix); },
+                throws_error(ErrorCode::permission_denied, "expected a prefix that is part"));
+    rpc::CutWrite proof = request();
+    proof.proof_name = text;
+    EXPECT_THAT([&] { writer_.handle(proof); },
+                throws_error(ErrorCode::permission_denied, "expected a proof_name that is part"));
+  }
+  EXPECT_TRUE(std::filesystem::is_empty(elsewhere.file("")));
+  EXPECT_FALSE(writer_.handle(request()).is_done) << "a good one after them";
+}
+
+// Regression: they were used unseen.
+TEST_F(CutWriterTest, NeedsTheSizesOfAllRows) {
+  for (const TensorSpec& unknown :
+       {TensorSpec{at::kFloat, {}}, TensorSpec{at::kFloat, {{7, -1}}}}) {
+    rpc::CutWrite bad = request();
+    bad.rows[0].spec = unknown;
+    EXPECT_THAT([&] { writer_.handle(bad); },
+                throws_error(ErrorCode::invalid_argument, unknown.to_string()));
+  }
+}
+
 TEST_F(CutWriterTest, WritesOnlyIntoTheFolderOfItsCoordinator) {
   rpc::CutWrite other = request();
   other.proof_text = "another text";
