@@ -370,6 +370,36 @@ TEST(StoredTable, ContinuesWithAnImportedStateAsWithItsOwn) {
   }
 }
 
+// Regression: a row that another optimizer added after an import kept slots of zeros, not the first
+// ones of hyperparameters that only the next update tells.
+TEST(StoredTable, RowsThatAnotherOptimizerAddsAfterAnImportHaveTheFirstSlots) {
+  const variable::UpdateRule& adagrad = optimizer::update_rule_of("adagrad");
+  const variable::UpdateRule& momentum = optimizer::update_rule_of("momentum");
+  const auto initial = table_spec({}, 2, Initializer::random_uniform(-1, 1));
+  StoredTable first(initial), second(initial);
+  const auto step = [&](StoredTable& table, const variable::UpdateRule& rule,
+                        const std::vector<std::int64_t>& keys) {
+    const auto count = static_cast<std::int64_t>(keys.size());
+    table.apply(table.reserve(step_of(rule.name(), keys_of(keys), at::ones({count, 2}, at::kFloat),
+                                      hyper_of(rule)),
+                              &rule));
+  };
+  for (const auto* rule : {&adagrad, &momentum}) step(first, *rule, {5, 6, 7});
+  copy_state(first, second, /*chunk=*/2);
+  for (StoredTable* each : {&first, &second}) step(*each, momentum, {6, 100});
+  EXPECT_THAT([&] { second.export_state({.variable = 1}, true); },
+              testing::throws_error(ErrorCode::failed_precondition, "save after an update"));
+  for (StoredTable* each : {&first, &second}) step(*each, adagrad, {6, 100, 101});
+  const at::Tensor keys = keys_of({5, 6, 7, 100, 101});
+  EXPECT_TRUE(first.rows(keys).value.equal(second.rows(keys).value));
+  StoredTable third(initial);
+  copy_state(second, third, /*chunk=*/2);
+  step(third, momentum, {200});
+  for (StoredTable* each : {&first, &third}) step(*each, adagrad, {100, 101, 200});
+  step(first, momentum, {200});
+  EXPECT_TRUE(first.rows(keys).value.equal(third.rows(keys).value));
+}
+
 // In chunks of one part of the index.
 TEST_F(StoredTableTest, CountsGoOnInAnotherTable) {
   const rpc::TableSpec three{.capacity = 100'000, .min_count = 3};

@@ -11,8 +11,8 @@
 namespace cohort::parameter_server {
 namespace {
 
-std::vector<double> unknown_hyper(const variable::UpdateRule& rule) {
-  return std::vector<double>(rule.hyperparameter_names().size(), 0.0);
+std::vector<double> unknown_hyper(const variable::UpdateRule& rule, double value = 0) {
+  return std::vector<double>(rule.hyperparameter_names().size(), value);
 }
 
 }  // namespace
@@ -36,9 +36,14 @@ void TableSlots::make(std::string_view optimizer, const variable::UpdateRule& ru
                  "'); give the optimizer of the other rule another name");
     if (own.has_first) return;
     const std::vector<at::Tensor> first = first_slots(rule, hyper);
-    for (std::size_t i = 0; i < first.size(); ++i)
-      if (own.slots[i].rows) own.slots[i].rows->set_first(first[i]);
+    for (std::size_t i = 0; i < first.size(); ++i) {
+      if (!own.slots[i].rows) continue;
+      own.slots[i].rows->set_first(first[i]);
+      for (std::size_t row = 0; row < own.unknown_rows.size(); ++row)
+        if (own.unknown_rows[row]) own.slots[i].rows->reset(static_cast<std::uint32_t>(row));
+    }
     own.has_first = true;
+    own.unknown_rows = {};
     return;
   }
   OfOptimizer fresh{std::string(rule.name()), {}};
@@ -68,6 +73,10 @@ void TableSlots::reset(std::span<const std::uint32_t> rows) {
       if (!slot.rows) continue;
       for (const std::uint32_t row : rows) slot.rows->reset(row);
     }
+    if (own.has_first || rows.empty()) continue;
+    const std::uint32_t end = *std::ranges::max_element(rows) + 1;
+    if (own.unknown_rows.size() < end) own.unknown_rows.resize(end);
+    for (const std::uint32_t row : rows) own.unknown_rows[row] = true;
   }
 }
 
@@ -91,10 +100,20 @@ bool TableSlots::are_of_rows(std::string_view optimizer) const {
                      [](const Slot& slot) { return slot.rows.has_value(); });
 }
 
+void TableSlots::check_known(std::string_view optimizer, const OfOptimizer& own) const {
+  COHORT_CHECK(std::ranges::find(own.unknown_rows, true) == own.unknown_rows.end(),
+               ErrorCode::failed_precondition, "[server.export_state] expected the slots of '",
+               optimizer, "' for all rows of table '", name_,
+               "', but its first slots are unknown since it was restored, and another optimizer has "
+               "added rows; save after an update of '",
+               optimizer, "'");
+}
+
 std::vector<internal::OptimizerSlots> TableSlots::export_rows(
     std::span<const std::uint32_t> rows) const {
   std::vector<internal::OptimizerSlots> all;
   for (const auto& [optimizer, own] : optimizers_) {
+    check_known(optimizer, own);
     internal::OptimizerSlots& out = all.emplace_back();
     out.optimizer = optimizer;
     out.rule = own.rule;
@@ -112,6 +131,7 @@ std::vector<internal::OptimizerSlots> TableSlots::layout(
     std::vector<const RowSegments*>& rows) const {
   std::vector<internal::OptimizerSlots> all;
   for (const auto& [optimizer, own] : optimizers_) {
+    check_known(optimizer, own);
     internal::OptimizerSlots& out = all.emplace_back();
     out.optimizer = optimizer;
     out.rule = own.rule;
@@ -149,14 +169,20 @@ void TableSlots::make_imported(std::span<const internal::OptimizerSlots> slots,
     const auto known = optimizers_.find(given.optimizer);
     if (known != optimizers_.end() && known->second.rule == given.rule) continue;
     make(given.optimizer, rule, unknown_hyper(rule), rows_end);
-    optimizers_.find(given.optimizer)->second.has_first = false;
+    const std::vector<at::Tensor> with_zeros = first_slots(rule, unknown_hyper(rule));
+    optimizers_.find(given.optimizer)->second.has_first =
+        std::ranges::equal(with_zeros, first_slots(rule, unknown_hyper(rule, 1)),
+                           [](const at::Tensor& a, const at::Tensor& b) { return a.equal(b); });
   }
 }
 
 void TableSlots::import_rows(std::span<const internal::OptimizerSlots> slots,
                              std::span<const std::uint32_t> rows) {
   for (const internal::OptimizerSlots& given : slots) {
-    std::vector<Slot>& own = optimizers_.find(given.optimizer)->second.slots;
+    OfOptimizer& known = optimizers_.find(given.optimizer)->second;
+    for (const std::uint32_t row : rows)
+      if (row < known.unknown_rows.size()) known.unknown_rows[row] = false;
+    std::vector<Slot>& own = known.slots;
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (own[i].rows) {
         own[i].rows->copy_from(given.tensors[i].contiguous(), rows);

@@ -66,7 +66,11 @@ class TableSlots {
     std::string rule;
     std::vector<Slot> slots;
     bool has_first = true;  // whether reset() knows what to write
+    // These were reset when it did not, and were not imported since.
+    std::vector<bool> unknown_rows = {};
   };
+  // Throws failed_precondition if an optimizer has rows whose slots are unknown.
+  void check_known(std::string_view optimizer, const OfOptimizer& own) const;
   std::vector<at::Tensor> first_slots(const variable::UpdateRule& rule,
                                       std::span<const double> hyper) const;
 
