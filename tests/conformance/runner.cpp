@@ -119,6 +119,7 @@ Totals run_cases(const std::vector<Case>& cases, const RunOptions& options, std:
   for (const Case& test_case : cases) {
     if (test_case.id.find(options.filter) != std::string::npos) chosen.push_back(&test_case);
   }
+  if (chosen.empty()) throw CaseFault("no case has '" + options.filter + "' in its id");
   Totals totals;
   run_isolated(
       chosen.size(), options.deadline,

@@ -284,7 +284,9 @@ TEST(SnapshotEvaluations, WaitForTheValueOfNow) {
       waits, job.coordinator->distribute_dataset(job.data()), {}, {.reads_snapshot = true});
   go.assign(torch::ones({}));
   job.train_steps(1);
-  while (const std::optional<EpochStep> step = epoch.try_next()) expect_all(*step, 0);
+  int steps = 0;
+  for (; const std::optional<EpochStep> step = epoch.try_next(); ++steps) expect_all(*step, 0);
+  EXPECT_EQ(steps, kRows);
 }
 
 // Its values are gone, so there is no number.

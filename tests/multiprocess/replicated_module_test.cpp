@@ -95,6 +95,8 @@ TEST_F(ReplicatedModuleTest, LoadIsTheInverseOfSnapshot) {
   for (const at::Tensor& tensor : other->buffers()) tensor.fill_(3);
   model.load(other);
   const nn::Sequential back = model.snapshot();
+  EXPECT_EQ(back->parameters().size(), other->parameters().size());
+  EXPECT_EQ(back->buffers().size(), other->buffers().size());
   for (const at::Tensor& tensor : back->parameters())
     EXPECT_TRUE(tensor.eq(0.25).all().item<bool>());
   for (const at::Tensor& tensor : back->buffers()) EXPECT_TRUE(tensor.eq(3).all().item<bool>());

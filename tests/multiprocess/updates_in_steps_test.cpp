@@ -287,9 +287,9 @@ TEST_F(UpdatesInSteps, BatchNormOnOneWorkerHasTheStatisticsOfOneProcess) {
   }
   coordinator.join();
   const auto there = net.snapshot();
-  const auto expected = here.named_buffers();
-  for (const auto& entry : there->named_buffers())
-    EXPECT_TRUE(torch::equal(entry.value(), expected[entry.key()])) << entry.key();
+  const auto got = there->named_buffers();
+  for (const auto& entry : here.named_buffers())
+    EXPECT_TRUE(torch::equal(got[entry.key()], entry.value())) << entry.key();
 }
 
 TEST_F(BuffersOfWorkers, BatchNormCountsEveryStep) {

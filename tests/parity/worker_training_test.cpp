@@ -2,9 +2,10 @@
 // Several processes that train together have the weights of one process.
 #include <ATen/TensorOperators.h>
 #include <ATen/ops/equal.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/zeros.h>
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <memory>
@@ -50,18 +51,19 @@ class DigitsOnWorkers : public testing::LeavesNoProcess,
   }
 
   static void expect_bits(const SavedValues& got, const SavedValues& expected, int workers) {
+    EXPECT_EQ(got.keys(), expected.keys()) << workers;
     for (const std::string& key : expected.keys())
       EXPECT_TRUE(at::equal(expected.value(key), got.value(key))) << key << ", " << workers;
   }
 
-  // The largest difference of a weight.
+  // The largest difference of a weight; NaN if one is.
   static double distance(const SavedValues& a, const SavedValues& b) {
-    double largest = 0;
-    for (const std::string& key : a.keys()) {
-      const at::Tensor difference = (a.value(key) - b.value(key)).abs().max();
-      largest = std::max(largest, difference.item<double>());
-    }
-    return largest;
+    EXPECT_EQ(a.keys(), b.keys());
+    EXPECT_FALSE(a.keys().empty());
+    at::Tensor largest = at::zeros({});
+    for (const std::string& key : a.keys())
+      largest = at::maximum(largest, (a.value(key) - b.value(key)).abs().max());
+    return largest.item<double>();
   }
 
  private:

@@ -158,7 +158,10 @@ TEST_F(TraceModules, BatchNormInEvaluationWritesNothing) {
   Traced result =
       traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)},
              [norm](const Tensors& in) mutable { return Tensors{norm->forward(in[0])}; });
-  for (const auto& one : result.info.variables) EXPECT_FALSE(one.is_updated);
+  ASSERT_EQ(result.info.variables.size(), 4U) << "weight, bias and the statistics that it reads";
+  for (const auto& one : result.info.variables) EXPECT_FALSE(one.is_updated) << one.name;
+  replay(result, {normal({4, 3}, 2)});
+  EXPECT_TRUE(host_.assigned.empty());
 }
 
 TEST_F(TraceModules, Lstm) {

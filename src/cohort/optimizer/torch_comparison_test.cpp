@@ -45,7 +45,7 @@ torch::optim::SGDOptions torch_sgd(double momentum, bool nesterov) {
 
 class BesideTorch : public ::testing::TestWithParam<Comparison> {
  protected:
-  // The largest relative difference after any of the steps.
+  // The largest relative difference after any of the steps; NaN if one is.
   static double difference(at::ScalarType dtype) {
     torch::manual_seed(7);
     const at::Tensor start = torch::randn({6, 5}, dtype).add(2);
@@ -53,7 +53,7 @@ class BesideTorch : public ::testing::TestWithParam<Comparison> {
     const Optimizer ours = GetParam().ours({variable});
     at::Tensor parameter = start.clone().requires_grad_();
     const auto theirs = GetParam().theirs({parameter});
-    double largest = 0;
+    at::Tensor largest = torch::zeros({}, dtype);
     for (int step = 0; step < kSteps; ++step) {
       const at::Tensor gradient = torch::randn({6, 5}, dtype).add(0.5);
       ours.apply_gradients({{gradient, variable}});
@@ -61,9 +61,9 @@ class BesideTorch : public ::testing::TestWithParam<Comparison> {
       theirs->step();
       const at::Tensor expected = parameter.detach();
       const at::Tensor gap = variable.read().sub(expected).abs() / expected.abs().add(0.1);
-      largest = std::max(largest, gap.max().item<double>());
+      largest = at::maximum(largest, gap.max());
     }
-    return largest;
+    return largest.item<double>();
   }
 };
 

@@ -135,8 +135,9 @@ Outcome outcome_of(StrategySide& side, const Call& call, std::size_t number, boo
 }
 
 std::string first_difference(const Tensors& got, const Tensors& wanted, Tolerance tolerance) {
+  if (got.size() != wanted.size()) return std::to_string(got.size()) + " variables";
   for (std::size_t i = 0; i < wanted.size(); ++i) {
-    const std::string text = difference(got.at(i), wanted[i], tolerance);
+    const std::string text = difference(got[i], wanted[i], tolerance);
     if (!text.empty()) return "value " + std::to_string(i) + " of the variables: " + text;
   }
   return {};

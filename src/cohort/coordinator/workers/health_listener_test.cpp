@@ -239,7 +239,7 @@ TEST(CoordinatorAddress, AWarningNamesALackOfDescriptors) {
               nullptr);
   }
   EXPECT_THAT(warnings.text(), AllOf(HasSubstr("(ulimit -n)"), HasSubstr("chief:0"),
-                                     ::testing::Not(HasSubstr("holds the port"))));
+                                     ::testing::Not(HasSubstr("stop that process"))));
 }
 
 }  // namespace
