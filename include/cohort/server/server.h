@@ -22,9 +22,9 @@ namespace cohort {
 struct ServerOptions {
   // As ClusterOptions::job_id.
   std::string job_id = {};
-  // The directories whose files the coordinator's datasets may open. Empty: those of the
-  // environment variable COHORT_DATA_DIRS, separated by ':'; if that is not set, no file may be
-  // opened.
+  // The directories below which the server reads the files of the coordinator's datasets, and
+  // creates those of cache(file) and of checkpoints (CheckpointWriters::each). Empty: those of the
+  // environment variable COHORT_DATA_DIRS, separated by ':'; if that is not set, none.
   std::vector<std::string> data_dirs = {};
   // Backends for sending tensors, in order of preference: "stream", "grpc".
   std::vector<std::string> backends = {"stream"};

@@ -243,10 +243,8 @@ Restored Contents::read(const std::string& path, const RestoreOptions& options) 
   open_.reset();
   restored_ = {.path = path};
   if (parts().home()->keeps_newer_values()) {
-    log_warn(
-        "[checkpoint.read] kept what other workers have handed over, in place of the older "
-        "checkpoint '",
-        path, "'");
+    log_warn("[checkpoint.read] kept what the running job has, in place of the older checkpoint '",
+             path, "'");
     return restored_;
   }
   const auto restoring = std::make_shared<Restoring>(*this, path, options);

@@ -52,7 +52,7 @@ struct LaunchOptions {
   bool has_chief = false;
   bool has_evaluator = false;
   std::vector<std::string> server_command = {};  // of a ps, with is_v1; empty: `cohort server`
-  // Directories whose files the servers may open.
+  // Directories in which the servers may read and create files.
   std::vector<std::string> data_dirs = {};
   // Environment variables that only the acting chief gets.
   std::vector<std::pair<std::string, std::string>> chief_environment = {};

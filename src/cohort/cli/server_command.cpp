@@ -29,10 +29,9 @@ void end_at_next_signal() {
 class ServerCommand final : public Command {
  public:
   void declare(CLI::App& app) override {
-    app.add_option(
-           "--data", options_.data_dirs,
-           "a directory whose files the coordinator's pipelines may open; repeatable (default: "
-           "COHORT_DATA_DIRS)")
+    app.add_option("--data", options_.data_dirs,
+                   "a directory in which pipelines may read and create files; repeatable (default: "
+                   "COHORT_DATA_DIRS)")
         ->check(CLI::ExistingDirectory)
         ->allow_extra_args(false);
     app.add_option(

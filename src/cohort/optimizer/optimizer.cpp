@@ -246,8 +246,7 @@ void Optimizer::set_iterations(std::int64_t iterations) {
                "] expected iterations >= 0, got ", iterations);
   if (state_->keeps_newer_values())
     return log_warn("[optimizer.set_iterations] kept ", state_->learning_rate.count(), " of ",
-                    state_->key(), ", which other workers have handed over, in place of ",
-                    iterations);
+                    state_->key(), ", which the running job has, in place of ", iterations);
   state_->learning_rate.set_count(iterations);
 }
 

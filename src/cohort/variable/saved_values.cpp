@@ -112,8 +112,8 @@ void SavedValues::restore(const std::map<std::string, Variable>& variables) cons
   }
   if (!newer.empty()) {
     log_warn("[variable.restore_values] kept the values of ", names_of(newer),
-             ", which other workers have handed over, in place of the older ones of file '",
-             impl_->path(), "'");
+             ", which the running job has, in place of the older ones of file '", impl_->path(),
+             "'");
   }
   try {
     write_values(writes);

@@ -144,7 +144,7 @@ class LaunchCommand final : public Command {
         ->capture_default_str();
     declare_v1(app);
     app.add_option("--data", options_.data_dirs,
-                   "a directory whose files the tasks may open; repeatable")
+                   "a directory in which the tasks may read and create files; repeatable")
         ->allow_extra_args(false);
     app.add_option("--chief-env", variables_,
                    "NAME=VALUE in the environment of the chief only (with --ps 0, of worker:0); "

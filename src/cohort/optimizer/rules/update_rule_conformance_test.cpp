@@ -160,7 +160,6 @@ TEST_P(EveryUpdateRule, HalvesOfTheRowsEqualTheWhole) {
   EXPECT_TRUE(at::equal(at::cat(halves), whole.value));
 }
 
-// Large enough to be split over threads, and not a multiple of a vector.
 // More rows than one thread updates, longer ones than are loaded early, and none.
 TEST_P(EveryUpdateRule, RowsInPlaceEqualRowsThatAreCopied) {
   struct Case {
@@ -182,6 +181,7 @@ TEST_P(EveryUpdateRule, RowsInPlaceEqualRowsThatAreCopied) {
   }
 }
 
+// Large enough to be split over threads, and not a multiple of a vector.
 TEST_P(EveryUpdateRule, ALargeVariableIsUpdatedAsItsParts) {
   const std::int64_t count = 2 * optimizer::kParallelElements + 3;
   const at::Tensor start = random({count});

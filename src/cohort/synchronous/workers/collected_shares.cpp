@@ -79,8 +79,9 @@ void fields(Codec& codec, Report& report) {
 }
 
 constexpr std::string_view kLossRemedy =
-    "; the values of variables are there: save them with save_values(), and start all workers "
-    "again from them, with new slots; train without shard_optimizer_state where a loss must not "
+    "; the values of variables are there: start all workers again from the last checkpoint, or "
+    "save these with save_values() and start from them, with new slots; train without "
+    "shard_optimizer_state where a loss must not "
     "cost the slots";
 
 // For each member of the last group its rank in this one. Throws the same on all members.
