@@ -380,9 +380,9 @@ TEST(StoredTable, RowsThatAnotherOptimizerAddsAfterAnImportHaveTheFirstSlots) {
   const auto step = [&](StoredTable& table, const variable::UpdateRule& rule,
                         const std::vector<std::int64_t>& keys) {
     const auto count = static_cast<std::int64_t>(keys.size());
-    table.apply(table.reserve(step_of(rule.name(), keys_of(keys), at::ones({count, 2}, at::kFloat),
-                                      hyper_of(rule)),
-                              &rule));
+    table.apply(table.reserve(
+        step_of(rule.name(), keys_of(keys), at::ones({count, 2}, at::kFloat), hyper_of(rule)),
+        &rule));
   };
   for (const auto* rule : {&adagrad, &momentum}) step(first, *rule, {5, 6, 7});
   copy_state(first, second, /*chunk=*/2);
