@@ -242,6 +242,28 @@ TEST_F(AutoShardOfFiles, TakesOutAnAssertionThatNoWorkerCanMeet) {
   EXPECT_EQ(shard_decision(records, {.num_workers = 2}).warnings.size(), 1u);
 }
 
+// Regression: as in tf, but without a word, workers together got other elements than one process.
+TEST_F(AutoShardOfFiles, WarnOfOpsThatCountOrPairWhatOneWorkerReads) {
+  const auto warnings = [](const Dataset& dataset, std::int64_t num_workers = 2) {
+    return shard_decision(dataset, {.num_workers = num_workers}).warnings;
+  };
+  const Dataset a = list(2, 3).flat_map(&read);
+  const Dataset b =
+      Dataset::list_files({directory_.path() + "/f*"}, {.shuffle = false}).flat_map(&read);
+  for (const Dataset& counted :
+       {a.take(4), a.skip(1), a.batch(2).take(2), a.shard(2, 1), a.skip(-1)}) {
+    EXPECT_THAT(warnings(counted), ElementsAre(HasSubstr("counts only the elements of the files")));
+    EXPECT_THAT(warnings(counted, 1), IsEmpty());
+    EXPECT_THAT(warnings(with_policy(counted, AutoShardPolicy::data)), IsEmpty());
+  }
+  EXPECT_THAT(warnings(Dataset::zip({a, b})),
+              ElementsAre(HasSubstr("'zip' pairs elements of the")));
+  for (const Dataset& whole :
+       {a, a.take(-1), a.skip(0), a.shard(1, 0), a.repeat(2).batch(2).prefetch(1),
+        Dataset::zip({a, a}), Dataset::zip({a, a.prefetch(1)})})
+    EXPECT_THAT(warnings(whole), IsEmpty());
+}
+
 TEST_F(AutoShardOfFiles, AreDisjointAfterAJourneyUnderEitherPolicy) {
   write_files(10, 3);
   const Dataset names = Dataset::list_files({directory_.path() + "/f*"}, {.seed = 4});

@@ -51,6 +51,23 @@ TEST(IgnoreErrors, DoesNotPassOverAnEndOfTheWork) {
   EXPECT_EQ(error_of([&] { iterator.try_next(); }).code(), ErrorCode::cancelled);
 }
 
+// Regression: elements in the buffers of a position became errors behind ignore_errors(), since a
+// bad second element hid what the first one looks like.
+TEST(IgnoreErrors, GoesOnFromAPositionWithElementsInBuffers) {
+  const auto make = [] { return failing_at(1, 9).prefetch(3).ignore_errors().batch(2); };
+  Iterator whole = make().iterator();
+  whole.try_next();
+  const Bytes position = whole.save();
+  Iterator restored = make().iterator();
+  restored.restore(position);
+  while (const std::optional<Nest> expected = whole.try_next()) {
+    const std::optional<Nest> got = restored.try_next();
+    ASSERT_TRUE(got.has_value());
+    EXPECT_TRUE(got->tensor().equal(expected->tensor()));
+  }
+  EXPECT_FALSE(restored.try_next().has_value());
+}
+
 // The error did not say why ignore_errors() was of no use, nor what was.
 TEST(IgnoreErrors, AfterAMapWhoseFirstElementIsBadNamesOutputSpec) {
   EXPECT_THAT(error_of([] { failing_at(0, 3).ignore_errors().element_spec(); }).what(),

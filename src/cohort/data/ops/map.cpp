@@ -51,8 +51,14 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
   std::unique_ptr<Stage> make_stage(const StageContext& context) const override;
 
   Nest structure() const override {
-    std::optional<Nest> noted = structure_.get();
-    return noted ? *std::move(noted) : spec().structure;
+    if (std::optional<Nest> noted = structure_.get()) return *std::move(noted);
+    try {
+      return spec().structure;
+    } catch (...) {
+      // One element had a result before another one failed.
+      if (std::optional<Nest> noted = structure_.get()) return *std::move(noted);
+      throw;
+    }
   }
 
   const MapFunction* map_function() const override { return given().function.get(); }
@@ -83,6 +89,7 @@ class MapNode final : public ReorderingNode<MapNode, MapAttributes> {
         input(), options,
         [&](const Fields& element) {
           const MapFunction::Result result = map_function()->call(input().structure(), element, 0);
+          note_structure(result.structure);
           return ElementSpec{.structure = result.structure, .fields = specs_of(result.fields)};
         },
         [&](const ElementSpec& a, const ElementSpec& b) {

@@ -62,6 +62,7 @@ class FileWalk {
       case ShardRule::refuse:
         return refuse(*node, "its elements can be distributed only by number");
       case ShardRule::pass_through:
+        note_counting(*node);
         return first_input(node);
       case ShardRule::all_inputs:
         return every_input(node);
@@ -83,6 +84,22 @@ class FileWalk {
     return nullptr;
   }
 
+  void note(const Node& node, std::string_view change) {
+    shards_.notes.push_back("'" + std::string(node.op()) + "' " + std::string(change) +
+                            ", so all workers together may get other elements than one process "
+                            "would; to distribute elements by number instead, set the policy to "
+                            "DATA");
+  }
+
+  void note_counting(const Node& node) {
+    const bool is_take = node.op() == "take", is_skip = node.op() == "skip";
+    if (!is_take && !is_skip && node.op() != "shard") return;  // the attributes of others may cost
+    const std::int64_t number =
+        find_integer(node, is_take || is_skip ? "count" : "num_shards").value();
+    const bool counts = is_take ? number >= 0 : is_skip ? number != 0 : number > 1;
+    if (counts) note(node, "counts only the elements of the files of one worker");
+  }
+
   NodePtr first_input(const NodePtr& node) {
     std::vector<NodePtr> inputs = node->inputs();
     inputs.front() = visit(inputs.front());
@@ -91,10 +108,17 @@ class FileWalk {
 
   NodePtr every_input(const NodePtr& node) {
     std::vector<NodePtr> inputs;
+    int num_with_files = 0;  // of their own
     for (const NodePtr& input : node->inputs()) {
+      const std::size_t streams = shards_.streams.size();
       inputs.push_back(visit(input));
       if (inputs.back() == nullptr) return nullptr;
+      num_with_files += shards_.streams.size() > streams ? 1 : 0;
     }
+    if (node->op() == "zip" && num_with_files > 1)
+      note(*node,
+           "pairs elements of the files of one worker, and files at one place of the lists "
+           "may have different numbers of them");
     return over(node, std::move(inputs));
   }
 
