@@ -14,6 +14,7 @@
 #include "cohort/core/run_main.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 
 namespace cohort::bench {
 namespace {
@@ -34,16 +35,10 @@ class WithoutStrategy final : public Training {
   std::unique_ptr<SGD> sgd_;
 };
 
-std::vector<std::string> devices(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
 class Replicas final : public Training {
  public:
   Replicas(const Network& network, int replicas, bool is_traced)
-      : strategy_(devices(replicas)), is_traced_(is_traced) {
+      : strategy_(testing::cpu_devices(replicas)), is_traced_(is_traced) {
     Tensors x, y;
     for (int i = 0; i < replicas; ++i) {
       const Tensors own = batch_of(network, i);

@@ -120,8 +120,9 @@ def refused_include(tree, source, parts, target):
         if not {target, "*"} & tree.allowed[source.module]:
             yield f"'{source.module}' may not use '{target}'"
     shows_tests = source.path.startswith("examples/") and tree.has_public("/".join(parts))
-    if target == "testing" and not (own or source.is_test or shows_tests):
-        yield "only tests and benchmarks may use 'testing', and examples its public headers"
+    is_fixture = source.path.endswith("_fixture.h")
+    if target == "testing" and not (own or source.is_test or is_fixture or shows_tests):
+        yield "only tests, their fixtures and benchmarks may use 'testing', and examples its public headers"
     # Tests of several processes join a group on a backend that they name.
     is_joined = parts[2] == "backends" and source.is_test and source.module is None
     if len(parts) > 3 and not own and target != "testing" and not is_joined and not tree.has_public("/".join(parts)):

@@ -100,6 +100,7 @@ class Rules(unittest.TestCase):
         self.write("src/cohort/rpc/a.cpp", HEAD)
         self.assertEqual(self.found("src/cohort/rpc/a_test.cpp", include), [])
         self.assertEqual(self.found("tests/multiprocess/a_test.cpp", include), [])
+        self.assertEqual(self.found("src/cohort/rpc/a_fixture.h", include, "layers"), [])
 
     def test_includes_of_a_public_header(self):
         self.write("src/cohort/rpc/user.cpp", HEAD + '#include "cohort/rpc/a.h"\n')

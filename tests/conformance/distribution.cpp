@@ -7,6 +7,7 @@
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 #include "tests/conformance/script.h"
 #include "tests/conformance/values.h"
 
@@ -18,12 +19,8 @@ using ReplicaFunction = std::function<Nest(const Nest&)>;
 // Shorter than the deadline of a case, so that the error names the worker that did not answer.
 constexpr auto kWorkerTimeout = std::chrono::seconds(20);
 
-std::vector<std::string> cpu_devices(const Json& strategy) {
-  std::vector<std::string> devices;
-  for (std::int64_t i = 0; i < member_or<std::int64_t>(strategy, "replicas", 1); ++i) {
-    devices.push_back("CPU:" + std::to_string(i));
-  }
-  return devices;
+std::vector<std::string> devices_of(const Json& strategy) {
+  return testing::cpu_devices(member_or(strategy, "replicas", 1));
 }
 
 Json with_workers(const Json& json, const std::function<Json(Strategy&)>& work) {
@@ -37,7 +34,7 @@ Json with_workers(const Json& json, const std::function<Json(Strategy&)>& work) 
       const auto at = static_cast<std::size_t>(worker);
       try {
         MultiWorkerMirroredStrategy strategy(
-            workers.group(worker), {.devices = cpu_devices(json), .timeout = kWorkerTimeout});
+            workers.group(worker), {.devices = devices_of(json), .timeout = kWorkerTimeout});
         outcomes[at] = work(strategy);
       } catch (...) {
         faults[at] = std::current_exception();
@@ -147,7 +144,7 @@ Json with_strategy(const Json& json, const std::function<Json(Strategy&)>& work)
     return work(strategy);
   }
   if (type != "mirrored") throw CaseFault("unknown strategy '" + type + "'");
-  MirroredStrategy strategy(cpu_devices(json));
+  MirroredStrategy strategy(devices_of(json));
   return work(strategy);
 }
 

@@ -9,6 +9,7 @@
 #include "cohort/core/clock.h"
 #include "cohort/core/error.h"
 #include "cohort/core/string_tensor.h"
+#include "cohort/testing/cpu_devices.h"
 #include "tests/conformance/strategy_tensors.h"
 
 namespace cohort::conformance::strategy {
@@ -27,14 +28,9 @@ void set_variable_of_environment(const std::string& name, const std::optional<st
 }
 
 std::vector<std::string> devices_in(const Json& spec) {
+  if (!spec.contains("devices")) return testing::cpu_devices(member_or(spec, "replicas", 0));
   std::vector<std::string> devices;
-  if (spec.contains("devices")) {
-    for (const Json& device : spec["devices"]) devices.push_back(device_text(device));
-    return devices;
-  }
-  for (int i = 0; i < member_or(spec, "replicas", 0); ++i) {
-    devices.push_back("CPU:" + std::to_string(i));
-  }
+  for (const Json& device : spec["devices"]) devices.push_back(device_text(device));
   return devices;
 }
 

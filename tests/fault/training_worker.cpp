@@ -49,6 +49,7 @@
 #include <utility>
 
 #include "cohort/cohort.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/worker_config.h"
 
 namespace cohort {
@@ -136,8 +137,7 @@ MultiWorkerMirroredOptions options_of(std::string backend, Duration timeout) {
   }
   options.backend = testing::backend_of(backend);
   const char* const replicas = std::getenv("REPLICAS");
-  for (int i = 0; replicas != nullptr && i < std::atoi(replicas); ++i)
-    options.devices.push_back("CPU:" + std::to_string(i));
+  if (replicas != nullptr) options.devices = testing::cpu_devices(std::atoi(replicas));
   return options;
 }
 

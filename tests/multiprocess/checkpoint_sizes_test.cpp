@@ -18,6 +18,7 @@
 #include "cohort/strategy/parameter_server_strategy.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/variable/state_walk.h"
@@ -153,9 +154,7 @@ class CheckpointSizes : public ::testing::TestWithParam<const char*> {
   State in(const Place& place, const Action& action) {
     switch (place.kind) {
       case Kind::replicas: {
-        std::vector<std::string> devices;
-        for (int i = 0; i < place.count; ++i) devices.push_back("CPU:" + std::to_string(i));
-        MirroredStrategy strategy(devices);
+        MirroredStrategy strategy(testing::cpu_devices(place.count));
         return with(strategy, action);
       }
       case Kind::workers:

@@ -16,11 +16,13 @@
 #include "cohort/function/inspection.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
 namespace {
 
+using testing::error_of;
 using testing::TestCluster;
 using testing::throws_error;
 
@@ -41,16 +43,6 @@ class ParameterServerTest : public ::testing::TestWithParam<const char*> {
 
 INSTANTIATE_TEST_SUITE_P(Backends, ParameterServerTest, ::testing::Values("stream", "grpc"),
                          [](const auto& one) { return std::string(one.param); });
-
-template <class F>
-Error error_of(F&& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ErrorCode::unknown, "nothing was thrown");
-}
 
 TEST_P(ParameterServerTest, RunsAClosureThatReadsAVariable) {
   Variable v = strategy.variable("v", at::full({3}, 2.F));

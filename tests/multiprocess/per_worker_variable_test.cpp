@@ -13,6 +13,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/function/inspection.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -100,12 +101,7 @@ TEST_P(PerWorkerVariableTest, RefusesWhatCannotBeRight) {
   EXPECT_THAT([] { PerWorkerVariable(local_variable("w", at::zeros({}), false)); },
               throws_error(ErrorCode::invalid_argument, "per_worker_variable()"));
   const auto error_of = [&](const Function& step) {
-    try {
-      coordinator.schedule(step).fetch();
-    } catch (const Error& error) {
-      return error;
-    }
-    throw Error(ErrorCode::internal, "no error");
+    return testing::error_of([&] { coordinator.schedule(step).fetch(); });
   };
   const Error in_step = error_of(Function([&] { return own.read_all().front(); }));
   EXPECT_EQ(in_step.code(), ErrorCode::failed_precondition) << in_step.what();

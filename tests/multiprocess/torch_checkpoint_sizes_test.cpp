@@ -18,6 +18,7 @@
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
@@ -123,9 +124,7 @@ class TorchCheckpointSizes : public ::testing::Test {
   }
   static Tensors in(const PairPlace& place, const Action& action) {
     if (!place.are_workers) {
-      std::vector<std::string> devices;
-      for (int i = 0; i < place.count; ++i) devices.push_back("CPU:" + std::to_string(i));
-      MirroredStrategy strategy(devices);
+      MirroredStrategy strategy(testing::cpu_devices(place.count));
       return with(strategy, action);
     }
     const InProcessWorkers workers(place.count);

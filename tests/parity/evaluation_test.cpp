@@ -8,6 +8,7 @@
 
 #include "cohort/cohort.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -75,15 +76,9 @@ Measures measures_in(Strategy& strategy) {
   return {.accuracy = metrics::Accuracy()};
 }
 
-std::vector<std::string> devices(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
 class EvaluationOnReplicas : public ::testing::TestWithParam<bool> {
  protected:
-  MirroredStrategy two{devices(2)};
+  MirroredStrategy two{testing::cpu_devices(2)};
   Replicated<EvaluatedNet> net = two.replicate([] { return EvaluatedNet(); });
   Measures measures = measures_in(two);
   Evaluation evaluation_of(const DistributedDataset& data) {
@@ -121,7 +116,7 @@ TEST_P(EvaluationOnReplicas, ALastStepOfSomeReplicasCounts) {
 INSTANTIATE_TEST_SUITE_P(RunAndFunction, EvaluationOnReplicas, ::testing::Bool());
 
 TEST(Evaluation, TrainInTheStepStaysInEffect) {
-  MirroredStrategy one(devices(1));
+  MirroredStrategy one(testing::cpu_devices(1));
   const auto net = one.replicate([] { return EvaluatedNet(); });
   const Evaluation evaluation(
       one,
@@ -215,7 +210,7 @@ TEST(Evaluation, OnParameterServersSeesAllUpdates) {
 }
 
 TEST(Evaluation, AnErrorOfTheStepPasses) {
-  MirroredStrategy two(devices(2));
+  MirroredStrategy two(testing::cpu_devices(2));
   const auto scope = two.scope();
   const metrics::Accuracy accuracy;
   const Evaluation evaluation(

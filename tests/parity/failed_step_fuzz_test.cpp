@@ -11,7 +11,6 @@
 #include <torch/torch.h>
 
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <map>
 #include <random>
@@ -24,30 +23,15 @@
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
+#include "cohort/testing/cpu_devices.h"
+#include "cohort/testing/fuzz_range.h"
 
 namespace cohort::parity {
 namespace {
 
 using Tensors = std::vector<at::Tensor>;
 
-struct Seeds {
-  std::uint64_t first = 1, count = 40;
-};
-
-Seeds seeds_of_environment() {
-  const char* const programs = std::getenv("COHORT_FUZZ_PROGRAMS");
-  const char* const seed = std::getenv("COHORT_FUZZ_SEED");
-  Seeds seeds;
-  if (programs != nullptr) seeds.count = std::strtoull(programs, nullptr, 10);
-  if (seed != nullptr) seeds = {std::strtoull(seed, nullptr, 10), 1};
-  return seeds;
-}
-
-std::vector<std::string> devices_of(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
+constexpr std::uint64_t kPrograms = 40;
 
 struct BlockImpl : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) {
@@ -96,7 +80,10 @@ enum class Way { run, function };
 class FailingSide {
  public:
   FailingSide(const StepProgram& program, int replicas, Way way)
-      : program_(program), replicas_(replicas), way_(way), strategy_(devices_of(replicas)) {
+      : program_(program),
+        replicas_(replicas),
+        way_(way),
+        strategy_(testing::cpu_devices(replicas)) {
     for (int i = 0; i < 2; ++i) {
       blocks_.push_back(
           strategy_.replicate([] { return Block(); }, {.name = "block" + std::to_string(i)}));
@@ -260,8 +247,8 @@ std::string text_of(const StepProgram& program) {
 
 TEST(FailedStepFuzz, LeavesWhatWasThereAfterTheLastUpdate) {
   at::set_num_threads(1);
-  const Seeds seeds = seeds_of_environment();
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+  const testing::FuzzRange range = testing::fuzz_range(kPrograms);
+  for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     const StepProgram program = random_step(seed);
     for (const int replicas : {1, 2}) {
       for (const Way way : {Way::run, Way::function}) {
@@ -396,7 +383,7 @@ Tensors trained_by_torch(const std::vector<Event>& events) {
 }
 
 Tensors trained_by_replicas(const std::vector<Event>& events, int replicas) {
-  MirroredStrategy strategy(devices_of(replicas));
+  MirroredStrategy strategy(testing::cpu_devices(replicas));
   const auto model = strategy.replicate([] { return Scalars(); });
   std::vector<TorchOptimizer<torch::optim::SGD>> optimizers;
   for (std::size_t i = 0; i < 2; ++i)
@@ -436,8 +423,8 @@ Tensors trained_by_replicas(const std::vector<Event>& events, int replicas) {
 
 TEST(FailedStepFuzz, LeftoverGradientsCountAsInLibTorchAfterZeroGrad) {
   at::set_num_threads(1);
-  const Seeds seeds = seeds_of_environment();
-  for (std::uint64_t seed = seeds.first; seed < seeds.first + seeds.count; ++seed) {
+  const testing::FuzzRange range = testing::fuzz_range(kPrograms);
+  for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     const std::vector<Event> events = random_events(seed);
     const Tensors wanted = trained_by_torch(events);
     for (const int replicas : {1, 2}) {

@@ -14,6 +14,8 @@
 #include <string>
 #include <string_view>
 
+#include "cohort/testing/cpu_devices.h"
+#include "cohort/testing/fuzz_range.h"
 #include "tests/parity/step_fuzz/generator.h"
 #include "tests/parity/step_fuzz/sequential_side.h"
 #include "tests/parity/step_fuzz/strategy_side.h"
@@ -51,8 +53,8 @@ bool is_disagreement(const Error& error, const Tensors& values, int replicas) {
 
 Verdict compare(const Program& program, int replicas) {
   const Tolerance tolerance = tolerance_for(program);
-  MirroredStrategy strategies[] = {MirroredStrategy(cpu_devices(replicas)),
-                                   MirroredStrategy(cpu_devices(replicas))};
+  MirroredStrategy strategies[] = {MirroredStrategy(testing::cpu_devices(replicas)),
+                                   MirroredStrategy(testing::cpu_devices(replicas))};
   StrategySide eager(program, strategies[0]), traced(program, strategies[1]);
   SequentialSide sequential(program, replicas);
   for (std::size_t i = 0; i < program.calls.size(); ++i) {
@@ -86,7 +88,7 @@ Verdict compare(const Program& program, int replicas) {
 
 TEST(FunctionFuzz, StepsEqualThoseOfRun) {
   at::set_num_threads(1);  // LibTorch 2's order of additions depends on it
-  const FuzzRange range = fuzz_range(60);
+  const testing::FuzzRange range = testing::fuzz_range(60);
   std::map<Verdict::Kind, std::uint64_t> kinds;
   std::map<std::string, std::uint64_t> refusals;
   for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {

@@ -22,6 +22,7 @@
 #include <vector>
 
 #include "cohort/cohort.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/test_seed.h"
 #include "cohort/testing/throws_error.h"
 
@@ -114,12 +115,6 @@ void expect_numbers(const AllMetrics& all, const Numbers& expected) {
     EXPECT_NEAR(rounded[i], expected.rounded[i], 1e-12 * std::abs(expected.rounded[i])) << i;
 }
 
-std::vector<std::string> devices(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
 class MetricsOverReplicas : public ::testing::Test {
  protected:
   MetricsOverReplicas() { at::manual_seed(seed_.value()); }
@@ -157,7 +152,7 @@ class MetricsOverReplicas : public ::testing::Test {
 
 TEST_F(MetricsOverReplicas, RunAndFunctionCountAsOneProcess) {
   for (const int replicas : {1, 2, 3, 4}) {
-    MirroredStrategy strategy(devices(replicas));
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
     const AllMetrics all = metrics_of(strategy);
     const auto step = [&](const at::Tensor& labels, const at::Tensor& scores,
                           const at::Tensor& weights) { all.update(labels, scores, weights); };
@@ -194,7 +189,8 @@ TEST_F(MetricsOverReplicas, WorkersCountAsOneProcess) {
   std::vector<std::thread> threads;
   for (int worker = 0; worker < kWorkers; ++worker) {
     threads.emplace_back([&, worker] {
-      MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = devices(kReplicas)});
+      MultiWorkerMirroredStrategy strategy(workers.group(worker),
+                                           {.devices = testing::cpu_devices(kReplicas)});
       const AllMetrics all = metrics_of(strategy);
       for (int pass = 0; pass < 2; ++pass) {
         for (std::size_t i = 0; i < batches.size(); ++i) {
@@ -221,7 +217,7 @@ class MetricsOfTwoReplicas : public ::testing::Test {
   static at::Tensor floats(const std::vector<float>& values) { return at::tensor(values); }
 
   static constexpr float kNaN = std::numeric_limits<float>::quiet_NaN();
-  MirroredStrategy two_{devices(2)};
+  MirroredStrategy two_{testing::cpu_devices(2)};
   StrategyScope scope_{two_};
 };
 
@@ -330,7 +326,7 @@ TEST_F(MetricsOfTwoReplicas, TheStateIsSavedAsASum) {
   };
   save_values(path, named(mean));
   scope_.exit();
-  MirroredStrategy three(devices(3));
+  MirroredStrategy three(testing::cpu_devices(3));
   const auto scope = three.scope();
   const metrics::Mean restored;
   restore_values(path, named(restored));

@@ -23,6 +23,7 @@
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/fuzz_range.h"
 #include "cohort/testing/warnings.h"
 #include "tests/parity/step_fuzz/comparison.h"
 
@@ -38,12 +39,6 @@ bool has_portable_kernels() {
   const std::string config = at::show_config();
   return !at::hasMKL() && (config.find("usage: NO AVX") != std::string::npos ||
                            config.find("usage: DEFAULT") != std::string::npos);
-}
-
-std::optional<std::uint64_t> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
 }
 
 // An unset field is left out on both sides.
@@ -374,13 +369,11 @@ TEST(RandomOptionsOfOptimizers, GiveTheNumbersOfTorch) {
                               {"one device, traced", &one, true},
                               {"two replicas", &two, false},
                               {"two replicas, traced", &two, true}};
-  const auto only = number_in_environment("COHORT_FUZZ_SEED");
-  const std::uint64_t first = only.value_or(1);
-  const std::uint64_t count = number_in_environment("COHORT_FUZZ_PROGRAMS").value_or(only ? 1 : 60);
+  const testing::FuzzRange range = testing::fuzz_range(60);
   std::map<std::string, int> rules;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     const Case c = CaseMaker(seed).make();
-    if (only) std::cout << c.text() << "\n";
+    if (range.count == 1) std::cout << c.text() << "\n";
     ++rules[std::string(make_ours(c.options, {local_variable("w", at::ones({}))}).rule().name())];
     // The difference of two near numbers, in whose root a last bit can be everything.
     if (!has_bits && (c.options.centered || c.options.numbers.contains("eps"))) continue;
@@ -397,7 +390,7 @@ TEST(RandomOptionsOfOptimizers, GiveTheNumbersOfTorch) {
       }
     }
   }
-  if (count < 1000) return;
+  if (range.count < 1000) return;
   EXPECT_EQ(rules.size(), 13U) << "all rules with torch's formulas";
   for (const auto& [rule, cases] : rules) std::cout << cases << " cases of " << rule << "\n";
 }

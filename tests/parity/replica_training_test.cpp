@@ -13,6 +13,7 @@
 #include "cohort/data/dataset.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 
 namespace cohort {
 namespace {
@@ -175,9 +176,7 @@ Values trained_in_sequence(const Sizes& sizes) {
 
 template <class Module>
 Values trained_on_replicas(const Sizes& sizes) {
-  std::vector<std::string> devices;
-  for (std::size_t r = 0; r < sizes.size(); ++r) devices.push_back("CPU:" + std::to_string(r));
-  MirroredStrategy strategy(devices);
+  MirroredStrategy strategy(testing::cpu_devices(static_cast<int>(sizes.size())));
   torch::manual_seed(0);
   const auto model = strategy.replicate([] { return make<Module>(); });
   const SGD sgd(model.parameters(), {.learning_rate = kRate});
@@ -255,9 +254,7 @@ TEST(ReplicaTrainingOfDigits, IsThatOfOneProcess) {
   const std::int64_t pixels = std::get<0>(first.next<at::Tensor, at::Tensor>()).size(1);
   const Values expected = trained_alone(pixels);
   for (const int replicas : {1, 2, 3, 4}) {
-    std::vector<std::string> devices;
-    for (int r = 0; r < replicas; ++r) devices.push_back("CPU:" + std::to_string(r));
-    MirroredStrategy strategy(devices);
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
     const auto model = strategy.replicate([&] { return digits_net(pixels); });
     const SGD sgd(model.parameters(), {.learning_rate = 0.05, .momentum = 0.9});
     auto input = strategy.distribute_dataset(digits());

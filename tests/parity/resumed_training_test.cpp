@@ -7,6 +7,7 @@
 
 #include <random>
 
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/temporary_folder.h"
 
 namespace cohort {
@@ -18,11 +19,7 @@ using Training = parity::ResumableTraining<MirroredStrategy>;
 struct Kind {
   int replicas;
   bool is_torch;  // TorchOptimizer, else cohort::Adam with a schedule
-  std::vector<std::string> devices() const {
-    std::vector<std::string> devices;
-    for (int i = 0; i < replicas; ++i) devices.push_back("CPU:" + std::to_string(i));
-    return devices;
-  }
+  std::vector<std::string> devices() const { return testing::cpu_devices(replicas); }
 };
 
 class ResumedTraining : public ::testing::TestWithParam<Kind> {};

@@ -11,7 +11,6 @@
 #include <torch/torch.h>
 
 #include <array>
-#include <cstdlib>
 #include <functional>
 #include <limits>
 #include <map>
@@ -24,6 +23,7 @@
 #include "cohort/coordinator/cluster_coordinator.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/fuzz_range.h"
 #include "cohort/variable/initializer_recipe.h"
 #include "cohort/variable/state_walk.h"
 
@@ -35,11 +35,6 @@ using Tensors = std::vector<at::Tensor>;
 constexpr std::uint64_t kSeed = 11;
 constexpr int kServersMax = 4;
 constexpr std::int64_t kKeys = 24;
-
-std::uint64_t number_in_environment(const char* name, std::uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 10);
-}
 
 using MakeOptimizer = std::function<Optimizer(const Variable&, bool is_lazy)>;
 struct Rule {
@@ -404,16 +399,14 @@ class RowFuzz : public ::testing::Test {
 };
 
 TEST_F(RowFuzz, RowsOnServersHaveTheBitsOfRowsHere) {
-  const std::uint64_t only = number_in_environment("COHORT_FUZZ_SEED", 0);
-  const std::uint64_t first = only == 0 ? 1 : only;
-  const std::uint64_t count = number_in_environment("COHORT_FUZZ_PROGRAMS", only == 0 ? 40 : 1);
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  const testing::FuzzRange range = testing::fuzz_range(40);
+  for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     const RowProgram program = RowProgram::random(seed);
     SCOPED_TRACE("COHORT_FUZZ_SEED=" + std::to_string(seed) + ": " + program.text());
     run(program);
     ASSERT_FALSE(HasFailure());
   }
-  EXPECT_TRUE(only != 0 || steps_.size() == 5) << "a kind of step never came";
+  EXPECT_TRUE(range.count < 40 || steps_.size() == 5) << "a kind of step never came";
 }
 
 }  // namespace

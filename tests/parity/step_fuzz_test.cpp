@@ -8,22 +8,16 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <cstdlib>
 #include <map>
 #include <sstream>
 
+#include "cohort/testing/fuzz_range.h"
 #include "tests/parity/step_fuzz/cluster_side.h"
 
 namespace cohort::parity {
 namespace {
 
 using Kind = Verdict::Kind;
-
-std::optional<std::uint64_t> number_in_environment(const char* name) {
-  const char* text = std::getenv(name);
-  if (text == nullptr) return std::nullopt;
-  return std::strtoull(text, nullptr, 10);
-}
 
 // An error's first line without names and numbers, which differ from program to program.
 std::string reason_of(const std::string& error) {
@@ -98,27 +92,25 @@ class Table {
 
 TEST(StepFuzz, TracedStepsEqualEagerOnes) {
   at::set_num_threads(1);  // as on a worker: LibTorch 2's order of additions depends on it
-  const auto only = number_in_environment("COHORT_FUZZ_SEED");
-  const std::uint64_t first = only.value_or(1);
-  const std::uint64_t count = number_in_environment("COHORT_FUZZ_PROGRAMS").value_or(only ? 1 : 60);
+  const testing::FuzzRange range = testing::fuzz_range(60);
   ClusterSide cluster;
   Table table;
-  for (std::uint64_t seed = first; seed < first + count; ++seed) {
+  for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {
     Program program = random_program(seed);
     Verdict verdict = cluster.compare(program);
     table.add(seed, verdict);
-    if (only && count == 1) std::cout << to_string(program) << verdict.text << '\n';
+    if (range.count == 1) std::cout << to_string(program) << verdict.text << '\n';
     if (!verdict.is_failure()) continue;
     program = shrunk(cluster, std::move(program), verdict);
     ADD_FAILURE() << "COHORT_FUZZ_SEED=" << seed << ": " << verdict.text << "\n"
                   << to_string(program);
   }
   std::cout << table.text();
-  if (count < 50) return;
+  if (range.count < 50) return;
   EXPECT_GE(table.share_that_runs(), 0.9);
   // Some features are too rare for a short run.
-  if (count < 2000) return;
-  EXPECT_EQ(table.rarer_than(count / 20), "");
+  if (range.count < 2000) return;
+  EXPECT_EQ(table.rarer_than(range.count / 20), "");
 }
 
 }  // namespace

@@ -17,6 +17,8 @@
 
 #include "cohort/server/server.h"
 #include "cohort/testing/cluster/test_cluster.h"
+#include "cohort/testing/cpu_devices.h"
+#include "cohort/testing/fuzz_range.h"
 #include "cohort/v1/parameter_server_strategy.h"
 #include "tests/parity/step_fuzz/generator.h"
 #include "tests/parity/step_fuzz/strategy_side.h"
@@ -60,8 +62,8 @@ class Comparison {
       : servers_(servers), replicas_(replicas), is_traced_(is_traced) {}
 
   Result compare(const Program& program) {
-    CentralStorageStrategy local(cpu_devices(replicas_));
-    v1::StrategyOptions options{.devices = cpu_devices(replicas_), .begins_new_job = true};
+    CentralStorageStrategy local(testing::cpu_devices(replicas_));
+    v1::StrategyOptions options{.devices = testing::cpu_devices(replicas_), .begins_new_job = true};
     if (program.seed % 3 == 0) options.partitioner = FixedShardsPartitioner(2);
     v1::ParameterServerStrategy remote(servers_.resolver("chief", 0), options);
     StrategySide here(program, local), there(program, remote);
@@ -92,7 +94,7 @@ class Comparison {
 TEST(V1Fuzz, StepsEqualThoseOfLocalReplicas) {
   at::set_num_threads(1);  // LibTorch 2's order of additions depends on it
   const Servers servers;
-  const FuzzRange range = fuzz_range(40);
+  const testing::FuzzRange range = testing::fuzz_range(40);
   std::map<Result, std::uint64_t> results;
   std::map<std::string, std::uint64_t> refusals;
   for (std::uint64_t seed = range.first; seed < range.first + range.count; ++seed) {

@@ -17,6 +17,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/replica_context.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/saved_values.h"
@@ -28,9 +29,7 @@ namespace {
 using testing::throws_error;
 
 std::unique_ptr<MirroredStrategy> mirrored(int replicas) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < replicas; ++i) devices.push_back("CPU:" + std::to_string(i));
-  return std::make_unique<MirroredStrategy>(devices);
+  return std::make_unique<MirroredStrategy>(testing::cpu_devices(replicas));
 }
 
 // A strategy with a variable that an optimizer trains.

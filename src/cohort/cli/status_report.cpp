@@ -45,9 +45,9 @@ std::string short_time(Duration duration) {
   return fmt::format("{:.0f}d", seconds / 86'400);
 }
 
-// Replaces bytes that are not printable ASCII, as they could shift columns or move the terminal's
+// Blanks bytes that are not printable ASCII, as they could shift columns or move the terminal's
 // cursor.
-std::string printable(std::string text) {
+std::string in_ascii(std::string text) {
   for (char& c : text) {
     if (c < ' ' || c > '~') c = ' ';
   }
@@ -67,7 +67,7 @@ std::string first_part(const std::string& text, std::size_t columns) {
 std::string wrapped(const std::string& text) {
   constexpr std::string_view kIndent = "    ";
   std::string lines;
-  std::string rest = printable(text);
+  std::string rest = in_ascii(text);
   while (rest.size() > kColumnsMax) {
     std::size_t end = rest.rfind(' ', kColumnsMax);
     if (end == std::string::npos || end <= kIndent.size()) end = kColumnsMax;

@@ -29,6 +29,7 @@
 #include "cohort/collective/groups/call.h"
 #include "cohort/collective/groups/every_group_fixture.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/mpi_job.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/test_seed.h"
@@ -99,16 +100,10 @@ class EveryGroup : public ::testing::TestWithParam<std::tuple<Backend, int>> {
     if (job != nullptr) return job->results<R>(run(job->rank(), member(job->rank())));
     return on_workers<R>(size(), [&](int rank) { return run(rank, member(rank)); });
   }
-  // The message of the error that each member throws, with its origin.
+  // "code origin: message" of each member; "" if it has no error.
   std::vector<std::string> errors(const std::function<void(int, Group&)>& run) {
-    return on_members<std::string>([&](int rank, Group& group) -> std::string {
-      try {
-        run(rank, group);
-      } catch (const Error& error) {
-        return std::string(name_of(error.code())) + " " + error.origin() + " " + error.message();
-      }
-      return "none";
-    });
+    return on_members<std::string>(
+        [&](int rank, Group& group) { return testing::error_text_of([&] { run(rank, group); }); });
   }
   void expect_usable() {
     for (const at::Tensor& sum : on_members([&](int rank, Group&group) {
@@ -465,14 +460,14 @@ TEST_P(EveryGroup, AMissedDeadlineHasOneCodeAndOriginOnAllWhoWait) {
     group.all_reduce(at::ones({50'000}), ReduceOp::sum, rank == 0 ? first : late());
   });
   const std::vector<std::string> waiting(all.begin(), all.end() - 1);
-  EXPECT_THAT(waiting, Each(::testing::StartsWith("deadline_exceeded " + last + " [")));
+  EXPECT_THAT(waiting, Each(::testing::StartsWith("deadline_exceeded " + last + ": [")));
   EXPECT_THAT(all[0], HasSubstr("in time, got nothing from " + last));
   for (std::size_t rank = 1; rank < waiting.size(); ++rank)
     EXPECT_THAT(all[rank], HasSubstr("worker:0 has waited in vain for " + last));
   auto later = errors([&](int, Group& group) { group.barrier(late()); });
   EXPECT_THAT(later.back(), ::testing::StartsWith("aborted "));
   later.pop_back();
-  EXPECT_THAT(later, Each(::testing::StartsWith("aborted " + last + " [")));
+  EXPECT_THAT(later, Each(::testing::StartsWith("aborted " + last + ": [")));
 }
 
 TEST_P(EveryGroup, ADestroyedMemberFailsTheCallsThatNeedIt) {

@@ -9,20 +9,14 @@
 #include <thread>
 
 #include "cohort/core/error.h"
+#include "cohort/testing/error_of.h"
 
 namespace cohort::function {
 namespace {
 
-std::vector<at::Tensor> same(std::vector<at::Tensor> inputs) { return inputs; }
+using testing::code_of;
 
-ErrorCode code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::unknown;
-}
+std::vector<at::Tensor> same(std::vector<at::Tensor> inputs) { return inputs; }
 
 TEST(Registry, FindsWhatWasRegistered) {
   register_function("registry_test.same", same);

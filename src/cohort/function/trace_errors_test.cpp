@@ -18,6 +18,7 @@
 #include "cohort/function/function.h"
 #include "cohort/function/tracer/call_site.h"
 #include "cohort/function/tracer/cases_for_tests.h"
+#include "cohort/testing/error_of.h"
 
 namespace users_program {
 namespace {
@@ -45,13 +46,10 @@ class TraceErrors : public TraceCase {
 
   // The error of tracing `body`, with its code and cause.
   Error failure(const std::function<at::Tensor(at::Tensor)>& body) {
-    try {
+    return testing::error_of([&] {
       traced({normal({4, 3}, 0)}, {normal({4, 3}, 1)},
              [&](const Tensors& inputs) { return Tensors{body(inputs[0])}; });
-    } catch (const Error& error) {
-      return error;
-    }
-    return {ErrorCode::internal, "no error"};
+    });
   }
 };
 

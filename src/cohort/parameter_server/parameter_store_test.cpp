@@ -12,6 +12,7 @@
 #include <cstring>
 #include <thread>
 
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/failing_allocator.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/initializer_recipe.h"
@@ -60,12 +61,7 @@ class ParameterStoreTest : public ::testing::Test {
   }
   rpc::PullReply pull_version() { return store.pull({.variables = {1}, .wants_versions = true}); }
   ErrorCode code_of(const rpc::PushRequest& request) {
-    try {
-      store.push(request);
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ErrorCode::unknown;
+    return testing::code_of([&] { store.push(request); });
   }
   ParameterStore store;
 };

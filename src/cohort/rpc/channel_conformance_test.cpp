@@ -16,6 +16,7 @@
 
 #include "cohort/core/tensor_spec.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/error_of.h"
 
 namespace cohort::rpc {
 namespace {
@@ -49,15 +50,6 @@ class ChannelConformance : public ::testing::TestWithParam<std::string> {
     ChannelPair pair(GetParam());
     pair.near->send(numbered(1, {tensor}));
     return pair.at_far.wait_frames(1).at(0).tensors.at(0);
-  }
-
-  Error error_of_connecting(const std::string& address, Deadline deadline = patience()) {
-    try {
-      backend().connect({.address = address, .peer = "ps:3", .deadline = deadline}, {});
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "connected");
   }
 };
 
@@ -556,7 +548,8 @@ TEST_P(ChannelConformance, ConnectingWhereNobodyListensNamesPeerAndAddress) {
     ChannelPair pair(GetParam());
     address = pair.listener->address();
   }
-  const Error error = error_of_connecting(address);
+  const Error error = testing::error_of(
+      [&] { backend().connect({.address = address, .peer = "ps:3", .deadline = patience()}, {}); });
   EXPECT_EQ(error.code(), ErrorCode::unavailable);
   EXPECT_EQ(error.cause(), ErrorCause::peer_lost);
   EXPECT_EQ(error.origin(), "ps:3");

@@ -14,6 +14,7 @@
 #include "cohort/rpc/connection.h"
 #include "cohort/rpc/reserved_port.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/launcher_environment.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
@@ -108,12 +109,7 @@ class ControlTest : public ::testing::Test {
 
   static Error error_of_serving(const std::string& address) {
     RecordingService service;
-    try {
-      serve_control(address, service);
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "serves");
+    return testing::error_of([&] { serve_control(address, service); });
   }
 
   RecordingService service_;

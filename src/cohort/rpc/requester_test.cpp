@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/faulty_proxy.h"
 
 namespace cohort::rpc {
@@ -51,12 +52,7 @@ class RequesterTest : public ::testing::TestWithParam<std::string> {
 
   static Error error_of_call(Requester& requester, std::uint16_t type,
                              Deadline deadline = patience()) {
-    try {
-      requester.call({.type = type}, deadline, "testing ps:0");
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "answered");
+    return testing::error_of([&] { requester.call({.type = type}, deadline, "testing ps:0"); });
   }
 
   std::atomic<int> one_ways_{0};

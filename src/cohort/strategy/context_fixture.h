@@ -6,6 +6,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/strategy/strategy.h"
+#include "cohort/testing/error_of.h"
 
 namespace cohort::testing {
 
@@ -28,12 +29,7 @@ class ContextFixture : public ::testing::Test {
   }
   template <class F>
   static ErrorCode code_of(F&& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ErrorCode::unknown;
+    return testing::code_of(call);
   }
 };
 

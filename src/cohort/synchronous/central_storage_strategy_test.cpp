@@ -13,6 +13,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -31,9 +32,9 @@ TEST_F(CentralStorage, HasOneParameterDevice) {
   EXPECT_THAT(two_.worker_devices(), ElementsAre("CPU:0", "CPU:1"));
   EXPECT_THAT(two_.parameter_devices(), ElementsAre("CPU:0"));
   EXPECT_THAT(CentralStorageStrategy({"CPU:3"}).parameter_devices(), ElementsAre("CPU:3"));
-  EXPECT_THAT(CentralStorageStrategy(devices(2), "cpu:5").parameter_devices(),
+  EXPECT_THAT(CentralStorageStrategy(testing::cpu_devices(2), "cpu:5").parameter_devices(),
               ElementsAre("CPU:5"));
-  EXPECT_THAT([&] { CentralStorageStrategy(devices(2), "/job:ps/task:0"); },
+  EXPECT_THAT([&] { CentralStorageStrategy(testing::cpu_devices(2), "/job:ps/task:0"); },
               throws_error(ErrorCode::invalid_argument, "devices of this process"));
   EXPECT_THAT(
       [&] {
@@ -49,7 +50,7 @@ TEST_F(CentralStorage, DevicesThatAreNotThereAreRefused) {
                                     "has, got GPU:77");
   EXPECT_THAT([] { CentralStorageStrategy(std::vector<std::string>{"GPU:77"}); }, refused);
   EXPECT_THAT([] { CentralStorageStrategy({"CPU:0", "GPU:77"}); }, refused);
-  EXPECT_THAT([] { CentralStorageStrategy(devices(2), "GPU:77"); }, refused);
+  EXPECT_THAT([] { CentralStorageStrategy(testing::cpu_devices(2), "GPU:77"); }, refused);
 }
 
 TEST_F(CentralStorage, EachReplicaHasALeafOfItsOwnForTheOneValue) {
@@ -238,7 +239,7 @@ TEST_F(CentralStorage, ModulesTrainAsOnOneDevice) {
 
 // VAR-078
 TEST_F(CentralStorage, OfOneReplicaVariablesArePlain) {
-  CentralStorageStrategy one(devices(1));
+  CentralStorageStrategy one(testing::cpu_devices(1));
   const Variable sum = one.variable("sum", scalar(1), {.aggregation = Aggregation::sum});
   const Variable none = one.variable("none", scalar(1));
   one.run([&] {
@@ -257,7 +258,7 @@ TEST_F(CentralStorage, ReducesAndGathersValues) {
 
 // 4.6: one pipeline, whose global batches are split.
 TEST_F(CentralStorage, DistributesDatasetsAsMirroredStrategyDoes) {
-  MirroredStrategy mirrored(devices(2));
+  MirroredStrategy mirrored(testing::cpu_devices(2));
   const auto parts_of = [](Strategy& strategy) {
     std::vector<std::vector<double>> all;
     for (const DistributedElement& batch :

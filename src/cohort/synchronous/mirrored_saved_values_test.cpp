@@ -7,6 +7,7 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/variable/saved_values.h"
@@ -36,7 +37,7 @@ class MirroredSavedValues : public testing::VariableFixture {
   testing::TemporaryFolder folder_;
   const std::string path_ = folder_.file("c");
   int made_ = 0;
-  MirroredStrategy four_{devices(4)};
+  MirroredStrategy four_{testing::cpu_devices(4)};
 };
 
 TEST_F(MirroredSavedValues, RecordsOfOnReadAreWhatTheirReplicasAreTogether) {
@@ -122,7 +123,7 @@ TEST_F(MirroredSavedValues, OfAPlainVariableAreDividedWhereComponentsAreSummed) 
 // VAR-061
 TEST_F(MirroredSavedValues, GoFromOneStrategyToAnother) {
   OneDeviceStrategy one("CPU:0");
-  CentralStorageStrategy central(devices(2));
+  CentralStorageStrategy central(testing::cpu_devices(2));
   const Variable from = one.variable("from", scalar(1)), to = four_.variable("to", scalar(0));
   const Variable shared = central.variable("shared", scalar(0));
   save(from);

@@ -9,6 +9,7 @@
 
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -38,7 +39,7 @@ class MirroredScatter : public testing::VariableFixture {
     return all;
   }
   int made_ = 0;
-  MirroredStrategy two_{devices(2)};
+  MirroredStrategy two_{testing::cpu_devices(2)};
 };
 
 // VAR-19
@@ -160,7 +161,7 @@ TEST_F(MirroredScatter, OnReadIsRefusedInEveryContext) {
 
 // Regression: with one replica it was written, so a program failed only when it got more of them.
 TEST_F(MirroredScatter, OnReadIsRefusedWithOneReplicaToo) {
-  MirroredStrategy one(devices(1));
+  MirroredStrategy one(testing::cpu_devices(1));
   const Variable v = make(one, {1}, Aggregation::sum, Synchronization::on_read);
   const auto call = [&] { v.scatter_add(index({0}), row({5})); };
   EXPECT_THAT(call, throws_error(ErrorCode::unimplemented, "synchronized on read"));
@@ -208,7 +209,7 @@ TEST_F(MirroredScatter, OfOneReplicaActsDirectly) {
   one.run([&] { v.scatter_max(index({0}), row({5})); });
   v.scatter_update(index({1}), row({6}));
   EXPECT_THAT(numbers(v.read()), ElementsAre(5, 6));
-  MirroredStrategy mirrored(devices(1));
+  MirroredStrategy mirrored(testing::cpu_devices(1));
   const Variable m = make(mirrored, {1, 1}, Aggregation::mean);
   mirrored.run([&] { m.scatter_add(index({0}), row({5})); });
   EXPECT_THAT(numbers(m.read()), ElementsAre(6, 1));

@@ -18,6 +18,7 @@
 namespace cohort {
 namespace {
 
+using testing::own_parts;
 using testing::run_workers;
 using testing::SeededThread;
 using testing::Tensors;
@@ -30,13 +31,6 @@ constexpr int kTrainingSteps = 6;
 std::tuple<at::Tensor, at::Tensor> batch_of(int step) {
   at::Generator generator = at::detail::createCPUGenerator(100 + static_cast<std::uint64_t>(step));
   return {at::rand({kRowsOfStep, 6}, generator), at::randint(4, {kRowsOfStep}, generator)};
-}
-
-PerReplica<at::Tensor> own_parts(const at::Tensor& whole, SynchronousStrategy& strategy) {
-  const auto chunks = at::tensor_split(whole, strategy.num_replicas_in_sync());
-  const auto local = static_cast<std::int64_t>(strategy.devices().size());
-  const auto first = chunks.begin() + strategy.worker() * local;
-  return PerReplica<at::Tensor>({first, first + local});
 }
 
 // Given values, since random ones depend on which thread draws first.

@@ -8,6 +8,7 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -48,12 +49,6 @@ struct CnnImpl : torch::nn::Module {
 };
 TORCH_MODULE(Cnn);
 
-std::vector<std::string> devices(std::size_t count) {
-  std::vector<std::string> names;
-  for (std::size_t i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
 // The sizes of the replicas' parts in each step.
 using StepSizes = std::vector<std::vector<std::int64_t>>;
 
@@ -77,7 +72,7 @@ Optimizer adam(const std::vector<Variable>& variables) {
 template <class S, class Make>
 std::vector<at::Tensor> trained(bool is_traced, const StepSizes& sizes, const Make& make,
                                 const MakeOptimizer& make_optimizer) {
-  S strategy(devices(sizes[0].size()));
+  S strategy(testing::cpu_devices(static_cast<int>(sizes[0].size())));
   torch::manual_seed(1);
   const auto model = strategy.replicate(make);
   Optimizer optimizer = make_optimizer(model.parameters());
@@ -212,7 +207,7 @@ TEST(StrategyFunctionModules, TrainManyElementsInShares) {
 
 TEST(StrategyFunctionModules, DrawTheRandomNumbersOfRun) {
   for (const std::size_t replicas : {1, 2, 3}) {
-    MirroredStrategy strategy(devices(replicas));
+    MirroredStrategy strategy(testing::cpu_devices(static_cast<int>(replicas)));
     const auto model = strategy.replicate(
         [] { return torch::nn::Sequential(torch::nn::Linear(6, 8), torch::nn::Dropout(0.5)); });
     const auto step = [&](const at::Tensor& x) { return model->forward(x) + torch::rand({8}); };

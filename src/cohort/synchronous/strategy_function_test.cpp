@@ -21,6 +21,7 @@
 #include "cohort/replicas/step_call.h"
 #include "cohort/strategy/replica_trace.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -521,7 +522,7 @@ TEST_F(StrategyFunctionTest, RunsOnOtherStrategies) {
 }
 
 TEST_F(StrategyFunctionTest, SharesOneValueInCentralStorage) {
-  CentralStorageStrategy central(devices(2));
+  CentralStorageStrategy central(testing::cpu_devices(2));
   const Variable v = central.variable("v", scalar(1), {.aggregation = Aggregation::sum});
   const Variable none = central.variable("none", scalar(1));
   const SGD sgd({v}, {.learning_rate = 1.0});

@@ -8,6 +8,7 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -26,7 +27,7 @@ class SyncOnRead : public testing::VariableFixture {
                           .aggregation = aggregation});
   }
   int made_ = 0;
-  MirroredStrategy two_{devices(2)};
+  MirroredStrategy two_{testing::cpu_devices(2)};
 };
 
 // VAR-33
@@ -131,7 +132,7 @@ TEST_F(SyncOnRead, AnOptimizerIsRefusedInsideOfTheScope) {
 }
 
 TEST_F(SyncOnRead, OneReplicaNeedsNoOther) {
-  MirroredStrategy one(devices(1));
+  MirroredStrategy one(testing::cpu_devices(1));
   OneDeviceStrategy plain("CPU:0");
   for (Strategy* strategy : std::vector<Strategy*>{&one, &plain}) {
     const Variable v = strategy->variable(

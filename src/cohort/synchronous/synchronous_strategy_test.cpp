@@ -16,6 +16,7 @@
 #include "cohort/cluster/cluster_resolver.h"
 #include "cohort/collective/group.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
@@ -425,14 +426,10 @@ TEST(MultiWorkerMirroredTest, WorkersThatMakeDifferentCallsAreRefused) {
   const Call columns = [&](Strategy& s) { s.gather(value, 1); };
   for (const auto& calls : {std::pair(sum, mean), std::pair(sum, rows), std::pair(rows, columns)}) {
     const InProcessWorkers workers(2);
-    const auto messages = testing::on_workers<std::string>(2, [&](int worker) -> std::string {
+    const auto messages = testing::on_workers<std::string>(2, [&](int worker) {
       MultiWorkerMirroredStrategy strategy(workers.group(worker), {.devices = {"CPU:0"}});
-      try {
-        (worker == 0 ? calls.first : calls.second)(strategy);
-      } catch (const Error& error) {
-        return error.message();
-      }
-      return "none";
+      return testing::error_of([&] { (worker == 0 ? calls.first : calls.second)(strategy); })
+          .message();
     });
     EXPECT_THAT(messages,
                 ::testing::Each(::testing::HasSubstr("expected one call on all workers")));

@@ -21,6 +21,7 @@
 namespace cohort {
 namespace {
 
+using testing::own_parts;
 using testing::run_workers;
 using testing::Tensors;
 using testing::text_of;
@@ -47,13 +48,6 @@ at::Tensor loop_loss(const LoopNet& net, const at::Tensor& x) {
   return average_loss(net->forward(x).square().mean(1), {.global_batch_size = kLoopRows});
 }
 
-PerReplica<at::Tensor> own_rows(const at::Tensor& whole, SynchronousStrategy& strategy) {
-  const auto chunks = at::tensor_split(whole, strategy.num_replicas_in_sync());
-  const auto local = static_cast<std::int64_t>(strategy.devices().size());
-  const auto first = chunks.begin() + strategy.worker() * local;
-  return PerReplica<at::Tensor>({first, first + local});
-}
-
 AdamW loop_optimizer(const LoopNet& net) {
   return AdamW(net.parameters(),
                {.learning_rate = ExponentialDecay(
@@ -74,7 +68,7 @@ Tensors looped(SynchronousStrategy& strategy, const LoopStep& step, bool is_trac
   auto traced = strategy.function(body);
   Tensors results;
   for (int i = 0; i < kLoopSteps; ++i) {
-    const auto batch = own_rows(loop_batch(i), strategy);
+    const auto batch = own_parts(loop_batch(i), strategy);
     const PerReplica<at::Tensor> numbers = is_traced ? traced(batch) : strategy.run(body, batch);
     for (const at::Tensor& each : numbers.local_results()) results.push_back(each.detach());
   }
@@ -243,7 +237,7 @@ Tensors accumulated(SynchronousStrategy& strategy, bool is_traced) {
   auto traced_update = strategy.function(update);
   Tensors results;
   for (int i = 0; i < 6; ++i) {
-    const auto batch = own_rows(loop_batch(i), strategy);
+    const auto batch = own_parts(loop_batch(i), strategy);
     if (i % 3 == 2) {
       results.push_back((is_traced ? traced_update(batch) : strategy.run(update, batch))[0]);
     } else if (is_traced) {

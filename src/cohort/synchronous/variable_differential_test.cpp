@@ -14,6 +14,7 @@
 
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort {
@@ -250,8 +251,9 @@ class VariableDifferential : public testing::VariableFixture {
 
 TEST_F(VariableDifferential, VariablesDoWhatTheModelDoes) {
   for (const int replicas : {1, 2, 4}) {
-    add(std::make_unique<MirroredStrategy>(devices(replicas)), /*is_plain=*/false);
-    add(std::make_unique<CentralStorageStrategy>(devices(replicas)), /*is_plain=*/true);
+    add(std::make_unique<MirroredStrategy>(testing::cpu_devices(replicas)), /*is_plain=*/false);
+    add(std::make_unique<CentralStorageStrategy>(testing::cpu_devices(replicas)),
+        /*is_plain=*/true);
   }
   add(std::make_unique<OneDeviceStrategy>(), /*is_plain=*/true);
   for (int round = 0; round < 25 && !HasFailure(); ++round) {

@@ -12,6 +12,7 @@
 
 #include "cohort/strategy/strategy_extended.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -55,7 +56,7 @@ class VariableMatrix : public testing::VariableFixture, public ::testing::WithPa
   // The value of one replica is that of all.
   const bool is_on_read_ = n_ > 1 && std::get<1>(GetParam()) == Synchronization::on_read;
   const Aggregation aggregation_ = std::get<2>(GetParam());
-  MirroredStrategy strategy_{devices(std::get<0>(GetParam()))};
+  MirroredStrategy strategy_{testing::cpu_devices(std::get<0>(GetParam()))};
   const Variable v_ = strategy_.variable(
       "v", scalar(1),
       {.synchronization = std::get<1>(GetParam()), .aggregation = std::get<2>(GetParam())});

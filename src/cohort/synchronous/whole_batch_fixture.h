@@ -14,6 +14,7 @@
 
 #include "cohort/input/per_replica.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/variable/variable.h"
 
 namespace cohort::testing {
@@ -30,9 +31,7 @@ inline PerReplica<at::Tensor> parts(const at::Tensor& whole, const Sizes& sizes)
 
 // A device for each part.
 inline std::vector<std::string> devices_for(const Sizes& sizes) {
-  std::vector<std::string> devices;
-  for (std::size_t i = 0; i < sizes.size(); ++i) devices.push_back("CPU:" + std::to_string(i));
-  return devices;
+  return cpu_devices(static_cast<int>(sizes.size()));
 }
 
 inline Tensors values_of(const std::vector<Variable>& variables) {

@@ -5,7 +5,7 @@
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/scalar_tensor.h>
 
-#include <cstdlib>
+#include <cctype>
 #include <mutex>
 #include <utility>
 
@@ -164,21 +164,6 @@ Tolerance tolerance_for(const Program& program) {
       tolerance.relative = 1e-6;
   }
   return tolerance;
-}
-
-std::vector<std::string> cpu_devices(int count) {
-  std::vector<std::string> names;
-  for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-  return names;
-}
-
-FuzzRange fuzz_range(std::uint64_t count) {
-  const char* const programs = std::getenv("COHORT_FUZZ_PROGRAMS");
-  const char* const seed = std::getenv("COHORT_FUZZ_SEED");
-  FuzzRange range{.count = seed != nullptr ? 1 : count};
-  if (seed != nullptr) range.first = std::strtoull(seed, nullptr, 10);
-  if (programs != nullptr) range.count = std::strtoull(programs, nullptr, 10);
-  return range;
 }
 
 Program shrunk(Program program, const std::function<bool(const Program&)>& goes_wrong) {

@@ -64,13 +64,6 @@ std::string first_difference(const std::vector<Tensors>& got, const std::vector<
 
 // For function() beside run().
 Tolerance tolerance_for(const Program& program);
-// "CPU:0", …
-std::vector<std::string> cpu_devices(int count);
-// The seeds of the programs: `count` ones, or those of COHORT_FUZZ_PROGRAMS and COHORT_FUZZ_SEED.
-struct FuzzRange {
-  std::uint64_t first = 1, count = 1;
-};
-FuzzRange fuzz_range(std::uint64_t count);
 // Removes instructions as long as the program goes wrong.
 Program shrunk(Program program, const std::function<bool(const Program&)>& goes_wrong);
 // An error's first line without numbers, which differ from program to program.

@@ -4,11 +4,11 @@
 // seed; COHORT_FUZZ_SEED=n runs that one alone.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <limits>
 #include <random>
 
 #include "cohort/coordinator/queue/naive_queue.h"
+#include "cohort/testing/fuzz_range.h"
 
 namespace cohort::coordinator::internal {
 namespace {
@@ -348,10 +348,9 @@ class FuzzRun {
 };
 
 TEST(ClosureQueueFuzz, DoesWhatANaiveQueueDoes) {
-  const char* only = std::getenv("COHORT_FUZZ_SEED");
-  const std::uint64_t first = only ? std::strtoull(only, nullptr, 10) : 1;
-  const std::uint64_t last = only ? first : 3000;
-  for (std::uint64_t seed = first; seed <= last && !HasFailure(); ++seed) {
+  const testing::FuzzRange range = testing::fuzz_range(3000);
+  for (std::uint64_t seed = range.first; seed < range.first + range.count && !HasFailure();
+       ++seed) {
     SCOPED_TRACE("COHORT_FUZZ_SEED=" + std::to_string(seed));
     FuzzRun(seed).run();
   }

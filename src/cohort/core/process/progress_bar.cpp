@@ -46,8 +46,8 @@ std::string value_text(double value) {
   return is_short ? fmt::format("{:.4f}", value) : fmt::format("{:.3e}", value);
 }
 
-// A line break or an escape in a name would move the cursor.
-std::string printable(std::string name) {
+// Blanks them: a line break or an escape in a name would move the cursor.
+std::string without_control_characters(std::string name) {
   for (char& c : name) {
     if (static_cast<unsigned char>(c) < ' ' || c == '\x7f') c = ' ';
   }
@@ -135,7 +135,7 @@ std::string ProgressBar::line(std::int64_t steps_done,
                                  rate_text(rate * static_cast<double>(options_.examples_per_step)),
                                  options_.examples_per_step == 1 ? "steps" : "examples");
   for (const auto& [name, value] : metrics)
-    text += "  " + printable(name) + " " + value_text(value);
+    text += "  " + without_control_characters(name) + " " + value_text(value);
   if (rate > 0)
     text += "  " + time_text(static_cast<double>(options_.steps - done) / rate) + " left";
   return text;

@@ -18,11 +18,13 @@
 #include "cohort/core/error.h"
 #include "cohort/function/program/program_builder_for_tests.h"
 #include "cohort/function/program/wire.h"
+#include "cohort/testing/error_of.h"
 
 namespace cohort::function {
 namespace {
 
 using ::testing::ElementsAre;
+using testing::error_of;
 using ::testing::HasSubstr;
 using Tensors = std::vector<at::Tensor>;
 
@@ -79,14 +81,6 @@ struct Interpret : ::testing::Test {
   // Through the bytes, as a server would.
   std::shared_ptr<const PreparedProgram> prepared() {
     return PreparedProgram::decode(encode(p.program()));
-  }
-  Error error_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "no error");
   }
   Error prepare_error() {
     return error_of([&] { prepared(); });

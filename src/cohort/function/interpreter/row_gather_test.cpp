@@ -13,6 +13,7 @@
 #include "cohort/core/error.h"
 #include "cohort/function/program/program_builder_for_tests.h"
 #include "cohort/function/program/wire.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort::function {
@@ -154,12 +155,7 @@ TEST_F(RowGatherTest, RefusesListsThatDoNotFit) {
   const auto refused = [&](std::size_t place, std::vector<std::int64_t> list) {
     p.program().ops = {good};
     p.program().ops[0].args[place] = integers(std::move(list));
-    try {
-      prepared();
-    } catch (const Error& error) {
-      return error.code();
-    }
-    return ErrorCode::unknown;
+    return testing::code_of([&] { prepared(); });
   };
   EXPECT_EQ(refused(0, {0, 0}), ErrorCode::data_loss);
   EXPECT_EQ(refused(0, {1}), ErrorCode::data_loss);

@@ -11,19 +11,13 @@
 #include "cohort/core/error.h"
 #include "cohort/function/program/program_builder_for_tests.h"
 #include "cohort/function/program/wire_format.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/test_seed.h"
 
 namespace cohort::function {
 namespace {
 
-ErrorCode code_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.code();
-  }
-  return ErrorCode::unknown;
-}
+using testing::code_of;
 
 bool is_broken(std::span<const std::byte> bytes) {
   return code_of([&] { decode_program(bytes); }) == ErrorCode::data_loss;

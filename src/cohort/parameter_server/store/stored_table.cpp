@@ -332,8 +332,7 @@ StoredTable::Import StoredTable::prepare_import(rpc::StateOfRange state) const {
                ErrorCode::invalid_argument, "[server.import_state] expected values of ",
                expected.to_string(), " for table '", name_, "', got ",
                state.value.defined() ? TensorSpec::of(state.value).to_string() : "none");
-  const ExportLock lock(mutex_);
-  slots_.check_import(state.slots, *expected.sizes->begin());
+  check_imported_slots(state.slots, state.value, "table '" + name_ + "'");
   return {std::move(state)};
 }
 

@@ -9,7 +9,7 @@
 
 #include "cohort/core/error.h"
 #include "cohort/core/kept_memory.h"
-#include "cohort/optimizer/optimizer.h"
+#include "cohort/parameter_server/store/table_slots.h"
 #include "cohort/parameter_server/store/variable_cut.h"
 #include "cohort/rpc/pooled_tensor.h"
 #include "cohort/variable/effect_kinds.h"
@@ -90,25 +90,12 @@ rpc::StateOfRange StoredVariable::export_state(const rpc::StateRange& range, boo
 
 void StoredVariable::check_import(const rpc::StateOfRange& state) const {
   check_range(state.range);
-  const bool is_whole = state.range.is_whole();
   TensorSpec expected = spec_;
-  if (!is_whole) expected.sizes->front() = state.range.rows;
-  const auto check = [&](const at::Tensor& tensor, const TensorSpec& spec, std::string_view what) {
-    COHORT_CHECK(TensorSpec::of(tensor) == spec, ErrorCode::invalid_argument,
-                 "[server.import_state] expected ", what, " of ", spec.to_string(),
-                 " for variable '", name_, "', got ", TensorSpec::of(tensor).to_string());
-  };
-  check(state.value, expected, "values");
-  for (const internal::OptimizerSlots& slots : state.slots) {
-    const variable::UpdateRule& rule = optimizer::update_rule_of(slots.rule);
-    const std::vector<double> hyper(rule.hyperparameter_names().size(), 0.0);
-    const auto fresh = rule.create_slots(state.value, hyper);
-    COHORT_CHECK(fresh.size() == slots.tensors.size(), ErrorCode::invalid_argument,
-                 "[server.import_state] expected ", fresh.size(), " slots of rule '", slots.rule,
-                 "' for variable '", name_, "', got ", slots.tensors.size());
-    for (std::size_t i = 0; i < fresh.size(); ++i)
-      check(slots.tensors[i], TensorSpec::of(fresh[i]), rule.slot_names()[i]);
-  }
+  if (!state.range.is_whole()) expected.sizes->front() = state.range.rows;
+  COHORT_CHECK(TensorSpec::of(state.value) == expected, ErrorCode::invalid_argument,
+               "[server.import_state] expected values of ", expected.to_string(), " for variable '",
+               name_, "', got ", TensorSpec::of(state.value).to_string());
+  check_imported_slots(state.slots, state.value, "variable '" + name_ + "'");
 }
 
 StoredVariable::Import StoredVariable::prepare_import(rpc::StateOfRange state) {

@@ -101,12 +101,13 @@ bool TableSlots::are_of_rows(std::string_view optimizer) const {
 }
 
 void TableSlots::check_known(std::string_view optimizer, const OfOptimizer& own) const {
-  COHORT_CHECK(std::ranges::find(own.unknown_rows, true) == own.unknown_rows.end(),
-               ErrorCode::failed_precondition, "[server.export_state] expected the slots of '",
-               optimizer, "' for all rows of table '", name_,
-               "', but its first slots are unknown since it was restored, and another optimizer has "
-               "added rows; save after an update of '",
-               optimizer, "'");
+  COHORT_CHECK(
+      std::ranges::find(own.unknown_rows, true) == own.unknown_rows.end(),
+      ErrorCode::failed_precondition, "[server.export_state] expected the slots of '", optimizer,
+      "' for all rows of table '", name_,
+      "', but its first slots are unknown since it was restored, and another optimizer has "
+      "added rows; save after an update of '",
+      optimizer, "'");
 }
 
 std::vector<internal::OptimizerSlots> TableSlots::export_rows(
@@ -141,25 +142,6 @@ std::vector<internal::OptimizerSlots> TableSlots::layout(
     }
   }
   return all;
-}
-
-void TableSlots::check_import(std::span<const internal::OptimizerSlots> slots,
-                              std::int64_t count) const {
-  for (const internal::OptimizerSlots& given : slots) {
-    const variable::UpdateRule& rule = optimizer::update_rule_of(given.rule);
-    const std::vector<at::Tensor> first = first_slots(rule, unknown_hyper(rule));
-    COHORT_CHECK(first.size() == given.tensors.size(), ErrorCode::invalid_argument,
-                 "[server.import_state] expected ", first.size(), " slots of rule '", given.rule,
-                 "' for table '", name_, "', got ", given.tensors.size());
-    for (std::size_t i = 0; i < first.size(); ++i) {
-      TensorSpec expected = TensorSpec::of(first[i]);
-      if (!expected.sizes->empty()) expected.sizes->front() = count;
-      const TensorSpec got = TensorSpec::of(given.tensors[i]);
-      COHORT_CHECK(got == expected, ErrorCode::invalid_argument, "[server.import_state] expected ",
-                   rule.slot_names()[i], " of ", expected.to_string(), " for table '", name_,
-                   "', got ", got.to_string());
-    }
-  }
 }
 
 void TableSlots::make_imported(std::span<const internal::OptimizerSlots> slots,
@@ -207,6 +189,26 @@ std::uint64_t TableSlots::bytes() const {
     for (const Slot& slot : own.slots)
       if (slot.rows) bytes += slot.rows->bytes();
   return bytes;
+}
+
+void check_imported_slots(std::span<const internal::OptimizerSlots> slots, const at::Tensor& value,
+                          const std::string& owner) {
+  const at::Tensor row = value.dim() == 0 ? value : value.slice(0, 0, 1);
+  for (const internal::OptimizerSlots& given : slots) {
+    const variable::UpdateRule& rule = optimizer::update_rule_of(given.rule);
+    const std::vector<at::Tensor> of_row = rule.create_slots(row, unknown_hyper(rule));
+    COHORT_CHECK(of_row.size() == given.tensors.size(), ErrorCode::invalid_argument,
+                 "[server.import_state] expected ", of_row.size(), " slots of rule '", given.rule,
+                 "' for ", owner, ", got ", given.tensors.size());
+    for (std::size_t i = 0; i < of_row.size(); ++i) {
+      TensorSpec expected = TensorSpec::of(of_row[i]);
+      if (!expected.sizes->empty()) expected.sizes->front() = value.size(0);
+      const TensorSpec got = TensorSpec::of(given.tensors[i]);
+      COHORT_CHECK(got == expected, ErrorCode::invalid_argument, "[server.import_state] expected ",
+                   rule.slot_names()[i], " of ", expected.to_string(), " for ", owner, ", got ",
+                   got.to_string());
+    }
+  }
 }
 
 }  // namespace cohort::parameter_server

@@ -42,8 +42,6 @@ class TableSlots {
   bool are_of_rows(std::string_view optimizer) const;
 
   std::vector<internal::OptimizerSlots> export_rows(std::span<const std::uint32_t> rows) const;
-  // Throws invalid_argument unless these are slots of known rules for `count` rows.
-  void check_import(std::span<const internal::OptimizerSlots> slots, std::int64_t count) const;
   // make() for them, without the hyperparameters, which the next make() knows.
   void make_imported(std::span<const internal::OptimizerSlots> slots, std::int64_t rows_end);
   void import_rows(std::span<const internal::OptimizerSlots> slots,
@@ -79,5 +77,10 @@ class TableSlots {
   const int shift_;
   std::map<std::string, OfOptimizer, std::less<>> optimizers_;
 };
+
+// Throws not_found for an unknown rule, and invalid_argument unless the others have the slots of
+// their rules for the value of `owner`: "table 'users'".
+void check_imported_slots(std::span<const internal::OptimizerSlots> slots, const at::Tensor& value,
+                          const std::string& owner);
 
 }  // namespace cohort::parameter_server

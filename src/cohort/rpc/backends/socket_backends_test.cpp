@@ -8,6 +8,7 @@
 #include "cohort/core/crc32c.h"
 #include "cohort/rpc/frames/frame_codec.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/raw_socket.h"
 
 namespace cohort::rpc {
@@ -27,12 +28,8 @@ class SocketBackendTest : public ::testing::TestWithParam<std::string> {
   const Backend& backend() { return backend_of(GetParam()); }
 
   Error error_of_connecting(const std::string& address, Deadline deadline = patience()) {
-    try {
-      backend().connect({.address = address, .peer = "ps:3", .deadline = deadline}, {});
-    } catch (const Error& error) {
-      return error;
-    }
-    return Error(ErrorCode::unknown, "connected");
+    return testing::error_of(
+        [&] { backend().connect({.address = address, .peer = "ps:3", .deadline = deadline}, {}); });
   }
 };
 

@@ -12,6 +12,7 @@
 #include "cohort/rpc/process_room.h"
 #include "cohort/rpc/sockets/connect.h"
 #include "cohort/testing/channel_fixture.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/raw_socket.h"
 #include "cohort/testing/throws_error.h"
 #include "cohort/testing/without_descriptors.h"
@@ -37,12 +38,7 @@ bool await_strangers(const Acceptor& acceptor, std::size_t count) {
 }
 
 Error error_of_listening(const std::string& address) {
-  try {
-    const Acceptor acceptor({.ports = {{.address = address}}});
-  } catch (const Error& error) {
-    return error;
-  }
-  return Error(ErrorCode::unknown, "listens");
+  return testing::error_of([&] { const Acceptor acceptor({.ports = {{.address = address}}}); });
 }
 
 TEST(Acceptor, MalformedAddressesAreRefused) {

@@ -9,6 +9,7 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -31,7 +32,7 @@ class MirroredComponents : public testing::VariableFixture {
     return all;
   }
   int made_ = 0;
-  MirroredStrategy two_{devices(2)};
+  MirroredStrategy two_{testing::cpu_devices(2)};
 };
 
 // VAR-080
@@ -53,8 +54,8 @@ TEST_F(MirroredComponents, HaveNamesAndAContainer) {
 
 TEST_F(MirroredComponents, AreNotThemselvesWhereThereIsOneValue) {
   OneDeviceStrategy one("CPU:0");
-  CentralStorageStrategy central(devices(2));
-  MirroredStrategy mirrored(devices(1));
+  CentralStorageStrategy central(testing::cpu_devices(2));
+  MirroredStrategy mirrored(testing::cpu_devices(1));
   for (Strategy* strategy : std::vector<Strategy*>{&one, &central, &mirrored}) {
     const Variable v = strategy->variable("v", scalar(1));
     EXPECT_EQ(component_variables(v), std::vector{v});
@@ -121,7 +122,7 @@ TEST_F(MirroredComponents, AreOptimizedOutsideOfReplicasOnly) {
 }
 
 TEST_F(MirroredComponents, OfAnotherStrategyAreRefused) {
-  MirroredStrategy other(devices(2));
+  MirroredStrategy other(testing::cpu_devices(2));
   const Variable component = component_variables(make())[1];
   const StrategyScope scope = other.scope();
   EXPECT_THAT([&] { component.read(); },

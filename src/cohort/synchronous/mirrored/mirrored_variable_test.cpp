@@ -14,6 +14,7 @@
 
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/synchronous/mirrored/variable_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -178,7 +179,7 @@ TEST_F(MirroredVariables, AFractionForIntegersIsRefusedAndChangesNothing) {
 
 // Halves are added in float32 and rounded once.
 TEST_F(MirroredVariables, SumsOfHalvesAreRoundedOnce) {
-  MirroredStrategy three(devices(3));
+  MirroredStrategy three(testing::cpu_devices(3));
   const Variable half =
       three.variable("half", scalar(0, at::kHalf), {.aggregation = Aggregation::sum});
   three.run([&] { half.assign(scalar(id() == 0 ? 2048 : 1, at::kHalf)); });
@@ -213,7 +214,7 @@ TEST_F(MirroredVariables, OnReadIsCombinedByAReadOutsideOfRun) {
 
 // Regression: assign_add() of a sum outside of run() assigned.
 TEST_F(MirroredVariables, OnReadOfOneReplicaIsPlain) {
-  MirroredStrategy mirrored(devices(1));
+  MirroredStrategy mirrored(testing::cpu_devices(1));
   OneDeviceStrategy one("CPU:0");
   for (Strategy* strategy : std::vector<Strategy*>{&mirrored, &one}) {
     for (const Aggregation aggregation : {Aggregation::sum, Aggregation::none}) {
@@ -241,7 +242,7 @@ TEST_F(MirroredVariables, AreNotReadInsideOfAnotherStrategy) {
 
 // It gave every replica of the other strategy the component of replica 0.
 TEST_F(MirroredVariables, HaveNoTensorInsideOfAnotherStrategy) {
-  MirroredStrategy other(devices(2));
+  MirroredStrategy other(testing::cpu_devices(2));
   const auto refused = [](const auto& call) {
     EXPECT_THAT(call, throws_error(ErrorCode::failed_precondition, "mixing strategies"));
   };
@@ -261,7 +262,7 @@ TEST_F(MirroredVariables, HaveNoTensorInsideOfAnotherStrategy) {
 }
 
 TEST_F(MirroredVariables, AreNotChangedInsideOfAnotherStrategy) {
-  MirroredStrategy other(devices(2));
+  MirroredStrategy other(testing::cpu_devices(2));
   const Variable v = make(1);
   const Variable rows = two_.variable("rows", row({1, 2}));
   const SGD sgd({v}, {.learning_rate = 1});
@@ -288,7 +289,7 @@ TEST_F(MirroredVariables, AreNotChangedInsideOfAnotherStrategy) {
 }
 
 TEST_F(MirroredVariables, AreNotCombinedByAnotherStrategy) {
-  MirroredStrategy other(devices(2));
+  MirroredStrategy other(testing::cpu_devices(2));
   const Variable v = make(1);
   const auto mixing = throws_error(ErrorCode::failed_precondition, "mixing strategies");
   EXPECT_THAT([&] { other.run([&] { get_replica_context()->all_reduce("sum", v); }); }, mixing);

@@ -14,6 +14,7 @@
 #include "cohort/strategy/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/synchronous/mirrored/mirrored_variable.h"
+#include "cohort/testing/cpu_devices.h"
 
 namespace cohort::testing {
 
@@ -53,11 +54,6 @@ class VariableFixture : public ContextFixture {
     for (const at::Tensor& each : value.local_results()) all.push_back(number(each));
     return all;
   }
-  static std::vector<std::string> devices(int count) {
-    std::vector<std::string> names;
-    for (int i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-    return names;
-  }
 };
 
 // Two replicas of a strategy.
@@ -70,7 +66,7 @@ class TwoReplicas : public VariableFixture {
   }
 
   int made_ = 0;
-  S two_{devices(2)};
+  S two_{cpu_devices(2)};
 };
 
 }  // namespace cohort::testing

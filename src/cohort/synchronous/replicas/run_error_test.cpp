@@ -4,18 +4,19 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
-#include <functional>
 #include <stdexcept>
 #include <string>
 
 #include "cohort/core/error.h"
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/error_of.h"
 
 namespace cohort {
 namespace {
 
 using ::testing::AllOf;
+using testing::error_of;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -24,14 +25,6 @@ at::Tensor viewed_as_a_whole_batch(const at::Tensor& x) { return x.view({16, 4})
 
 class ErrorsInRun : public ::testing::Test {
  protected:
-  static Error error_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return error;
-    }
-    return {ErrorCode::internal, "no error"};
-  }
   static PerReplica<at::Tensor> batch(std::int64_t first, std::int64_t second) {
     return PerReplica<at::Tensor>({torch::ones({first, 4}), torch::ones({second, 4})});
   }

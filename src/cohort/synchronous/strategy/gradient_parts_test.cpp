@@ -9,6 +9,7 @@
 #include "cohort/optimizer/optimizers.h"
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/synchronous/whole_batch_fixture.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/throws_error.h"
 
 namespace cohort {
@@ -40,8 +41,7 @@ using MakeOptimizer = std::function<Optimizer(const std::vector<Variable>&)>;
 
 // The values after some steps with the same global batches on this many replicas.
 Tensors trained(int replicas, const MakeOptimizer& make_optimizer, int steps) {
-  MirroredStrategy strategy(
-      testing::devices_for(testing::Sizes(static_cast<std::size_t>(replicas))));
+  MirroredStrategy strategy(testing::cpu_devices(replicas));
   torch::manual_seed(7);
   const auto model = strategy.replicate([] { return ConvNet(); });
   const Optimizer optimizer = make_optimizer(model.parameters());
@@ -84,8 +84,7 @@ TEST(GradientParts, GiveTheSameBitsOnOneTwoAndFourReplicas) {
 TEST(GradientParts, AreAddedInOneTree) {
   const std::vector<float> values = {1e8F, 1, -1e8F, 1, 3, 1e8F, 5, -1e8F};
   const auto total = [&](int replicas, int parts) {
-    MirroredStrategy strategy(
-        testing::devices_for(testing::Sizes(static_cast<std::size_t>(replicas))));
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
     const Variable v = strategy.variable("v", torch::zeros({}));
     const SGD sgd({v}, {.learning_rate = 1.0});
     strategy.run([&] {
@@ -108,8 +107,7 @@ TEST(GradientParts, AreAddedInOneTree) {
 TEST(GradientParts, AddSparseGradientsInTheSameTree) {
   const std::vector<float> values = {1e8F, 1, -1e8F, 1, 3, 1e8F, 5, -1e8F};
   const auto total = [&](int replicas, int parts) {
-    MirroredStrategy strategy(
-        testing::devices_for(testing::Sizes(static_cast<std::size_t>(replicas))));
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
     const Variable v = strategy.variable("v", torch::zeros({2, 1}));
     const SGD sgd({v}, {.learning_rate = 1.0});
     strategy.run([&] {

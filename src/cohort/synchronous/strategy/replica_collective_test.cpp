@@ -20,6 +20,7 @@
 #include "cohort/collective/group.h"
 #include "cohort/strategy/context_fixture.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/throws_error.h"
 
@@ -59,9 +60,7 @@ class Collectives : public testing::ContextFixture {
     });
   }
   static MirroredStrategy mirrored(int replicas) {
-    std::vector<std::string> devices;
-    for (int i = 0; i < replicas; ++i) devices.push_back("CPU:" + std::to_string(i));
-    return MirroredStrategy(devices);
+    return MirroredStrategy(testing::cpu_devices(replicas));
   }
   // Runs `body` in the three replicas; all of them must throw the error.
   template <class F>

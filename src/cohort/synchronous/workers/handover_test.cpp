@@ -20,6 +20,7 @@
 #include "cohort/strategy/synchronous_strategy.h"
 #include "cohort/strategy/torch_optimizer.h"
 #include "cohort/synchronous/mirrored/mirrored_home.h"
+#include "cohort/testing/cpu_devices.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/temporary_folder.h"
 #include "cohort/testing/throws_error.h"
@@ -54,7 +55,9 @@ enum class Trainer { adam, torch_adam };
 class Program {
  public:
   explicit Program(Trainer trainer = Trainer::adam, std::size_t replicas = 2)
-      : trainer_(trainer), replicas_(replicas), strategy_(devices(replicas)) {}
+      : trainer_(trainer),
+        replicas_(replicas),
+        strategy_(testing::cpu_devices(static_cast<int>(replicas))) {}
 
   MirroredHome& home() {
     if (!home_) {
@@ -119,12 +122,6 @@ class Program {
   TorchOptimizer<torch::optim::Adam>& torch_adam() { return *torch_adam_; }
 
  private:
-  static std::vector<std::string> devices(std::size_t count) {
-    std::vector<std::string> names;
-    for (std::size_t i = 0; i < count; ++i) names.push_back("CPU:" + std::to_string(i));
-    return names;
-  }
-
   const Trainer trainer_;
   const std::size_t replicas_;
   MirroredStrategy strategy_;

@@ -2,7 +2,11 @@
 // For tests only: workers that are threads of this process.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/tensor_split.h>
+
 #include <chrono>
+#include <cstdint>
 #include <exception>
 #include <functional>
 #include <string>
@@ -11,8 +15,10 @@
 
 #include "cohort/collective/group.h"
 #include "cohort/core/error.h"
+#include "cohort/input/per_replica.h"
 #include "cohort/replicas/replica_random.h"
 #include "cohort/strategy/synchronous_strategy.h"
+#include "cohort/testing/cpu_devices.h"
 
 namespace cohort::testing {
 
@@ -24,12 +30,6 @@ struct WorkersOptions {
   std::int64_t bytes_per_pack = 0;
   bool overlaps = false;
 };
-
-inline std::vector<std::string> cpu_devices(int count) {
-  std::vector<std::string> devices;
-  for (int i = 0; i < count; ++i) devices.push_back("CPU:" + std::to_string(i));
-  return devices;
-}
 
 // The random numbers of a thread's runs, as if its process had seeded LibTorch's default generator:
 // threads share that one.
@@ -67,6 +67,14 @@ inline std::vector<std::exception_ptr> run_workers(
   }
   for (std::thread& thread : threads) thread.join();
   return errors;
+}
+
+// The parts of a global batch that the replicas of this worker have.
+inline PerReplica<at::Tensor> own_parts(const at::Tensor& whole, SynchronousStrategy& strategy) {
+  const auto chunks = at::tensor_split(whole, strategy.num_replicas_in_sync());
+  const auto local = static_cast<std::int64_t>(strategy.devices().size());
+  const auto first = chunks.begin() + strategy.worker() * local;
+  return PerReplica<at::Tensor>({first, first + local});
 }
 
 // The message of an error; empty: none.

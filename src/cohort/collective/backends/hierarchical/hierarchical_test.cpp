@@ -25,6 +25,7 @@
 #include "cohort/collective/backends/tcp/member.h"
 #include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
@@ -96,13 +97,8 @@ class Hierarchical : public ::testing::Test {
   // "code origin: message" of each member; "" if it has no error.
   template <class Run>
   std::vector<std::string> errors(const Run& run) {
-    return on_members<std::string>([&](int rank, Group& member) -> std::string {
-      try {
-        run(rank, member);
-      } catch (const Error& error) {
-        return std::string(name_of(error.code())) + " " + error.origin() + ": " + error.message();
-      }
-      return "";
+    return on_members<std::string>([&](int rank, Group& member) {
+      return testing::error_text_of([&] { run(rank, member); });
     });
   }
   void expect_sum(std::int64_t count) {

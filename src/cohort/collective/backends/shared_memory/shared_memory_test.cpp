@@ -13,7 +13,6 @@
 #include <chrono>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <iterator>
 #include <memory>
 #include <random>
@@ -25,6 +24,7 @@
 #include "cohort/collective/backends/shared_memory/member.h"
 #include "cohort/collective/groups/exchange_only_group.h"
 #include "cohort/core/error.h"
+#include "cohort/testing/error_of.h"
 #include "cohort/testing/on_workers.h"
 #include "cohort/testing/paired_links.h"
 #include "cohort/testing/test_seed.h"
@@ -36,6 +36,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
+using testing::error_text_of;
 using ::testing::HasSubstr;
 using testing::on_workers;
 using ::testing::Pair;
@@ -65,15 +66,6 @@ class SharedMemory : public ::testing::Test {
     return on_workers<R>(static_cast<int>(groups.size()),
                          [&](int rank) { return run(rank, member(rank)); });
   }
-  // The error of a call: code, origin, message.
-  static std::string error_of(const std::function<void()>& call) {
-    try {
-      call();
-    } catch (const Error& error) {
-      return std::string(name_of(error.code())) + " " + error.origin() + " " + error.message();
-    }
-    return "none";
-  }
 
   std::shared_ptr<testing::PairedSockets> sockets;
   Groups groups;
@@ -83,10 +75,10 @@ TEST_F(SharedMemory, AMissedDeadlineNamesTheSameMemberOnAllOthers) {
   begin(3);
   const Deadline in_a_second = Deadline::after(std::chrono::seconds(1));
   const std::vector<std::string> errors = on_workers<std::string>(
-      2, [&](int rank) { return error_of([&] { member(rank).barrier(in_a_second); }); });
+      2, [&](int rank) { return error_text_of([&] { member(rank).barrier(in_a_second); }); });
   EXPECT_THAT(errors, Each(AllOf(HasSubstr("deadline_exceeded worker:2"),
                                  HasSubstr("got nothing from worker:2;"))));
-  EXPECT_THAT(error_of([&] { member(2).barrier(in_a_minute()); }),
+  EXPECT_THAT(error_text_of([&] { member(2).barrier(in_a_minute()); }),
               AllOf(HasSubstr("aborted "), HasSubstr("has waited in vain for worker:2")));
   EXPECT_THAT(sockets->missed(), ElementsAre(Pair(0, 2), Pair(1, 2)));
 }
@@ -103,7 +95,7 @@ TEST_F(SharedMemory, MembersThatGiveUpTogetherBlameOnlyWhoIsMissing) {
           3, [&]() noexcept { deadline = Deadline::after(std::chrono::milliseconds(time)); });
       errors = on_workers<std::string>(3, [&](int rank) {
         started.arrive_and_wait();
-        return error_of([&] { member(rank).barrier(deadline); });
+        return error_text_of([&] { member(rank).barrier(deadline); });
       });
       if (::testing::Value(errors, Each(HasSubstr("got nothing from worker:3;")))) break;
     }
@@ -115,7 +107,7 @@ TEST_F(SharedMemory, AMemberThatIsDestroyedWakesThoseThatWait) {
   begin(3);
   const std::vector<std::string> errors = on_workers<std::string>(3, [&](int rank) {
     if (rank < 2)
-      return error_of(
+      return error_text_of(
           [&] { member(rank).all_reduce(at::ones({5}), ReduceOp::sum, in_a_minute()); });
     groups[2].reset();
     return std::string("aborted worker:2");
@@ -128,7 +120,7 @@ TEST_F(SharedMemory, AnUnusedSplitOfAMemberThatIsDestroyedFails) {
   begin(2);
   const auto split = groups[0]->split();
   groups[1].reset();
-  EXPECT_THAT(error_of([&] { split->barrier(in_a_minute()); }), HasSubstr("aborted worker:1"));
+  EXPECT_THAT(error_text_of([&] { split->barrier(in_a_minute()); }), HasSubstr("aborted worker:1"));
 }
 
 TEST_F(SharedMemory, MessagesMayHaveAnySizes) {
@@ -226,19 +218,19 @@ TEST_F(SharedMemory, AFirstMemberThatEndsBeforeOthersOpenItsMemoryIsLost) {
   });
   std::string error;
   std::thread second([&] {
-    error =
-        error_of([&] { join(std::make_shared<testing::PairedLinks>(sockets, 1), in_a_minute()); });
+    error = error_text_of(
+        [&] { join(std::make_shared<testing::PairedLinks>(sockets, 1), in_a_minute()); });
   });
   // Its group ends at once.
   const Deadline soon = Deadline::after(std::chrono::seconds(1));
-  (void)error_of([&] { join(std::make_shared<testing::PairedLinks>(sockets, 0), soon); });
+  (void)error_text_of([&] { join(std::make_shared<testing::PairedLinks>(sockets, 0), soon); });
   char invitation[256];
   const ssize_t size = ::recv(to_first[0].get(), invitation, sizeof invitation, MSG_DONTWAIT);
   EXPECT_GT(size, 0);
   EXPECT_EQ(::send(to_second[0].get(), invitation, static_cast<std::size_t>(size), 0), size);
   to_second[0] = FileDescriptor();
   second.join();
-  EXPECT_THAT(error, HasSubstr("unavailable worker:0 [collective.open]"));
+  EXPECT_THAT(error, HasSubstr("unavailable worker:0: [collective.open]"));
 }
 
 TEST_F(SharedMemory, WorkersOfSeveralHostsAreRefused) {
