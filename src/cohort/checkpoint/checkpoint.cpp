@@ -17,7 +17,17 @@ using Json = nlohmann::json;
 // A value of the program as JSON. `kind` is for messages.
 template <class T>
 SavedState state_of(const std::string& name, T& value, const char* kind) {
-  return {.save = [&value] { return Json(value).dump(); },
+  return {.save =
+              [&value, name] {
+                try {
+                  return Json(value).dump();
+                } catch (const Json::exception& error) {
+                  internal::throw_error(ErrorCode::invalid_argument,
+                                        "[checkpoint.write] expected text in UTF-8 as '", name,
+                                        "', got other bytes (", error.what(),
+                                        "); save bytes as a tensor of uint8");
+                }
+              },
           .restore =
               [&value, name, kind](const std::string& text) {
                 const Json json = Json::parse(text);

@@ -399,6 +399,17 @@ TEST_F(CheckpointTest, WhatIsNoCheckpointIsRefused) {
               throws_error(ErrorCode::invalid_argument, "an empty one"));
 }
 
+// Regression: what a library threw was not one of ours, and named no value.
+TEST_F(CheckpointTest, ATextIsUtf8) {
+  std::string text = "caf\xe9";
+  Checkpoint checkpoint;
+  checkpoint.add("title", text);
+  EXPECT_THAT([&] { checkpoint.write(folder_.file("c")); },
+              throws_error(ErrorCode::invalid_argument, "expected text in UTF-8 as 'title'"));
+  text = "caf\xc3\xa9";
+  checkpoint.write(folder_.file("c"));
+}
+
 TEST_F(CheckpointTest, NamesAreUnique) {
   std::int64_t number = 0;
   Checkpoint checkpoint;

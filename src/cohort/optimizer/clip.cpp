@@ -10,8 +10,10 @@
 #include <cmath>
 
 #include "cohort/core/error.h"
+#include "cohort/function/trace.h"
 #include "cohort/optimizer/optimizer.h"
 #include "cohort/variable/replica_count.h"
+#include "cohort/variable/row_gradient.h"
 #include "cohort/variable/variable_home.h"
 
 namespace cohort {
@@ -49,6 +51,8 @@ ClippedGradients clip_by_global_norm(const std::vector<at::Tensor>& gradients, d
   for (at::Tensor& gradient : result.gradients) {
     if (!gradient.defined()) continue;
     // A row that is there several times counts once, as the sum.
+    const bool is_traced = function::Trace::current() != nullptr;
+    if (gradient.is_sparse() && is_traced) gradient = variable::dense_of(gradient);
     if (gradient.is_sparse()) gradient = gradient.coalesce();
     const at::Tensor square = sum_of_squares(gradient);
     squares = squares.defined() ? squares.add(square) : square;

@@ -139,7 +139,8 @@ struct Optimizer::State final : AttachedState {
     if (own == of_others) return;
     log_warn("[optimizer.load] ", key(), " has ", rule.hyperparameter_names()[i], " ", own,
              " here, and takes over ", of_others,
-             " of the other workers, or of a checkpoint; give all the same number");
+             " of the other workers, or of a checkpoint; give all the same number, or call "
+             "set_learning_rate() afterwards");
   }
   // Adds it to each home of its variables. `self`: this.
   void attach_to_homes(const std::shared_ptr<State>& self) {

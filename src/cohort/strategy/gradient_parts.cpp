@@ -77,8 +77,8 @@ class TreeAdder {
     const c10::NoGradGuard no_grad;
     for (auto& [gradient, variable] : next) {
       const bool is_sparse = gradient.defined() && gradient.layout() == at::kSparse;
-      if (is_sparse && !variable::is_row_gradient(gradient))
-        gradient = variable::dense_of(gradient);
+      const bool stays = variable::is_row_gradient(gradient) && !function::Trace::current();
+      if (is_sparse && !stays) gradient = variable::dense_of(gradient);
     }
     std::size_t count = 1;
     while (!sums_.empty() && sums_.back().count == count) {

@@ -251,6 +251,55 @@ Tensors accumulated(SynchronousStrategy& strategy, bool is_traced) {
   return results;
 }
 
+// Regression: function() refused them, since their rows were read while the step was traced.
+TEST(TrainingLoop, SparseGradientsAreClippedAndAccumulatedInRunAndFunction) {
+  enum class Use : std::uint8_t { clip, accumulate, parts };
+  const auto trained = [](Use use, int replicas, bool is_traced, bool is_sparse) {
+    MirroredStrategy strategy(testing::cpu_devices(replicas));
+    const auto net = strategy.replicate([is_sparse] {
+      return torch::nn::Embedding(torch::nn::EmbeddingOptions(11, 3).sparse(is_sparse));
+    });
+    net.parameters()[0].assign(at::arange(33, at::TensorOptions(at::kFloat)).view({11, 3}) * 0.1);
+    const SGD sgd(net.parameters(), {.learning_rate = 0.1});
+    const AccumulatedGradients sums(strategy, sgd);
+    const auto loss_of = [&net](const at::Tensor& ids) {
+      return average_loss(net->forward(ids).square().sum({1, 2}), {.global_batch_size = 8});
+    };
+    const auto step = [&](const at::Tensor& ids) {
+      if (use == Use::clip)
+        return sgd.apply_gradients(
+            clip_by_global_norm(sgd.compute_gradients(loss_of(ids)), 0.5).gradients);
+      if (use == Use::parts) {
+        const auto halves = ids.tensor_split(2);
+        return sgd.apply_gradients(gradients_in_parts(
+            sgd, 2, [&](int i) { return loss_of(halves[static_cast<std::size_t>(i)]); }));
+      }
+      sums.add(loss_of(ids));
+      sgd.apply_gradients(sums.take());
+    };
+    auto traced = strategy.function(step);
+    for (int i = 0; i < 3; ++i) {
+      const at::Tensor ids =
+          at::arange(8 * 5, at::TensorOptions(at::kLong)).mul(i + 2).remainder(11 - i).view({8, 5});
+      const auto batch = own_parts(ids, strategy);
+      if (is_traced) {
+        traced(batch);
+      } else {
+        strategy.run(step, batch);
+      }
+    }
+    return net.parameters()[0].read();
+  };
+  for (const Use use : {Use::clip, Use::accumulate, Use::parts}) {
+    for (const int replicas : {1, 2}) {
+      const at::Tensor expected = trained(use, replicas, false, false);
+      for (const bool is_traced : {false, true})
+        EXPECT_TRUE(trained(use, replicas, is_traced, true).allclose(expected, 1e-6))
+            << static_cast<int>(use) << ", " << replicas << ", " << is_traced;
+    }
+  }
+}
+
 TEST(TrainingLoop, GradientsOfSeveralStepsInRunAndFunction) {
   MirroredStrategy one({"CPU:0"});
   const Tensors of_one = accumulated(one, false);

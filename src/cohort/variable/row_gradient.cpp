@@ -16,6 +16,8 @@
 #include <vector>
 
 #include "cohort/core/error.h"
+#include "cohort/core/tensor_spec.h"
+#include "cohort/function/trace.h"
 #include "cohort/variable/row_loop.h"
 #include "cohort/variable/rows.h"
 
@@ -192,6 +194,14 @@ at::Tensor add_all_rows(std::span<const at::Tensor> gradients) {
 
 at::Tensor dense_of(const at::Tensor& gradient) {
   const at::Tensor plain = gradient.detach();
+  if (function::Trace::current() != nullptr) {  // the rows of another call are not these
+    const bool may_be_one_number = plain.dim() == 0 || plain.numel() == plain.size(0);
+    COHORT_CHECK(!may_be_one_number, ErrorCode::unimplemented,
+                 "[variable.apply] expected a sparse gradient with more than one number a row in a "
+                 "traced step that clips or accumulates it, got one of shape ",
+                 TensorSpec::of(plain).to_string(), "; make the embedding with sparse(false)");
+    return plain.to_dense();
+  }
   if (is_row_gradient(plain) && is_added_here(rows_of(plain).values)) {
     const GradientRows rows = rows_of(sum_rows(plain));
     const at::Tensor dense = at::zeros(plain.sizes(), rows.values.options());
