@@ -119,7 +119,7 @@ class LeavesNoProcess : public ::testing::Test {
  protected:
   LeavesNoProcess() { ::prctl(PR_SET_CHILD_SUBREAPER, 1); }
   ~LeavesNoProcess() override {
-    const Deadline deadline = Deadline::after(std::chrono::seconds(5));
+    const Deadline deadline = Deadline::after(std::chrono::seconds(60));
     while (!children().empty() && !deadline.has_expired()) ::poll(nullptr, 0, 5);
     EXPECT_EQ(children(), "") << "left running";
   }
