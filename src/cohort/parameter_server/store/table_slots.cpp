@@ -44,6 +44,7 @@ void TableSlots::make(std::string_view optimizer, const variable::UpdateRule& ru
     }
     own.has_first = true;
     own.unknown_rows = {};
+    own.num_unknown = 0;
     return;
   }
   OfOptimizer fresh{std::string(rule.name()), {}};
@@ -76,7 +77,10 @@ void TableSlots::reset(std::span<const std::uint32_t> rows) {
     if (own.has_first || rows.empty()) continue;
     const std::uint32_t end = *std::ranges::max_element(rows) + 1;
     if (own.unknown_rows.size() < end) own.unknown_rows.resize(end);
-    for (const std::uint32_t row : rows) own.unknown_rows[row] = true;
+    for (const std::uint32_t row : rows) {
+      own.num_unknown += own.unknown_rows[row] ? 0 : 1;
+      own.unknown_rows[row] = true;
+    }
   }
 }
 
@@ -102,9 +106,9 @@ bool TableSlots::are_of_rows(std::string_view optimizer) const {
 
 void TableSlots::check_known(std::string_view optimizer, const OfOptimizer& own) const {
   COHORT_CHECK(
-      std::ranges::find(own.unknown_rows, true) == own.unknown_rows.end(),
-      ErrorCode::failed_precondition, "[server.export_state] expected the slots of '", optimizer,
-      "' for all rows of table '", name_,
+      own.num_unknown == 0, ErrorCode::failed_precondition,
+      "[server.export_state] expected the slots of '", optimizer, "' for all rows of table '",
+      name_,
       "', but its first slots are unknown since it was restored, and another optimizer has "
       "added rows; save after an update of '",
       optimizer, "'");
@@ -162,8 +166,11 @@ void TableSlots::import_rows(std::span<const internal::OptimizerSlots> slots,
                              std::span<const std::uint32_t> rows) {
   for (const internal::OptimizerSlots& given : slots) {
     OfOptimizer& known = optimizers_.find(given.optimizer)->second;
-    for (const std::uint32_t row : rows)
-      if (row < known.unknown_rows.size()) known.unknown_rows[row] = false;
+    for (const std::uint32_t row : rows) {
+      if (row >= known.unknown_rows.size() || !known.unknown_rows[row]) continue;
+      known.unknown_rows[row] = false;
+      --known.num_unknown;
+    }
     std::vector<Slot>& own = known.slots;
     for (std::size_t i = 0; i < own.size(); ++i) {
       if (own[i].rows) {

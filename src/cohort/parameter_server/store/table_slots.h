@@ -66,6 +66,7 @@ class TableSlots {
     bool has_first = true;  // whether reset() knows what to write
     // These were reset when it did not, and were not imported since.
     std::vector<bool> unknown_rows = {};
+    std::size_t num_unknown = 0;  // of these, since each part of an export asks
   };
   // Throws failed_precondition if an optimizer has rows whose slots are unknown.
   void check_known(std::string_view optimizer, const OfOptimizer& own) const;

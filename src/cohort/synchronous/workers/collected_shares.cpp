@@ -81,8 +81,7 @@ void fields(Codec& codec, Report& report) {
 constexpr std::string_view kLossRemedy =
     "; the values of variables are there: start all workers again from the last checkpoint, or "
     "save these with save_values() and start from them, with new slots; train without "
-    "shard_optimizer_state where a loss must not "
-    "cost the slots";
+    "shard_optimizer_state where a loss must not cost the slots";
 
 // For each member of the last group its rank in this one. Throws the same on all members.
 std::vector<int> ranks_of_shares(const std::vector<Report>& all) {
